@@ -6,7 +6,7 @@ decision's records are appended as any producer's, with acks=all; its replies ar
 high watermark has passed everything appended so far, so that no reply ever shows what a new
 coordinator might not have. Losing leadership ends the shard: waiting requests get NOT_COORDINATOR.
 
-    service -> Shard.submit -> Machine -> PartitionLog.append -> replay -> (HW passes) -> reply
+    service -> Shard.submit -> state machine -> PartitionLog.append -> replay -> (HW passes) -> reply
 
 Records may be part of a producer's transaction (offsets that are committed with it). The machine holds them
 until the transaction's marker, which is written here too, so that log and machine see one order.
@@ -146,7 +146,7 @@ class Shard(Generic[RecordT]):
     ) -> None:
         self.partition = partition
         self.leader_epoch = leader_epoch
-        self.phase = CoordinatorState.LOADING
+        self.state = CoordinatorState.LOADING
         self._machine = machine
         self._log = log
         self._loop = loop
@@ -203,9 +203,9 @@ class Shard(Generic[RecordT]):
         await self.submit(lambda ticket, at: CoordinatorResult(replies=[(ticket, None)]))
 
     def check_serving(self) -> None:
-        if self.phase is CoordinatorState.LOADING:
+        if self.state is CoordinatorState.LOADING:
             raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        if self.phase is not CoordinatorState.ACTIVE:
+        if self.state is not CoordinatorState.ACTIVE:
             raise BrokerError(ErrorCode.NOT_COORDINATOR)
 
     def before_serving(self, callback: Callable[[], None]) -> None:
@@ -218,7 +218,7 @@ class Shard(Generic[RecordT]):
 
     def close(self) -> None:
         """Leadership is lost, or the node stops."""
-        self.phase = CoordinatorState.CLOSED
+        self.state = CoordinatorState.CLOSED
         self._loading.cancel()
         if self._timer is not None:
             self._timer.cancel()
@@ -241,7 +241,7 @@ class Shard(Generic[RecordT]):
                 replies += self._machine.refused(left, code, at)
                 break
             replies += self._replay(left[:count], decision.producer, at)
-            if self.phase is CoordinatorState.FAILED:
+            if self.state is CoordinatorState.FAILED:
                 return
             left = left[count:]
         self._park(replies, at)
@@ -271,7 +271,7 @@ class Shard(Generic[RecordT]):
                 self._loop, f"the coordinator's partition {self.partition}, which is served no longer,", e
             )
             self.close()
-            self.phase = CoordinatorState.FAILED
+            self.state = CoordinatorState.FAILED
 
     def _append(self, records: Sequence[RecordT], decision: CoordinatorResult[RecordT], at: Instant) -> int:
         """Append one batch: all of them, or as many as it can take; returns how many."""
@@ -333,7 +333,7 @@ class Shard(Generic[RecordT]):
         if self._deferred:
             due = min(due, self._deferred[0].deadline)
         due = max(due, earliest)
-        if due == float("inf") or self.phase is not CoordinatorState.ACTIVE:
+        if due == float("inf") or self.state is not CoordinatorState.ACTIVE:
             return
         if self._timer is not None:
             if self._timer_due <= due:
@@ -365,14 +365,14 @@ class Shard(Generic[RecordT]):
             for callback in self._before_serving:
                 callback()
         except (BrokerError, ValueError, OSError) as e:
-            self.phase = CoordinatorState.FAILED
+            self.state = CoordinatorState.FAILED
             logger.error("partition %d of the coordinator cannot be loaded: %s", self.partition, e)
             return
         except Exception as e:  # noqa: BLE001
-            self.phase = CoordinatorState.FAILED
+            self.state = CoordinatorState.FAILED
             report_fault(self._loop, f"the loading of the coordinator's partition {self.partition}", e)
             return
-        self.phase = CoordinatorState.ACTIVE
+        self.state = CoordinatorState.ACTIVE
         self._arm_timer()
 
     async def _replay_log(self) -> None:

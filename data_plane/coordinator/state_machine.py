@@ -4,8 +4,7 @@ A coordinator (of groups, of transactions) is one pure machine per partition of 
 topic. It decides inputs and yields a `CoordinatorResult`: records, and replies that hold once those records
 are replicated. Its durable state changes in `replay` only, at load and live alike.
 
-    request -> service -> runtime.Shard -> Machine (decision) -> log -> CoordinatorStateMachine.replay ->
-    replies
+    request -> service -> runtime.Shard -> state machine (decision) -> log -> its replay -> replies
 """
 
 from __future__ import annotations

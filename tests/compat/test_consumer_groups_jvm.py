@@ -18,7 +18,7 @@ from tests.support.kafka.kafka_tools import KafkaTools
 from tests.support.logs import NOW_MS, open_log
 from tests.support.may_block import MAY_BLOCK
 from tests.unit.groups.clients import GROUP, ClassicClient, ConsumerClient
-from tests.unit.groups.group_driver import TableDriver
+from tests.unit.groups.group_driver import GroupDriver
 from tests.unit.groups.topics import Topics
 
 pytestmark = [pytest.mark.kafka, pytest.mark.row("G6")]
@@ -55,7 +55,7 @@ def test_the_java_consumer_and_the_group_tool(
 def test_kafkas_dump_tool_reads_the_records(kafka_jars: Path, tmp_path: Path) -> None:
     topics = Topics()
     topics.create("a", 2)
-    driver = TableDriver(view=topics.view)
+    driver = GroupDriver(view=topics.view)
     classic, static = ClassicClient("c", ("a",)), ConsumerClient("s", ("a",), "i", assignor="range")
     pattern = ConsumerClient("p", regex="a.*")
     for _ in range(6):

@@ -49,7 +49,7 @@ from data_plane.coordinator.groups.records import OffsetRecord
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from tests.golden.scenario_runner import run_commands, scenarios
-from tests.unit.groups.group_driver import TableDriver
+from tests.unit.groups.group_driver import GroupDriver
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # of kafka-python's own making
@@ -132,7 +132,7 @@ class Scenario:
     """Executes a scenario's commands against one coordinator."""
 
     def __init__(self) -> None:
-        self.driver = TableDriver(GroupLimits(rules=ClassicGroupConfig(initial_rebalance_delay=3.0)))
+        self.driver = GroupDriver(GroupLimits(rules=ClassicGroupConfig(initial_rebalance_delay=3.0)))
         self.cluster = Cluster()
         self.clients: dict[str, Client] = {}
         self.parked: dict[int, tuple[str, Client]] = {}
@@ -242,7 +242,7 @@ class Scenario:
         return [f"{self.driver.run('expire')} records"]
 
     def do_forget(self, topic: str) -> list[str]:
-        deletion = self.driver.table.begin_topic_deletion([topic])
+        deletion = self.driver.manager.begin_topic_deletion([topic])
         return [f"{self.driver.run('delete_some_offsets', deletion)} records"]
 
     def do_delete(self) -> list[str]:
@@ -277,7 +277,7 @@ class Scenario:
 
     def do_log(self, count: str) -> Iterator[str]:
         for key, value in self.driver.log[-int(count) :]:
-            record = self.driver.table.decode(key, None)
+            record = self.driver.manager.decode(key, None)
             assert record is not None
             what = record.partition if isinstance(record, OffsetRecord) else "group"
             yield f"{what}: {'tombstone' if value is None else f'{len(value)} bytes'}"

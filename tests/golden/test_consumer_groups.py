@@ -27,7 +27,7 @@ from data_plane.coordinator.groups.messages import DescribedGroup
 from metadata_quorum.foundation.errors import BrokerError
 from tests.golden.scenario_runner import run_scenario, scenarios
 from tests.unit.groups.clients import GROUP, ClassicClient, ConsumerClient
-from tests.unit.groups.group_driver import TableDriver
+from tests.unit.groups.group_driver import GroupDriver
 from tests.unit.groups.topics import Topics
 
 
@@ -43,7 +43,7 @@ class Scenario:
     def __init__(self) -> None:
         self.topics = Topics()
         limits = GroupLimits(rules=ClassicGroupConfig(initial_rebalance_delay=0.0))
-        self.driver = TableDriver(limits, self.topics.view)
+        self.driver = GroupDriver(limits, self.topics.view)
         self.clients: dict[str, ConsumerClient | ClassicClient] = {}
 
     def do_topic(self, name: str, partitions: str) -> None:

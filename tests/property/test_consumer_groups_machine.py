@@ -23,7 +23,7 @@ from data_plane.coordinator.groups.group_metadata_manager import GroupLimits
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.support.suite.examples import examples
 from tests.unit.groups.clients import GROUP, ClassicClient, ConsumerClient
-from tests.unit.groups.group_driver import TableDriver
+from tests.unit.groups.group_driver import GroupDriver
 from tests.unit.groups.topics import Topics
 
 MOST_PARTITIONS = 6
@@ -40,7 +40,7 @@ class Groups(RuleBasedStateMachine):
         self.topics.create("a", 3)
         self.topics.create("b", 2)
         limits = GroupLimits(rules=ClassicGroupConfig(initial_rebalance_delay=0.0))
-        self.driver = TableDriver(limits, self.topics.view)
+        self.driver = GroupDriver(limits, self.topics.view)
         self.modern = [
             ConsumerClient("u", ("a",), assignor="uniform"),
             ConsumerClient("v", ("a", "b")),
@@ -163,7 +163,7 @@ class Groups(RuleBasedStateMachine):
     def epochs_do_not_fall(self) -> None:
         """As long as it is the same group: one that was deleted, or went to the classic protocol and
         came back, counts anew. (That a new coordinator counts on is part of what the log tells.)"""
-        group = self.driver.table.group(GROUP)
+        group = self.driver.manager.group(GROUP)
         if not isinstance(group, ConsumerGroup):
             self.seen = None
             return
@@ -175,9 +175,9 @@ class Groups(RuleBasedStateMachine):
 
     @invariant()
     def the_log_tells_all(self) -> None:
-        group, successor = self.driver.table.group(GROUP), self.driver.reloaded()
+        group, successor = self.driver.manager.group(GROUP), self.driver.reloaded()
         if isinstance(group, ConsumerGroup):
-            reloaded = successor.table.group(GROUP)
+            reloaded = successor.manager.group(GROUP)
             assert isinstance(reloaded, ConsumerGroup)
             assert {m.member_id: m for m in reloaded.state.members.values()} == group.state.members
             assert (reloaded.state.targets, reloaded.state.regexes) == (

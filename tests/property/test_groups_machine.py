@@ -3,7 +3,7 @@
 Clients behave as clients do, one step at a time, in whatever order; the leader hands out disjoint
 partitions. Held after every step: the invariants of groups (generation monotonic, at most
 one owner per partition and generation, commits only from current members) and that replaying the
-records gives what the live table knows.
+records gives what the live manager knows.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from data_plane.coordinator.groups.messages import (
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from tests.support.suite.examples import examples
-from tests.unit.groups.group_driver import TableDriver
+from tests.unit.groups.group_driver import GroupDriver
 
 PARTITIONS = 3
 REJOIN = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}
@@ -57,7 +57,7 @@ class Client:
 class Groups(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.driver = TableDriver(
+        self.driver = GroupDriver(
             GroupLimits(rules=ClassicGroupConfig(initial_rebalance_delay=3.0, max_size=3))
         )
         self.clients = [Client("a", None), Client("b", None), Client("c", "i3"), Client("d", "i3")]
@@ -231,7 +231,7 @@ class Groups(RuleBasedStateMachine):
         assert (kept.offset if kept is not None else -1) == self.acknowledged
 
     def current_generation(self) -> int:
-        group = self.driver.table.group("g")
+        group = self.driver.manager.group("g")
         return -1 if group is None else group.metadata.generation
 
 

@@ -2,7 +2,7 @@
 
 A model keeps what every client believes. Held after every step: who was replaced is never served again;
 no transaction ends in two ways, nor in another way than its client was told; markers of a producer never
-go back in epoch; and the log says all that the live table knows.
+go back in epoch; and the log says all that the live manager knows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from data_plane.coordinator.transactions.transaction_state_manager import PREPAR
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from tests.support.suite.examples import examples
-from tests.unit.transactions.transaction_driver import TIMEOUT_MS, TableDriver, at_epoch
+from tests.unit.transactions.transaction_driver import TIMEOUT_MS, TransactionDriver, at_epoch
 
 NAME = "x"
 PARTITIONS = [TopicPartition("t", n) for n in range(3)]
@@ -38,7 +38,7 @@ class Client:
 class Transactions(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.driver = TableDriver()
+        self.driver = TransactionDriver()
         at_epoch(self.driver, NAME, 32_755)  # the end of the epochs is near
         self.clients: list[Client] = []
         self.replaced: set[ProducerIdAndEpoch] = set()
@@ -123,8 +123,8 @@ class Transactions(RuleBasedStateMachine):
     def time_passes(self) -> None:
         self.driver.now_ms += TIMEOUT_MS + 1
         open_before = self.driver.state(NAME).state is TransactionState.ONGOING
-        for name in list(self.driver.table.timed_out(self.driver.at)):
-            self.driver.carry_out(self.driver.table.abort_if_timed_out(name, 0, self.driver.at))
+        for name in list(self.driver.manager.timed_out(self.driver.at)):
+            self.driver.carry_out(self.driver.manager.abort_if_timed_out(name, 0, self.driver.at))
         assert (self.driver.state(NAME).state is TransactionState.PREPARE_ABORT) >= open_before
 
     @rule()
@@ -145,10 +145,10 @@ class Transactions(RuleBasedStateMachine):
     @invariant()
     def the_log_says_all(self) -> None:
         live = self.driver.state(NAME)
-        table = self.driver.table
+        manager = self.driver.manager
         self.driver.failover()
         assert self.driver.state(NAME) == dataclasses.replace(live, former_epoch=NO_PRODUCER_EPOCH)
-        self.driver.table = table
+        self.driver.manager = manager
 
     def _client(self, which: int) -> Client:
         """One of the last three."""

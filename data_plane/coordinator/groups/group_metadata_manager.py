@@ -1,4 +1,4 @@
-"""All groups and offsets of one partition of `__consumer_offsets`: the groups coordinator's machine.
+"""All groups and offsets of one partition of `__consumer_offsets`: the groups coordinator's state machine.
 
 Finds the group that a request is for, lets it decide, and turns its effects into records; tracks
 when the next group's `tick` is due. Pure; one per runtime.Shard.
@@ -80,7 +80,7 @@ class GroupLimits:
 
 
 class GroupMetadataManager:
-    """Implements machine.Machine."""
+    """Implements CoordinatorStateMachine."""
 
     def __init__(self, limits: GroupLimits, view: ClusterView | None = None) -> None:
         self._limits = limits
@@ -304,7 +304,7 @@ class GroupMetadataManager:
             records += group.tombstones()
         return CoordinatorResult(records, [(ticket, ErrorCode.NONE)], atomic=False)
 
-    # --- machine.Machine -----------------------------------------------------------------------
+    # --- CoordinatorStateMachine ---------------------------------------------------------------
 
     def encode(self, record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
         return codec.encode(record)

@@ -105,14 +105,14 @@ class GroupCoordinator:
         """Load the partition and serve its groups. An epoch that is not newer changes nothing."""
         held = self._shards.get(partition)
         if held is not None:
-            if held[0].leader_epoch >= leader_epoch and held[0].phase is not CoordinatorState.FAILED:
+            if held[0].leader_epoch >= leader_epoch and held[0].state is not CoordinatorState.FAILED:
                 return
             held[0].close()
-        table = GroupMetadataManager(self._config.groups, self.view)
+        manager = GroupMetadataManager(self._config.groups, self.view)
         shard = Shard[CoordinatorRecord](
-            partition, leader_epoch, table, self._log, self._loop, self._now_ms, self._config.shards
+            partition, leader_epoch, manager, self._log, self._loop, self._now_ms, self._config.shards
         )
-        self._shards[partition] = (shard, table)
+        self._shards[partition] = (shard, manager)
 
     def resign(self, partition: int) -> None:
         """The partition is led elsewhere, or nowhere."""
@@ -137,13 +137,13 @@ class GroupCoordinator:
         if not request.member_id:
             request = replace(request, new_member_id=self._draw_member_id(request))
         return await self._ask(
-            request.group_id, JoinReply, lambda table, ticket, at: table.join(request, ticket, at)
+            request.group_id, JoinReply, lambda manager, ticket, at: manager.join(request, ticket, at)
         )
 
     async def sync(self, request: SyncGroup) -> SyncReply:
         _check_group_id(request.group_id)
         return await self._ask(
-            request.group_id, SyncReply, lambda table, ticket, at: table.sync(request, ticket, at)
+            request.group_id, SyncReply, lambda manager, ticket, at: manager.sync(request, ticket, at)
         )
 
     async def heartbeat(self, request: Heartbeat) -> HeartbeatReply:
@@ -152,7 +152,7 @@ class GroupCoordinator:
             return await self._ask(
                 request.group_id,
                 HeartbeatReply,
-                lambda table, ticket, at: table.heartbeat(request, ticket, at),
+                lambda manager, ticket, at: manager.heartbeat(request, ticket, at),
             )
         except BrokerError as e:
             if e.code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
@@ -162,7 +162,7 @@ class GroupCoordinator:
     async def leave(self, request: LeaveGroup) -> LeaveReply:
         _check_group_id(request.group_id)
         return await self._ask(
-            request.group_id, LeaveReply, lambda table, ticket, at: table.leave(request, ticket, at)
+            request.group_id, LeaveReply, lambda manager, ticket, at: manager.leave(request, ticket, at)
         )
 
     async def consumer_heartbeat(self, request: ConsumerHeartbeat) -> ConsumerHeartbeatReply:
@@ -175,7 +175,7 @@ class GroupCoordinator:
         return await self._ask(
             request.group_id,
             ConsumerHeartbeatReply,
-            lambda table, ticket, at: table.consumer_heartbeat(request, ticket, at),
+            lambda manager, ticket, at: manager.consumer_heartbeat(request, ticket, at),
         )
 
     async def _look_up_patterns(self, request: ConsumerHeartbeat) -> None:
@@ -196,7 +196,7 @@ class GroupCoordinator:
 
     async def commit_offsets(self, request: CommitOffsets) -> CommitReply:
         return await self._ask(
-            request.group_id, CommitReply, lambda table, ticket, at: table.commit(request, ticket, at)
+            request.group_id, CommitReply, lambda manager, ticket, at: manager.commit(request, ticket, at)
         )
 
     def check_serving(self, group_id: str) -> None:
@@ -217,13 +217,15 @@ class GroupCoordinator:
 
     async def fetch_offsets(self, request: FetchOffsets) -> OffsetsReply:
         return await self._ask(
-            request.group_id, OffsetsReply, lambda table, ticket, at: table.fetch(request, ticket, at)
+            request.group_id, OffsetsReply, lambda manager, ticket, at: manager.fetch(request, ticket, at)
         )
 
     async def delete_offsets(self, group_id: str, partitions: Collection[TopicPartition]) -> CommitReply:
         """Raises BrokerError for a group that is unknown or whose subscriptions cannot be read."""
         reply = await self._ask(
-            group_id, object, lambda table, ticket, at: table.delete_offsets(group_id, partitions, ticket, at)
+            group_id,
+            object,
+            lambda manager, ticket, at: manager.delete_offsets(group_id, partitions, ticket, at),
         )
         if isinstance(reply, ErrorCode):
             raise BrokerError(reply)
@@ -232,31 +234,33 @@ class GroupCoordinator:
 
     def topics_deleted(self, topics: Collection[str]) -> None:
         """Delete what is committed for them so far, some of it per iteration of the loop."""
-        deletions = [(shard, table, table.begin_topic_deletion(topics)) for shard, table in self._active()]
+        deletions = [
+            (shard, manager, manager.begin_topic_deletion(topics)) for shard, manager in self._active()
+        ]
         self._delete_some_offsets(deque(deletions))
-        for shard, table in self._shards.values():
-            if shard.phase is CoordinatorState.LOADING:  # what it finds was committed before
-                shard.before_serving(partial(self._begin_to_forget, shard, table, topics))
+        for shard, manager in self._shards.values():
+            if shard.state is CoordinatorState.LOADING:  # what it finds was committed before
+                shard.before_serving(partial(self._begin_to_forget, shard, manager, topics))
 
     def _begin_to_forget(
-        self, shard: Shard[CoordinatorRecord], table: GroupMetadataManager, topics: Collection[str]
+        self, shard: Shard[CoordinatorRecord], manager: GroupMetadataManager, topics: Collection[str]
     ) -> None:
-        deletion = deque([(shard, table, table.begin_topic_deletion(topics))])
+        deletion = deque([(shard, manager, manager.begin_topic_deletion(topics))])
         self._loop.call_later(0.0, self._delete_some_offsets, deletion)  # once it serves
 
     def _delete_some_offsets(
         self, left: deque[tuple[Shard[CoordinatorRecord], GroupMetadataManager, TopicDeletion]]
     ) -> None:
-        while left and left[0][0].phase is not CoordinatorState.ACTIVE:
+        while left and left[0][0].state is not CoordinatorState.ACTIVE:
             left.popleft()
         if not left:
             return
-        shard, table, deletion = left[0]
+        shard, manager, deletion = left[0]
         bounded(
             self._loop,
             f"forgetting of topics in the coordinator's partition {shard.partition}",
             shard.run,
-            partial(table.delete_some_offsets, deletion),
+            partial(manager.delete_some_offsets, deletion),
         )
         left.popleft() if deletion.done else left.rotate(-1)
         if left:
@@ -270,17 +274,17 @@ class GroupCoordinator:
         """Every group that is coordinated here. Raises while a partition is being loaded, for the
         list would have holes."""
         listed: list[ListedGroup] = []
-        for shard, table in list(self._shards.values()):
-            if shard.phase is CoordinatorState.CLOSED:
+        for shard, manager in list(self._shards.values()):
+            if shard.state is CoordinatorState.CLOSED:
                 continue  # it has moved while the others were queried
-            found = await shard.submit(table.list)
+            found = await shard.submit(manager.list)
             assert isinstance(found, tuple)
             listed += found
         return listed
 
     async def describe_group(self, group_id: str) -> DescribedGroup:
         return await self._ask(
-            group_id, DescribedGroup, lambda table, ticket, at: table.describe(group_id, ticket, at)
+            group_id, DescribedGroup, lambda manager, ticket, at: manager.describe(group_id, ticket, at)
         )
 
     async def describe_consumer_group(self, group_id: str) -> DescribedConsumerGroup:
@@ -288,14 +292,14 @@ class GroupCoordinator:
         return await self._ask(
             group_id,
             DescribedConsumerGroup,
-            lambda table, ticket, at: table.describe_consumer(group_id, ticket, at),
+            lambda manager, ticket, at: manager.describe_consumer(group_id, ticket, at),
         )
 
     async def delete_group(self, group_id: str) -> ErrorCode:
         """The one without a name too: old clients commit offsets to it."""
         while True:
             answer = await self._ask(
-                group_id, object, lambda table, ticket, at: table.delete(group_id, ticket, at)
+                group_id, object, lambda manager, ticket, at: manager.delete(group_id, ticket, at)
             )
             if isinstance(answer, ErrorCode):
                 return answer
@@ -311,13 +315,13 @@ class GroupCoordinator:
         held = self._shards.get(self.partition_for(group_id))
         if held is None:
             raise BrokerError(ErrorCode.NOT_COORDINATOR)
-        shard, table = held
-        reply = await shard.submit(lambda ticket, at: decide(table, ticket, at))
+        shard, manager = held
+        reply = await shard.submit(lambda ticket, at: decide(manager, ticket, at))
         assert isinstance(reply, reply_type)
         return reply
 
     def _active(self) -> list[tuple[Shard[CoordinatorRecord], GroupMetadataManager]]:
-        return [held for held in self._shards.values() if held[0].phase is CoordinatorState.ACTIVE]
+        return [held for held in self._shards.values() if held[0].state is CoordinatorState.ACTIVE]
 
     def _sweep(self) -> None:
         """Expire offsets, of one shard per iteration of the loop."""
@@ -328,10 +332,10 @@ class GroupCoordinator:
     ) -> None:
         """`more`: a shard's share of one sweep was not enough, so come back soon."""
         if left:
-            shard, table = left.popleft()
+            shard, manager = left.popleft()
             try:
-                if shard.phase is CoordinatorState.ACTIVE:
-                    more |= shard.run(table.expire) >= self._config.groups.max_records_per_sweep
+                if shard.state is CoordinatorState.ACTIVE:
+                    more |= shard.run(manager.expire) >= self._config.groups.max_records_per_sweep
             except Exception as error:  # noqa: BLE001
                 report_fault(self._loop, f"expiry in the coordinator's partition {shard.partition}", error)
         if left:

@@ -7,7 +7,7 @@ One value per transactional id, the whole state of its transaction; a null value
 Version 0 of the value (what a cluster with transaction.version 0 has written) is only read: the same
 fields without tags, strings and arrays led by an int16 and an int32.
 
-Path of the data: state_machine.py -> here -> coordinator/runtime.py -> partition log.
+Path of the data: transaction_state_manager.py -> here -> coordinator/runtime.py -> partition log.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class _LedPartition:
     """One partition led here."""
 
     shard: Shard[TransactionRecord]
-    table: TransactionStateManager
+    manager: TransactionStateManager
     tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     """By transactional id: markers being written."""
     others: set[asyncio.Task[None]] = field(default_factory=set)
@@ -117,14 +117,14 @@ class TransactionCoordinator:
         """Load the partition and serve its ids. An epoch that is not newer changes nothing."""
         led = self._led.get(partition)
         if led is not None:
-            if led.shard.leader_epoch >= leader_epoch and led.shard.phase is not CoordinatorState.FAILED:
+            if led.shard.leader_epoch >= leader_epoch and led.shard.state is not CoordinatorState.FAILED:
                 return
             self.resign(partition)
-        table = TransactionStateManager(self._config.transactions)
+        manager = TransactionStateManager(self._config.transactions)
         shard = Shard[TransactionRecord](
-            partition, leader_epoch, table, self._log, self._loop, self._now_ms, self._config.shards
+            partition, leader_epoch, manager, self._log, self._loop, self._now_ms, self._config.shards
         )
-        led = self._led[partition] = _LedPartition(shard, table)
+        led = self._led[partition] = _LedPartition(shard, manager)
         self._spawn(led, self._resume_prepared(led))
 
     def resign(self, partition: int) -> None:
@@ -160,7 +160,7 @@ class TransactionCoordinator:
             return await self._ask(
                 led,
                 ProducerIdAndEpoch,
-                lambda ticket, at: led.table.init_producer_id(
+                lambda ticket, at: led.manager.init_producer_id(
                     transactional_id, timeout_ms, expected, fresh_id, ticket, at
                 ),
             )
@@ -179,7 +179,7 @@ class TransactionCoordinator:
         await self._ask(
             led,
             bool,
-            lambda ticket, at: led.table.add_partitions(
+            lambda ticket, at: led.manager.add_partitions(
                 transactional_id, producer, partitions, client_version, ticket, at
             ),
         )
@@ -192,7 +192,7 @@ class TransactionCoordinator:
         return await self._ask(
             led,
             tuple,
-            lambda ticket, at: led.table.verify(transactional_id, producer, partitions, ticket, at),
+            lambda ticket, at: led.manager.verify(transactional_id, producer, partitions, ticket, at),
         )
 
     async def end(
@@ -205,7 +205,7 @@ class TransactionCoordinator:
             return await self._ask(
                 led,
                 ProducerIdAndEpoch,
-                lambda ticket, at: led.table.end(
+                lambda ticket, at: led.manager.end(
                     transactional_id,
                     producer,
                     fresh_id,
@@ -223,14 +223,14 @@ class TransactionCoordinator:
     async def describe(self, transactional_id: str) -> TransactionMetadata:
         led = self._led_for(transactional_id)
         return await self._ask(
-            led, TransactionMetadata, lambda ticket, at: led.table.describe(transactional_id, ticket, at)
+            led, TransactionMetadata, lambda ticket, at: led.manager.describe(transactional_id, ticket, at)
         )
 
     async def list(self) -> list[tuple[str, TransactionMetadata]]:
         """Every transactional id that is coordinated here. Raises while a partition is being loaded."""
         listed: list[tuple[str, TransactionMetadata]] = []
         for led in list(self._led.values()):
-            listed += await self._ask(led, tuple, led.table.list)
+            listed += await self._ask(led, tuple, led.manager.list)
         return listed
 
     # --- shards --------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ class TransactionCoordinator:
         return reply
 
     async def _fresh_id(self, led: _LedPartition, transactional_id: str) -> int:
-        if led.table.needs_producer_id(transactional_id):
+        if led.manager.needs_producer_id(transactional_id):
             return await self._next_producer_id()
         return -1
 
@@ -262,15 +262,15 @@ class TransactionCoordinator:
     async def _resume_prepared(self, led: _LedPartition) -> None:
         """After a load: complete what the previous coordinator had prepared."""
         await led.shard.loaded()
-        if led.shard.phase is CoordinatorState.ACTIVE:
-            for transactional_id in list(led.table.to_complete()):
+        if led.shard.state is CoordinatorState.ACTIVE:
+            for transactional_id in list(led.manager.to_complete()):
                 self._complete_soon(led, transactional_id)
 
     def _complete_soon(self, led: _LedPartition, transactional_id: str) -> None:
         """Whatever the outcome of the request: if its record is in the log, its markers are due."""
-        if transactional_id in led.tasks or led.shard.phase is not CoordinatorState.ACTIVE:
+        if transactional_id in led.tasks or led.shard.state is not CoordinatorState.ACTIVE:
             return
-        if not led.table.is_prepared(transactional_id):
+        if not led.manager.is_prepared(transactional_id):
             return
         task = supervised(self._loop, self._complete(led, transactional_id), f"markers-{transactional_id}")
         led.tasks[transactional_id] = task
@@ -284,18 +284,17 @@ class TransactionCoordinator:
             self._complete_soon(led, transactional_id)  # prepared again meanwhile
 
     async def _complete(self, led: _LedPartition, transactional_id: str) -> None:
-        table = led.table
         # The reply comes when PREPARE_* is replicated, not before: only then is the outcome certain.
-        prepared = await self._retry_until_decided(led, partial(table.prepared, transactional_id))
+        prepared = await self._retry_until_decided(led, partial(led.manager.prepared, transactional_id))
         if isinstance(prepared, TransactionMetadata):
             await self._write_markers(led, prepared)
-            await self._retry_until_decided(led, partial(table.complete, transactional_id, prepared))
+            await self._retry_until_decided(led, partial(led.manager.complete, transactional_id, prepared))
 
     async def _retry_until_decided(
         self, led: _LedPartition, decide: Callable[[Ticket, Instant], TransactionResult]
     ) -> object | None:
         """Retry until there is a reply; None where the partition is no longer led here."""
-        while led.shard.phase is CoordinatorState.ACTIVE:
+        while led.shard.state is CoordinatorState.ACTIVE:
             try:
                 return await led.shard.submit(decide)
             except BrokerError:
@@ -325,12 +324,12 @@ class TransactionCoordinator:
     def _abort_timed_out(self) -> None:
         at = Instant(self._loop.time(), self._now_ms())
         for led in self._active():
-            for transactional_id in list(led.table.timed_out(at)):
+            for transactional_id in list(led.manager.timed_out(at)):
                 self._spawn(led, self._abort(led, transactional_id))
 
     async def _abort(self, led: _LedPartition, transactional_id: str) -> None:
         try:
-            await led.shard.submit(partial(led.table.abort_if_timed_out, transactional_id))
+            await led.shard.submit(partial(led.manager.abort_if_timed_out, transactional_id))
         except BrokerError:
             pass  # checked again at the next interval
         finally:
@@ -344,12 +343,12 @@ class TransactionCoordinator:
         if not left:
             return
         led = left.popleft()
-        if led.shard.phase is CoordinatorState.ACTIVE and led.shard.run(led.table.expire):
+        if led.shard.state is CoordinatorState.ACTIVE and led.shard.run(led.manager.expire):
             left.append(led)
         self._loop.call_soon(self._expire_some, left)
 
     def _active(self) -> Iterable[_LedPartition]:
-        return [led for led in self._led.values() if led.shard.phase is CoordinatorState.ACTIVE]
+        return [led for led in self._led.values() if led.shard.state is CoordinatorState.ACTIVE]
 
     def _spawn(self, led: _LedPartition, work: Coroutine[Any, Any, None]) -> None:
         task = supervised(self._loop, work, "transactions")

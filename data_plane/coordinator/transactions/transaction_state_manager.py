@@ -64,7 +64,7 @@ class TransactionLimits:
 
 
 class TransactionStateManager:
-    """A `Machine`: see the module. Requests raise BrokerError, or decide."""
+    """Implements CoordinatorStateMachine. Requests raise BrokerError, or decide."""
 
     def __init__(self, limits: TransactionLimits) -> None:
         self._limits = limits
@@ -305,7 +305,7 @@ class TransactionStateManager:
         ]
         return CoordinatorResult(idle[: self._limits.max_records_per_sweep], atomic=False)
 
-    # --- Machine -------------------------------------------------------------------------------
+    # --- CoordinatorStateMachine ---------------------------------------------------------------
 
     def encode(self, record: TransactionRecord) -> tuple[bytes, bytes | None]:
         return records.encode(record)

@@ -1,4 +1,4 @@
-"""Members of either protocol as their clients behave, one heartbeat at a time, against a TableDriver.
+"""Members of either protocol as their clients behave, one heartbeat at a time, against a GroupDriver.
 
 What a client owns is what its application reads at that moment: it stops reading before it says so,
 and reads nothing that it was not told to.
@@ -34,7 +34,7 @@ from data_plane.coordinator.groups.messages import (
     SyncReply,
 )
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from tests.unit.groups.group_driver import TableDriver
+from tests.unit.groups.group_driver import GroupDriver
 
 GROUP = "g"
 REBALANCE_TIMEOUT_MS = 60_000
@@ -64,7 +64,7 @@ class ConsumerClient:
     def member_id(self) -> str:
         return f"{self.name}{self.lives}"
 
-    def beat(self, driver: TableDriver, *, lose_answer: bool = False) -> BrokerError | None:
+    def beat(self, driver: GroupDriver, *, lose_answer: bool = False) -> BrokerError | None:
         """One heartbeat and what follows from it; the refusal, if there was one."""
         reply = driver.answer("consumer_heartbeat", self._heartbeat())
         if lose_answer:
@@ -94,7 +94,7 @@ class ConsumerClient:
     def resubscribe(self, *topics: str, regex: str | None = None) -> None:
         self.topics, self.regex, self.says_all = topics, regex, True
 
-    def leave(self, driver: TableDriver, *, for_now: bool = False) -> object:
+    def leave(self, driver: GroupDriver, *, for_now: bool = False) -> object:
         self.owned.clear()
         self.told = None
         request = ConsumerHeartbeat(GROUP, self.member_id, -2 if for_now else -1, self.instance)
@@ -110,8 +110,8 @@ class ConsumerClient:
         self.epoch, self.says_all = 0, True
         self.lives += 1
 
-    def is_member(self, driver: TableDriver) -> bool:
-        group = driver.table.group(GROUP)
+    def is_member(self, driver: GroupDriver) -> bool:
+        group = driver.manager.group(GROUP)
         return isinstance(group, ConsumerGroup) and self.member_id in group.state.members
 
     def _refused(self, refusal: BrokerError) -> None:
@@ -161,7 +161,7 @@ class ClassicClient:
     sizes: dict[str, int] = field(default_factory=dict)
     """Of the topics, when it assigned them."""
 
-    def beat(self, driver: TableDriver) -> None:
+    def beat(self, driver: GroupDriver) -> None:
         """The next thing that it has to do, or its answer."""
         if self.roster and self.to_do == "heartbeat" and self.sizes != _sizes(driver):
             self.to_do = "join"  # as leaders do when they see that topics have changed
@@ -172,7 +172,7 @@ class ClassicClient:
             self._take(driver, driver.answers.pop(self.ticket))
             self.ticket = None
 
-    def leave(self, driver: TableDriver) -> object:
+    def leave(self, driver: GroupDriver) -> object:
         identity = MemberIdentity(self.member_id, self.instance)
         self.die()
         return driver.answer("leave", LeaveGroup(GROUP, (identity,)))
@@ -190,8 +190,8 @@ class ClassicClient:
             if self.to_do == "join" and not self.member_id:
                 self.lives += 1
 
-    def is_member(self, driver: TableDriver) -> bool:
-        group = driver.table.group(GROUP)
+    def is_member(self, driver: GroupDriver) -> bool:
+        group = driver.manager.group(GROUP)
         if isinstance(group, ConsumerGroup):
             return self.member_id in group.state.members
         return group is not None and self.member_id in group.metadata.roster
@@ -201,7 +201,7 @@ class ClassicClient:
         self._forget()
         self.member_id = ""
 
-    def _join(self, driver: TableDriver) -> int:
+    def _join(self, driver: GroupDriver) -> int:
         self.owned.clear()
         subscription = struct.pack(">hi", 1, len(self.topics))
         for topic in self.topics:
@@ -222,7 +222,7 @@ class ClassicClient:
         )
         return driver.ask("join", request)
 
-    def _sync(self, driver: TableDriver) -> int:
+    def _sync(self, driver: GroupDriver) -> int:
         self.sizes = _sizes(driver)
         shares: dict[str, dict[str, set[int]]] = {member_id: {} for member_id, _ in self.roster}
         for name, size in self.sizes.items():
@@ -237,10 +237,10 @@ class ClassicClient:
             "sync", SyncGroup(GROUP, self.member_id, self.generation, self.instance, assignments=assignments)
         )
 
-    def _heartbeat(self, driver: TableDriver) -> int:
+    def _heartbeat(self, driver: GroupDriver) -> int:
         return driver.ask("heartbeat", Heartbeat(GROUP, self.member_id, self.generation, self.instance))
 
-    def _take(self, driver: TableDriver, reply: object) -> None:
+    def _take(self, driver: GroupDriver, reply: object) -> None:
         match reply:
             case JoinReply(error=ErrorCode.NONE):
                 self.member_id, self.generation, self.to_do = reply.member_id, reply.generation, "sync"
@@ -271,5 +271,5 @@ class ClassicClient:
         self.to_do, self.generation, self.roster = "join", -1, ()
 
 
-def _sizes(driver: TableDriver) -> dict[str, int]:
+def _sizes(driver: GroupDriver) -> dict[str, int]:
     return {name: len(topic.partitions) for name, topic in driver.view.image.topics_by_name.items()}

@@ -1,6 +1,6 @@
 """A GroupMetadataManager under a virtual clock: plays the runtime's part without a loop, a log or a broker.
 
-Records that the table yields are "appended" (kept as bytes) and replayed at once, as the runtime
+Records that it yields are "appended" (kept as bytes) and replayed at once, as the runtime
 does it; with `refusal` set, appends fail. `reloaded()` is what a new coordinator would know.
 """
 
@@ -23,11 +23,11 @@ EPOCH_MS = 1_700_000_000_000
 NO_DELAY = GroupLimits(rules=ClassicGroupConfig(initial_rebalance_delay=0.0))
 
 
-class TableDriver:
+class GroupDriver:
     def __init__(self, limits: GroupLimits = NO_DELAY, view: ClusterView | None = None) -> None:
         self.limits = limits
         self.view = view or ClusterView()
-        self.table = GroupMetadataManager(limits, self.view)
+        self.manager = GroupMetadataManager(limits, self.view)
         self.now = 0.0
         self.log: list[tuple[bytes, bytes | None]] = []
         self.refusal: ErrorCode | None = None
@@ -39,10 +39,10 @@ class TableDriver:
         return Instant(self.now, EPOCH_MS + round(self.now * 1000))
 
     def ask(self, kind: str, *arguments: object) -> int:
-        """Put a request to the table's method of that name; its ticket. A refusal is an answer, too."""
+        """Put a request to the manager's method of that name; its ticket. A refusal is an answer, too."""
         self._tickets += 1
         try:
-            self._carry_out(getattr(self.table, kind)(*arguments, self._tickets, self.at))
+            self._carry_out(getattr(self.manager, kind)(*arguments, self._tickets, self.at))
         except BrokerError as refusal:
             self.answers[self._tickets] = refusal
         return self._tickets
@@ -53,39 +53,39 @@ class TableDriver:
 
     def run(self, kind: str, *arguments: object) -> int:
         """Work of the coordinator's own; the number of its records."""
-        decision = getattr(self.table, kind)(*arguments, self.at)
+        decision = getattr(self.manager, kind)(*arguments, self.at)
         self._carry_out(decision)
         return len(decision.records)
 
     def advance(self, seconds: float) -> None:
         """Let time pass, ringing at every deadline on the way."""
         end = self.now + seconds
-        while (due := self.table.next_deadline()) <= end:
+        while (due := self.manager.next_deadline()) <= end:
             self.now = max(self.now, due)
-            self._carry_out(self.table.tick(self.at))
+            self._carry_out(self.manager.tick(self.at))
         self.now = end
 
-    def reloaded(self) -> TableDriver:
+    def reloaded(self) -> GroupDriver:
         """A new coordinator over the same log."""
-        successor = TableDriver(self.limits, self.view)
+        successor = GroupDriver(self.limits, self.view)
         successor.now = self.now
         successor.log = list(self.log)
         for key, value in self.log:
-            record = successor.table.decode(key, value)
+            record = successor.manager.decode(key, value)
             assert record is not None
-            assert successor.table.replay(record, successor.at) == []
-        successor.table.loaded(successor.at)
+            assert successor.manager.replay(record, successor.at) == []
+        successor.manager.loaded(successor.at)
         return successor
 
     def _carry_out(self, decision: GroupResult) -> None:
         replies: Replies = decision.replies
         if decision.records and self.refusal is not None:
             replies = [(ticket, self.refusal) for ticket, _ in replies]
-            replies += self.table.refused(decision.records, self.refusal, self.at)
+            replies += self.manager.refused(decision.records, self.refusal, self.at)
         else:
             for record in decision.records:
-                self.log.append(self.table.encode(record))
-                replies += self.table.replay(record, self.at)
+                self.log.append(self.manager.encode(record))
+                replies += self.manager.replay(record, self.at)
         for ticket, reply in replies:
             assert ticket not in self.answers, "answered twice"
             self.answers[ticket] = reply

@@ -31,7 +31,7 @@ from data_plane.coordinator.state_machine import ProducerIdAndEpoch
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from tests.unit.groups.clients import GROUP, ClassicClient, ConsumerClient
-from tests.unit.groups.group_driver import TableDriver
+from tests.unit.groups.group_driver import GroupDriver
 from tests.unit.groups.topics import Topics
 
 pytestmark = pytest.mark.row("G6")
@@ -47,18 +47,18 @@ def topics() -> Topics:
 
 
 @pytest.fixture
-def driver(topics: Topics) -> TableDriver:
+def driver(topics: Topics) -> GroupDriver:
     return driven(topics)
 
 
-def driven(topics: Topics, **rules: Any) -> TableDriver:
+def driven(topics: Topics, **rules: Any) -> GroupDriver:
     limits = GroupLimits(
         rules=ClassicGroupConfig(initial_rebalance_delay=0.0), consumer=ConsumerGroupConfig(**rules)
     )
-    return TableDriver(limits, topics.view)
+    return GroupDriver(limits, topics.view)
 
 
-def settle(driver: TableDriver, *clients: ConsumerClient | ClassicClient) -> None:
+def settle(driver: GroupDriver, *clients: ConsumerClient | ClassicClient) -> None:
     for _ in range(8):
         for client in clients:
             client.beat(driver)
@@ -69,17 +69,17 @@ def refused(answer: object) -> ErrorCode:
     return answer.code
 
 
-def beat(driver: TableDriver, member_id: str, epoch: int, **fields: Any) -> object:
+def beat(driver: GroupDriver, member_id: str, epoch: int, **fields: Any) -> object:
     return driver.answer("consumer_heartbeat", ConsumerHeartbeat(GROUP, member_id, epoch, **fields))
 
 
-def described(driver: TableDriver) -> DescribedConsumerGroup:
+def described(driver: GroupDriver) -> DescribedConsumerGroup:
     answer = driver.answer("describe_consumer", GROUP)
     assert isinstance(answer, DescribedConsumerGroup)
     return answer
 
 
-def commit(driver: TableDriver, member_id: str, epoch: int, **fields: Any) -> ErrorCode:
+def commit(driver: GroupDriver, member_id: str, epoch: int, **fields: Any) -> ErrorCode:
     request = CommitOffsets(GROUP, (OffsetToCommit(PLACE, 7),), member_id, epoch, **fields)
     answer = driver.answer("commit", request)
     assert isinstance(answer, CommitReply)
@@ -87,7 +87,7 @@ def commit(driver: TableDriver, member_id: str, epoch: int, **fields: Any) -> Er
 
 
 def test_a_member_is_fenced_by_any_epoch_but_its_own_and_the_one_whose_answer_was_lost(
-    driver: TableDriver, topics: Topics
+    driver: GroupDriver, topics: Topics
 ) -> None:
     member = ConsumerClient("m", ("a",))
     settle(driver, member)
@@ -103,14 +103,14 @@ def test_a_member_is_fenced_by_any_epoch_but_its_own_and_the_one_whose_answer_wa
     assert refused(beat(driver, "stranger", epoch)) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_group_that_is_not_there_is_only_found_by_joining(driver: TableDriver) -> None:
+def test_a_group_that_is_not_there_is_only_found_by_joining(driver: GroupDriver) -> None:
     for epoch in (1, -1, -2):
         assert refused(beat(driver, "m1", epoch)) is ErrorCode.GROUP_ID_NOT_FOUND
     assert refused(driver.answer("describe_consumer", GROUP)) is ErrorCode.GROUP_ID_NOT_FOUND
     assert driver.log == []
 
 
-def test_a_heartbeat_without_news_writes_nothing_and_is_told_nothing(driver: TableDriver) -> None:
+def test_a_heartbeat_without_news_writes_nothing_and_is_told_nothing(driver: GroupDriver) -> None:
     member = ConsumerClient("m", ("a",))
     settle(driver, member)
     written = len(driver.log)
@@ -129,14 +129,14 @@ def test_a_full_group_takes_no_one_new(topics: Topics) -> None:
     assert first.beat(driver) is None
 
 
-def test_a_pattern_that_is_none_is_refused(driver: TableDriver) -> None:
+def test_a_pattern_that_is_none_is_refused(driver: GroupDriver) -> None:
     refusal = ConsumerClient("m", regex="a(").beat(driver)
     assert refusal is not None
     assert refusal.code is ErrorCode.INVALID_REGULAR_EXPRESSION
     assert driver.log == []
 
 
-def test_patterns_follow_topics_and_what_the_member_may_see(driver: TableDriver, topics: Topics) -> None:
+def test_patterns_follow_topics_and_what_the_member_may_see(driver: GroupDriver, topics: Topics) -> None:
     topics.create("ab", 1)
     topics.create("ba", 1)
     member = ConsumerClient("m", regex="a.*")
@@ -163,7 +163,7 @@ def names(topics: Topics, client: ConsumerClient) -> set[str | None]:
 
 
 def test_who_names_topics_has_those_before_what_its_pattern_stands_for(
-    driver: TableDriver, topics: Topics
+    driver: GroupDriver, topics: Topics
 ) -> None:
     """As librdkafka's own test 0045 has it of Apache Kafka."""
     topics.create("b", 4)
@@ -177,7 +177,7 @@ def test_who_names_topics_has_those_before_what_its_pattern_stands_for(
     assert member.epoch > epoch
 
 
-def test_a_pattern_for_what_others_read_already_is_a_change_too(driver: TableDriver, topics: Topics) -> None:
+def test_a_pattern_for_what_others_read_already_is_a_change_too(driver: GroupDriver, topics: Topics) -> None:
     """All topics of the group stay the same, but who reads them does not."""
     topics.create("b", 4)
     first, second = ConsumerClient("m", ("a", "b")), ConsumerClient("n", ("a",), regex="b")
@@ -185,7 +185,7 @@ def test_a_pattern_for_what_others_read_already_is_a_change_too(driver: TableDri
     assert "b" in names(topics, second)
 
 
-def test_sessions_end_and_a_group_has_its_own(driver: TableDriver, topics: Topics) -> None:
+def test_sessions_end_and_a_group_has_its_own(driver: GroupDriver, topics: Topics) -> None:
     topics.set_group(GROUP, consumer_session_timeout_ms="50000", consumer_heartbeat_interval_ms="6000")
     silent, talking = ConsumerClient("m", ("a",)), ConsumerClient("n", ("a",))
     settle(driver, silent, talking)
@@ -203,7 +203,7 @@ def test_sessions_end_and_a_group_has_its_own(driver: TableDriver, topics: Topic
     assert refusal.code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_session_that_could_not_be_ended_is_ended_later(driver: TableDriver) -> None:
+def test_a_session_that_could_not_be_ended_is_ended_later(driver: GroupDriver) -> None:
     settle(driver, ConsumerClient("m", ("a",)))
     driver.refusal = ErrorCode.COORDINATOR_NOT_AVAILABLE
     driver.advance(46.0)
@@ -213,7 +213,7 @@ def test_a_session_that_could_not_be_ended_is_ended_later(driver: TableDriver) -
     assert described(driver).state == "Empty"
 
 
-def test_who_does_not_give_up_partitions_in_time_is_out(driver: TableDriver) -> None:
+def test_who_does_not_give_up_partitions_in_time_is_out(driver: GroupDriver) -> None:
     slow, second = ConsumerClient("m", ("a",)), ConsumerClient("n", ("a",))
     settle(driver, slow)
     slow.slow = True
@@ -233,7 +233,7 @@ def test_who_does_not_give_up_partitions_in_time_is_out(driver: TableDriver) -> 
 
 
 def test_who_leaves_amid_giving_up_partitions_comes_back_to_all_of_them(
-    driver: TableDriver, topics: Topics
+    driver: GroupDriver, topics: Topics
 ) -> None:
     """Under the same id, with another subscription, many times in a row (librdkafka's 0045)."""
     for name in "bcdef":
@@ -258,7 +258,7 @@ def test_who_leaves_amid_giving_up_partitions_comes_back_to_all_of_them(
     assert member.member.assigned == member.target
 
 
-def test_a_static_member_keeps_its_place_while_it_is_away(driver: TableDriver) -> None:
+def test_a_static_member_keeps_its_place_while_it_is_away(driver: GroupDriver) -> None:
     first, second = ConsumerClient("m", ("a",), instance="i"), ConsumerClient("n", ("a",))
     settle(driver, first, second)
     had, epoch = set(first.owned), described(driver).epoch
@@ -280,7 +280,7 @@ def test_a_static_member_keeps_its_place_while_it_is_away(driver: TableDriver) -
     assert len(second.owned) == 2
 
 
-def test_offsets_are_committed_and_fetched_in_the_members_own_epoch(driver: TableDriver) -> None:
+def test_offsets_are_committed_and_fetched_in_the_members_own_epoch(driver: GroupDriver) -> None:
     member = ConsumerClient("m", ("a",))
     settle(driver, member)
     epoch = member.epoch
@@ -305,7 +305,7 @@ def test_offsets_are_committed_and_fetched_in_the_members_own_epoch(driver: Tabl
     assert commit(driver, "", -1) is ErrorCode.NONE  # an administrator's
 
 
-def test_a_group_is_listed_deleted_and_forgotten(driver: TableDriver) -> None:
+def test_a_group_is_listed_deleted_and_forgotten(driver: GroupDriver) -> None:
     member = ConsumerClient("m", ("a",))
     settle(driver, member)
     assert driver.answer("list") == (ListedGroup(GROUP, "consumer", "Stable", GroupType.CONSUMER),)
@@ -321,7 +321,7 @@ def test_a_group_is_listed_deleted_and_forgotten(driver: TableDriver) -> None:
     assert driver.answer("fetch", FetchOffsets(GROUP, None)) == OffsetsReply({})
 
 
-def test_an_empty_group_changes_its_protocol_and_keeps_its_offsets(driver: TableDriver) -> None:
+def test_an_empty_group_changes_its_protocol_and_keeps_its_offsets(driver: GroupDriver) -> None:
     modern, classic = ConsumerClient("m", ("a",)), ClassicClient("c", ("a",))
     settle(driver, classic)
     assert commit(driver, classic.member_id, classic.generation) is ErrorCode.NONE
@@ -355,7 +355,7 @@ def test_the_policy_says_which_way_a_group_may_go(topics: Topics, policy: Migrat
     assert len(classic.owned) == 2
 
 
-def test_other_assignors_are_voted_for(driver: TableDriver) -> None:
+def test_other_assignors_are_voted_for(driver: GroupDriver) -> None:
     members = [ConsumerClient(name, ("a",), assignor="range") for name in "mn"]
     settle(driver, *members)
     assert described(driver).assignor == "range"
@@ -363,7 +363,7 @@ def test_other_assignors_are_voted_for(driver: TableDriver) -> None:
     assert described(driver).assignor == "uniform"
 
 
-def test_a_static_member_changes_its_protocol_in_its_place(driver: TableDriver) -> None:
+def test_a_static_member_changes_its_protocol_in_its_place(driver: GroupDriver) -> None:
     modern = ConsumerClient("m", ("a",), instance="i")
     classic, other = ClassicClient("c", ("a",), instance="i"), ClassicClient("o", ("a",))
     settle(driver, modern, other)
@@ -378,7 +378,7 @@ def test_a_static_member_changes_its_protocol_in_its_place(driver: TableDriver) 
     assert (listed.type, len(modern.owned), len(other.owned)) == (GroupType.CONSUMER, 1, 1)
 
 
-def test_a_member_of_the_classic_protocol_is_removed_by_its_instance(driver: TableDriver) -> None:
+def test_a_member_of_the_classic_protocol_is_removed_by_its_instance(driver: GroupDriver) -> None:
     modern, classic = ConsumerClient("m", ("a",)), ClassicClient("c", ("a",), instance="i")
     settle(driver, modern, classic)
     request = LeaveGroup(GROUP, (MemberIdentity("", "i"), MemberIdentity("m1"), MemberIdentity("x")))

@@ -26,7 +26,7 @@ from data_plane.coordinator.groups.messages import (
 )
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
-from tests.unit.groups.group_driver import NO_DELAY, TableDriver, join
+from tests.unit.groups.group_driver import NO_DELAY, GroupDriver, join
 
 ORDERS_0 = TopicPartition("orders", 0)
 
@@ -37,40 +37,40 @@ def sync(
     return SyncGroup("g", member_id, generation, instance_id, assignments=assignments)
 
 
-def state(driver: TableDriver) -> str:
+def state(driver: GroupDriver) -> str:
     described = driver.answer("describe", "g")
     assert isinstance(described, DescribedGroup)
     return described.state
 
 
-def beat(driver: TableDriver, member_id: str, generation: int, instance_id: str | None = None) -> ErrorCode:
+def beat(driver: GroupDriver, member_id: str, generation: int, instance_id: str | None = None) -> ErrorCode:
     reply = driver.answer("heartbeat", Heartbeat("g", member_id, generation, instance_id))
     assert isinstance(reply, HeartbeatReply)
     return reply.error
 
 
-def commit(driver: TableDriver, member_id: str, generation: int) -> ErrorCode:
+def commit(driver: GroupDriver, member_id: str, generation: int) -> ErrorCode:
     request = CommitOffsets("g", (OffsetToCommit(ORDERS_0, 5),), member_id, generation)
     reply = driver.answer("commit", request)
     assert isinstance(reply, CommitReply)
     return reply.errors[ORDERS_0]
 
 
-def joined(driver: TableDriver, ticket: int) -> JoinReply:
+def joined(driver: GroupDriver, ticket: int) -> JoinReply:
     reply = driver.answers.pop(ticket)
     assert isinstance(reply, JoinReply)
     return reply
 
 
-def synced(driver: TableDriver, ticket: int) -> SyncReply:
+def synced(driver: GroupDriver, ticket: int) -> SyncReply:
     reply = driver.answers.pop(ticket)
     assert isinstance(reply, SyncReply)
     return reply
 
 
-def stable(members: int = 2, limits: GroupLimits = NO_DELAY, **fields: Any) -> tuple[TableDriver, int]:
+def stable(members: int = 2, limits: GroupLimits = NO_DELAY, **fields: Any) -> tuple[GroupDriver, int]:
     """A stable group of m1, m2, …; m1 leads. Also its generation."""
-    driver = TableDriver(limits)
+    driver = GroupDriver(limits)
     tickets: dict[str, int] = {}
     for n in range(1, members + 1):
         if tickets:  # everyone rejoins for each newcomer
@@ -91,7 +91,7 @@ def stable(members: int = 2, limits: GroupLimits = NO_DELAY, **fields: Any) -> t
 
 
 def test_a_newcomer_is_told_its_id_and_joins_with_it() -> None:
-    driver = TableDriver()
+    driver = GroupDriver()
     told = driver.answer("join", join(new="m1", requires_known_id=True))
     assert told == JoinReply(ErrorCode.MEMBER_ID_REQUIRED, "m1")
     reply = driver.answer("join", join("m1"))
@@ -101,7 +101,7 @@ def test_a_newcomer_is_told_its_id_and_joins_with_it() -> None:
 
 
 def test_an_id_that_was_given_out_is_forgotten_after_the_session_timeout() -> None:
-    driver = TableDriver()
+    driver = GroupDriver()
     driver.answer("join", join(new="m1", requires_known_id=True))
     driver.advance(10.0)
     reply = driver.answer("join", join("m1"))
@@ -119,7 +119,7 @@ def test_an_id_that_was_given_out_is_forgotten_after_the_session_timeout() -> No
     ],
 )
 def test_joins_that_are_refused_at_once(fields: dict[str, object], error: ErrorCode) -> None:
-    reply = TableDriver().answer("join", join(**fields))  # type: ignore[arg-type]
+    reply = GroupDriver().answer("join", join(**fields))  # type: ignore[arg-type]
     assert isinstance(reply, JoinReply)
     assert reply.error is error
 
@@ -134,7 +134,7 @@ def test_a_member_that_shares_no_protocol_is_refused() -> None:
 
 
 def test_the_protocol_that_most_prefer_of_those_all_can_play() -> None:
-    driver = TableDriver()
+    driver = GroupDriver()
     wishes = {
         "m1": ("sticky", "range", "own"),
         "m2": ("range", "sticky"),
@@ -166,7 +166,7 @@ def test_a_full_group_takes_nobody_more() -> None:
 
 
 def test_an_empty_group_waits_for_more_members_as_long_as_they_keep_coming() -> None:
-    driver = TableDriver(GroupLimits(rules=ClassicGroupConfig(initial_rebalance_delay=3.0)))
+    driver = GroupDriver(GroupLimits(rules=ClassicGroupConfig(initial_rebalance_delay=3.0)))
     first = driver.ask("join", join(new="m1", rebalance_timeout_ms=7_000))
     driver.advance(2.0)
     second = driver.ask("join", join(new="m2", rebalance_timeout_ms=7_000))
@@ -179,7 +179,7 @@ def test_an_empty_group_waits_for_more_members_as_long_as_they_keep_coming() -> 
 
 
 def test_nobody_gets_an_assignment_before_the_leader_gave_them() -> None:
-    driver = TableDriver()
+    driver = GroupDriver()
     driver.answer("join", join(new="m1"))
     second, first = driver.ask("join", join(new="m2")), driver.ask("join", join("m1"))
     leader, follower = joined(driver, first), joined(driver, second)
@@ -193,7 +193,7 @@ def test_nobody_gets_an_assignment_before_the_leader_gave_them() -> None:
 
 
 def test_a_member_that_was_not_given_anything_gets_nothing() -> None:
-    driver = TableDriver()
+    driver = GroupDriver()
     driver.answer("join", join(new="m1"))
     assert synced(driver, driver.ask("sync", sync("m1", 1))).assignment == b""
 
@@ -219,7 +219,7 @@ def test_a_sync_must_know_what_was_chosen() -> None:
 
 
 def test_requests_to_a_group_that_is_not_there() -> None:
-    driver = TableDriver()
+    driver = GroupDriver()
     assert beat(driver, "m1", 1) is ErrorCode.UNKNOWN_MEMBER_ID
     assert synced(driver, driver.ask("sync", sync("m1", 1))).error is ErrorCode.UNKNOWN_MEMBER_ID
     assert commit(driver, "m1", 1) is ErrorCode.GROUP_ID_NOT_FOUND
@@ -280,7 +280,7 @@ def test_a_parked_join_keeps_a_session_alive() -> None:
 
 
 def test_whoever_never_syncs_is_out() -> None:
-    driver = TableDriver()
+    driver = GroupDriver()
     driver.answer("join", join(new="m1"))
     driver.ask("join", join(new="m2"))
     joined(driver, driver.ask("join", join("m1")))
@@ -331,7 +331,7 @@ def test_a_member_that_leaves_while_it_waits_is_answered() -> None:
 
 
 def test_a_refused_store_is_told_to_all_and_worked_out_anew() -> None:
-    driver = TableDriver()
+    driver = GroupDriver()
     driver.answer("join", join(new="m1"))
     second, first = driver.ask("join", join(new="m2")), driver.ask("join", join("m1"))
     joined(driver, first), joined(driver, second)
@@ -372,7 +372,7 @@ def test_a_static_member_comes_back_without_a_rebalance_and_fences_its_former_se
 
 
 def test_a_static_member_that_waits_under_its_old_id_is_fenced() -> None:
-    driver = TableDriver()
+    driver = GroupDriver()
     driver.answer("join", join(new="m1", instance_id="i1"))
     old = driver.ask("join", join(new="m2", instance_id="i2"))  # waits for m1 to rejoin
     new = driver.ask("join", join(new="m2b", instance_id="i2"))
@@ -393,7 +393,7 @@ def test_an_old_static_leader_is_not_told_that_it_leads() -> None:
 
 
 def test_a_static_member_is_missed_only_after_its_session() -> None:
-    driver = TableDriver()
+    driver = GroupDriver()
     driver.answer("join", join(new="m1", instance_id="i1"))
     driver.ask("join", join(new="m2", instance_id="i2"))
     driver.answer("join", join("m1", instance_id="i1"))
@@ -412,7 +412,7 @@ def test_a_static_member_is_missed_only_after_its_session() -> None:
 def test_static_members_that_begin_together(delay_s: float, generations: list[int]) -> None:
     """With Kafka's default delay neither is told to rejoin; without any, as `kraft up` has it, the first one
     has begun when the second one comes. (librdkafka's 0102 rests on the delay.)"""
-    driver = TableDriver(GroupLimits(rules=ClassicGroupConfig(initial_rebalance_delay=delay_s)))
+    driver = GroupDriver(GroupLimits(rules=ClassicGroupConfig(initial_rebalance_delay=delay_s)))
     first = driver.ask("join", join(new="m1", instance_id="i1"))
     driver.advance(0.1)
     second = driver.ask("join", join(new="m2", instance_id="i2"))

@@ -21,7 +21,7 @@ from data_plane.coordinator.groups.messages import (
 )
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
-from tests.unit.groups.group_driver import EPOCH_MS, NO_DELAY, TableDriver, join
+from tests.unit.groups.group_driver import EPOCH_MS, NO_DELAY, GroupDriver, join
 
 DAY = 24 * 3600.0
 ORDERS_0, ORDERS_1, OTHER_0 = (
@@ -36,27 +36,27 @@ def subscription(*topics: str) -> bytes:
     return struct.pack(">hi", 1, len(topics)) + names + struct.pack(">ii", -1, 0)
 
 
-def commit(driver: TableDriver, *wanted: OffsetToCommit, **fields: object) -> dict[TopicPartition, ErrorCode]:
+def commit(driver: GroupDriver, *wanted: OffsetToCommit, **fields: object) -> dict[TopicPartition, ErrorCode]:
     reply = driver.answer("commit", CommitOffsets("g", wanted, **fields))  # type: ignore[arg-type]
     assert isinstance(reply, CommitReply)
     return dict(reply.errors)
 
 
-def kept(driver: TableDriver) -> dict[TopicPartition, int]:
+def kept(driver: GroupDriver) -> dict[TopicPartition, int]:
     reply = driver.answer("fetch", FetchOffsets("g", None))
     assert isinstance(reply, OffsetsReply)
     return {p: offset.offset for p, offset in reply.offsets.items() if offset is not None}
 
 
-def stable_group(topic: str = "orders") -> TableDriver:
-    driver = TableDriver()
+def stable_group(topic: str = "orders") -> GroupDriver:
+    driver = GroupDriver()
     protocols = (MemberProtocol("range", subscription(topic)),)
     driver.answer("join", join(new="m1", protocols=protocols, session_timeout_ms=1_800_000))
     driver.answer("sync", SyncGroup("g", "m1", 1, assignments={"m1": b"all"}))
     return driver
 
 
-def stay(driver: TableDriver, days: float) -> None:
+def stay(driver: GroupDriver, days: float) -> None:
     """The member goes on committing `other`, day after day."""
     for _ in range(round(days * 96)):
         driver.advance(900.0)
@@ -64,7 +64,7 @@ def stay(driver: TableDriver, days: float) -> None:
 
 
 def test_an_offset_is_kept_with_all_that_came_with_it() -> None:
-    driver = TableDriver()
+    driver = GroupDriver()
     driver.advance(1.5)
     assert commit(driver, OffsetToCommit(ORDERS_0, 7, 3, "note")) == {ORDERS_0: ErrorCode.NONE}
     for side in (driver, driver.reloaded()):
@@ -74,14 +74,14 @@ def test_an_offset_is_kept_with_all_that_came_with_it() -> None:
 
 
 def test_a_note_that_is_too_long_is_refused_and_the_others_are_kept() -> None:
-    driver = TableDriver()
+    driver = GroupDriver()
     outcome = commit(driver, OffsetToCommit(ORDERS_0, 1, metadata="x" * 4097), OffsetToCommit(ORDERS_1, 2))
     assert outcome == {ORDERS_0: ErrorCode.OFFSET_METADATA_TOO_LARGE, ORDERS_1: ErrorCode.NONE}
     assert kept(driver) == {ORDERS_1: 2}
 
 
 def test_a_refused_append_leaves_the_old_offset() -> None:
-    driver = TableDriver()
+    driver = GroupDriver()
     commit(driver, OffsetToCommit(ORDERS_0, 1))
     driver.refusal = ErrorCode.COORDINATOR_NOT_AVAILABLE
     ticket = driver.ask("commit", CommitOffsets("g", (OffsetToCommit(ORDERS_0, 2),)))
@@ -90,7 +90,7 @@ def test_a_refused_append_leaves_the_old_offset() -> None:
 
 
 def test_offsets_without_a_group_age_from_their_commit() -> None:
-    driver = TableDriver()
+    driver = GroupDriver()
     commit(driver, OffsetToCommit(ORDERS_0, 1))
     driver.advance(1 * DAY)
     commit(driver, OffsetToCommit(ORDERS_1, 2))
@@ -102,7 +102,7 @@ def test_offsets_without_a_group_age_from_their_commit() -> None:
 
 
 def test_a_generation_is_unknown_to_a_group_that_is_only_offsets() -> None:
-    driver = TableDriver()
+    driver = GroupDriver()
     wanted = OffsetToCommit(ORDERS_0, 1)
     assert commit(driver, wanted, generation=3) == {ORDERS_0: ErrorCode.GROUP_ID_NOT_FOUND}
     assert commit(driver, wanted) == {ORDERS_0: ErrorCode.NONE}
@@ -110,7 +110,7 @@ def test_a_generation_is_unknown_to_a_group_that_is_only_offsets() -> None:
 
 
 def test_an_old_client_may_ask_for_its_own_retention() -> None:
-    driver = TableDriver()
+    driver = GroupDriver()
     commit(driver, OffsetToCommit(ORDERS_0, 1), retention_time_ms=10_000)
     driver.advance(9.9)
     driver.run("expire")
@@ -121,7 +121,7 @@ def test_an_old_client_may_ask_for_its_own_retention() -> None:
 
 
 def test_a_retention_beyond_the_end_of_time_ends_there() -> None:
-    driver = TableDriver()
+    driver = GroupDriver()
     commit(driver, OffsetToCommit(ORDERS_0, 1), retention_time_ms=2**63 - 1)
     assert kept(driver) == kept(driver.reloaded()) == {ORDERS_0: 1}
 
@@ -151,7 +151,7 @@ def test_a_stable_group_outgrows_topics_that_it_reads_no_more() -> None:
 
 
 def test_a_sweep_is_bounded() -> None:
-    driver = TableDriver(replace(NO_DELAY, max_records_per_sweep=2))
+    driver = GroupDriver(replace(NO_DELAY, max_records_per_sweep=2))
     for n in range(5):
         driver.answer("commit", CommitOffsets(f"g{n}", (OffsetToCommit(ORDERS_0, 1),)))
     driver.advance(8 * DAY)
@@ -159,8 +159,8 @@ def test_a_sweep_is_bounded() -> None:
 
 
 def test_a_group_with_more_offsets_than_a_sweep_takes_is_expired_and_deleted_piece_by_piece() -> None:
-    def of_five() -> TableDriver:
-        driver = TableDriver(replace(NO_DELAY, max_records_per_sweep=2))
+    def of_five() -> GroupDriver:
+        driver = GroupDriver(replace(NO_DELAY, max_records_per_sweep=2))
         commit(driver, *(OffsetToCommit(TopicPartition("orders", n), 1) for n in range(5)))
         return driver
 
@@ -174,9 +174,9 @@ def test_a_group_with_more_offsets_than_a_sweep_takes_is_expired_and_deleted_pie
 
 
 def test_offsets_of_a_deleted_topic_go_with_it() -> None:
-    driver = TableDriver()
+    driver = GroupDriver()
     commit(driver, OffsetToCommit(ORDERS_0, 1), OffsetToCommit(OTHER_0, 2))
-    assert driver.run("delete_some_offsets", driver.table.begin_topic_deletion(["orders"])) == 1
+    assert driver.run("delete_some_offsets", driver.manager.begin_topic_deletion(["orders"])) == 1
     assert kept(driver) == {OTHER_0: 2}
 
 

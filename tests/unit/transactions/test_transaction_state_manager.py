@@ -17,13 +17,13 @@ from data_plane.coordinator.transactions.records import (
 from data_plane.coordinator.transactions.transaction_state_manager import LAST_EPOCH
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
-from tests.unit.transactions.transaction_driver import TIMEOUT_MS, TableDriver, at_epoch
+from tests.unit.transactions.transaction_driver import TIMEOUT_MS, TransactionDriver, at_epoch
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 V1, V2 = 0, 2
 
 
-def begun(driver: TableDriver, name: str = "x") -> ProducerIdAndEpoch:
+def begun(driver: TransactionDriver, name: str = "x") -> ProducerIdAndEpoch:
     producer = driver.init(name)
     assert isinstance(producer, ProducerIdAndEpoch)
     return producer
@@ -60,7 +60,7 @@ def test_what_is_stored_is_read_again() -> None:
 @pytest.mark.row("P4")
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_transaction_from_beginning_to_end(commit: bool) -> None:
-    driver = TableDriver()
+    driver = TransactionDriver()
     producer = begun(driver)
     assert driver.add("x", producer, [T0]) is ErrorCode.NONE
     assert driver.add("x", producer, [T1]) is ErrorCode.NONE
@@ -79,7 +79,7 @@ def test_a_transaction_from_beginning_to_end(commit: bool) -> None:
 
 @pytest.mark.row("P4")
 def test_every_transaction_of_version_2_has_an_epoch_of_its_own() -> None:
-    driver = TableDriver()
+    driver = TransactionDriver()
     first = begun(driver)
     assert driver.add("x", first, [T0], V2) is ErrorCode.NONE
     second = driver.end("x", first, commit=True, version=V2)
@@ -98,7 +98,7 @@ def test_every_transaction_of_version_2_has_an_epoch_of_its_own() -> None:
 @pytest.mark.row("P4")
 def test_an_empty_transaction_aborted_while_the_last_one_is_ending_is_told_to_wait() -> None:
     """franz-go does so at once after a commit; Kafka's PRODUCER_FENCED would end it."""
-    driver = TableDriver()
+    driver = TransactionDriver()
     first = begun(driver)
     driver.add("x", first, [T0], V2)
     second = driver.end("x", first, commit=True, version=V2)
@@ -111,7 +111,7 @@ def test_an_empty_transaction_aborted_while_the_last_one_is_ending_is_told_to_wa
 
 @pytest.mark.row("P4")
 def test_a_new_incarnation_fences_the_old_one() -> None:
-    driver = TableDriver()
+    driver = TransactionDriver()
     old = begun(driver)
     assert driver.add("x", old, [T0]) is ErrorCode.NONE
     assert driver.init("x") is ErrorCode.CONCURRENT_TRANSACTIONS
@@ -133,7 +133,7 @@ def test_a_new_incarnation_fences_the_old_one() -> None:
 
 
 def test_a_former_incarnation_cannot_go_on_after_a_bump_that_was_not_its_own() -> None:
-    driver = TableDriver()
+    driver = TransactionDriver()
     old = begun(driver)
     new = begun(driver)
     assert new.epoch == old.epoch + 1
@@ -142,7 +142,7 @@ def test_a_former_incarnation_cannot_go_on_after_a_bump_that_was_not_its_own() -
 
 @pytest.mark.row("P4")
 def test_going_on_after_an_error_bumps_the_epoch_once() -> None:
-    driver = TableDriver()
+    driver = TransactionDriver()
     first = begun(driver)
     second = driver.init("x", expected=first)
     assert second == ProducerIdAndEpoch(first.producer_id, first.epoch + 1)
@@ -157,10 +157,10 @@ def test_going_on_after_an_error_bumps_the_epoch_once() -> None:
 
 
 def test_an_id_that_is_forgotten_begins_anew() -> None:
-    driver = TableDriver()
+    driver = TransactionDriver()
     assert isinstance(driver.init("x", expected=ProducerIdAndEpoch(5, 5)), ProducerIdAndEpoch)
     driver.now_ms += driver.limits.id_expiration_ms
-    driver.carry_out(driver.table.expire(driver.at))
+    driver.carry_out(driver.manager.expire(driver.at))
     driver.failover()
     assert driver.end("x", ProducerIdAndEpoch(5, 5), commit=True) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert begun(driver).epoch == 0
@@ -169,7 +169,7 @@ def test_an_id_that_is_forgotten_begins_anew() -> None:
 @pytest.mark.row("P4")
 @pytest.mark.parametrize("version", [V1, V2])
 def test_epochs_that_run_out_bring_a_new_producer_id(version: int) -> None:
-    driver = TableDriver()
+    driver = TransactionDriver()
     last = at_epoch(driver, "x", LAST_EPOCH)
     if version == V1:
         fresh = driver.init("x", expected=last)
@@ -189,7 +189,7 @@ def test_epochs_that_run_out_bring_a_new_producer_id(version: int) -> None:
 
 
 def test_the_fence_of_the_last_epoch_is_given_to_nobody() -> None:
-    driver = TableDriver()
+    driver = TransactionDriver()
     last = at_epoch(driver, "x", LAST_EPOCH)
     assert driver.add("x", last, [T0]) is ErrorCode.NONE
     assert driver.init("x", expected=last) is ErrorCode.CONCURRENT_TRANSACTIONS
@@ -202,16 +202,16 @@ def test_the_fence_of_the_last_epoch_is_given_to_nobody() -> None:
 
 @pytest.mark.row("P4")
 def test_a_transaction_that_takes_too_long_is_aborted() -> None:
-    driver = TableDriver()
+    driver = TransactionDriver()
     producer = begun(driver)
     driver.add("x", producer, [T0])
     driver.now_ms += TIMEOUT_MS
     driver.add("x", producer, [T1])  # does not prolong it
-    assert list(driver.table.timed_out(driver.at)) == []
+    assert list(driver.manager.timed_out(driver.at)) == []
     driver.now_ms += 1
-    assert list(driver.table.timed_out(driver.at)) == ["x"]
-    assert driver.carry_out(driver.table.abort_if_timed_out("x", 0, driver.at)) is True
-    assert driver.carry_out(driver.table.abort_if_timed_out("x", 0, driver.at)) is False
+    assert list(driver.manager.timed_out(driver.at)) == ["x"]
+    assert driver.carry_out(driver.manager.abort_if_timed_out("x", 0, driver.at)) is True
+    assert driver.carry_out(driver.manager.abort_if_timed_out("x", 0, driver.at)) is False
     assert driver.end("x", producer, commit=True) is ErrorCode.PRODUCER_FENCED
     driver.complete("x")
     assert driver.init("x", expected=producer) is ErrorCode.PRODUCER_FENCED
@@ -219,11 +219,11 @@ def test_a_transaction_that_takes_too_long_is_aborted() -> None:
 
 @pytest.mark.row("P4")
 def test_a_leader_asks_what_belongs_to_the_open_transaction() -> None:
-    driver = TableDriver()
+    driver = TransactionDriver()
     producer = begun(driver)
 
     def missing(who: ProducerIdAndEpoch) -> object:
-        return driver.ask(lambda: driver.table.verify("x", who, [T0, T1], 0, driver.at))
+        return driver.ask(lambda: driver.manager.verify("x", who, [T0, T1], 0, driver.at))
 
     assert missing(producer) == (T0, T1)
     driver.add("x", producer, [T0])
@@ -237,7 +237,7 @@ def test_a_leader_asks_what_belongs_to_the_open_transaction() -> None:
 
 
 def test_timeouts_have_a_bound() -> None:
-    driver = TableDriver()
+    driver = TransactionDriver()
     driver.limits = dataclasses.replace(driver.limits, max_timeout_ms=TIMEOUT_MS - 1)
     driver.failover()
     assert driver.init("x") is ErrorCode.INVALID_TRANSACTION_TIMEOUT

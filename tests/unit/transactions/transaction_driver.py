@@ -1,6 +1,6 @@
-"""A transaction table as the runtime keeps it, without a log: what is decided is replayed at once.
+"""A TransactionStateManager as the runtime keeps it, without a log: what is decided is replayed at once.
 
-Every record passes through its bytes, so that a new coordinator's table (`failover`) is what the log says.
+Every record passes through its bytes, so that a new coordinator's manager (`failover`) is what the log says.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ EPOCH_MS = 1_700_000_000_000
 TIMEOUT_MS = 60_000
 
 
-class TableDriver:
+class TransactionDriver:
     def __init__(self, limits: TransactionLimits | None = None) -> None:
         self.limits = limits or TransactionLimits()
-        self.table = TransactionStateManager(self.limits)
+        self.manager = TransactionStateManager(self.limits)
         self.log: list[tuple[bytes, bytes | None]] = []
         self.now_ms = EPOCH_MS
         self.next_producer_id = 1000
@@ -34,11 +34,11 @@ class TableDriver:
 
     def init(self, name: str, expected: ProducerIdAndEpoch | None = None) -> ProducerIdAndEpoch | ErrorCode:
         fresh_id = -1
-        if self.table.needs_producer_id(name):
+        if self.manager.needs_producer_id(name):
             self.next_producer_id += 1
             fresh_id = self.next_producer_id
         return self._producer(
-            lambda: self.table.init_producer_id(name, TIMEOUT_MS, expected, fresh_id, 0, self.at)
+            lambda: self.manager.init_producer_id(name, TIMEOUT_MS, expected, fresh_id, 0, self.at)
         )
 
     def add(
@@ -48,44 +48,46 @@ class TableDriver:
         partitions: Collection[TopicPartition],
         version: int = 0,
     ) -> ErrorCode:
-        return self._code(lambda: self.table.add_partitions(name, producer, partitions, version, 0, self.at))
+        return self._code(
+            lambda: self.manager.add_partitions(name, producer, partitions, version, 0, self.at)
+        )
 
     def end(
         self, name: str, producer: ProducerIdAndEpoch, *, commit: bool, version: int = 0
     ) -> ProducerIdAndEpoch | ErrorCode:
         fresh_id = -1
-        if self.table.needs_producer_id(name):
+        if self.manager.needs_producer_id(name):
             self.next_producer_id += 1
             fresh_id = self.next_producer_id
         return self._producer(
-            lambda: self.table.end(
+            lambda: self.manager.end(
                 name, producer, fresh_id, commit=commit, client_version=version, ticket=0, at=self.at
             )
         )
 
     def complete(self, name: str) -> TransactionMetadata:
         """The markers have been written; what they said."""
-        [(_, prepared)] = self.table.prepared(name, 0, self.at).replies
+        [(_, prepared)] = self.manager.prepared(name, 0, self.at).replies
         assert isinstance(prepared, TransactionMetadata)
-        self.carry_out(self.table.complete(name, prepared, 0, self.at))
+        self.carry_out(self.manager.complete(name, prepared, 0, self.at))
         return prepared
 
     def state(self, name: str) -> TransactionMetadata:
-        [(_, known)] = self.table.describe(name, 0, self.at).replies
+        [(_, known)] = self.manager.describe(name, 0, self.at).replies
         assert isinstance(known, TransactionMetadata)
         return known
 
     def failover(self) -> None:
-        self.table = TransactionStateManager(self.limits)
+        self.manager = TransactionStateManager(self.limits)
         for key, value in self.log:
             record = decode(key, value)
             assert record is not None
-            self.table.replay(record, self.at)
+            self.manager.replay(record, self.at)
 
     def carry_out(self, decision: CoordinatorResult[TransactionRecord]) -> object:
         for record in decision.records:
             self.log.append(encode(record))
-            self.table.replay(record, self.at)
+            self.manager.replay(record, self.at)
         return decision.replies[0][1] if decision.replies else None
 
     def _producer(
@@ -107,7 +109,7 @@ class TableDriver:
         return reply.code if isinstance(reply, BrokerError) else reply
 
 
-def at_epoch(driver: TableDriver, name: str, epoch: int) -> ProducerIdAndEpoch:
+def at_epoch(driver: TransactionDriver, name: str, epoch: int) -> ProducerIdAndEpoch:
     """An idle producer of that epoch, as the log tells of it."""
     record = TransactionRecord(name, TransactionMetadata(7, epoch, TIMEOUT_MS, updated_ms=EPOCH_MS))
     driver.log.append(encode(record))

@@ -8,7 +8,7 @@ alike. Nothing here waits, reads a clock or draws a random number; `next_deadlin
     here                joins, syncs, rebalances; sessions, and whatever else ends with time
     group_metadata.py   the state itself: generation, protocol, members (members.py)
 
-Path of the data: table.py (finds the group, appends what is to be stored) -> here.
+Path of the data: group_metadata_manager.py (finds the group, appends what is to be stored) -> here.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Decides on a draft, yields records and a reply, and takes the records in `replay
 alike. What the group waits for follows from those records, so that a new coordinator waits for the
 same; only the timeouts restart.
 
-    table -> here -> membership, classic_members -> Draft -> records -> here (replay)
+    group_metadata_manager -> here -> membership, classic_members -> Draft -> records -> here (replay)
 """
 
 from __future__ import annotations

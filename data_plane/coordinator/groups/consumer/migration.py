@@ -5,7 +5,8 @@ generation becomes the epoch, what each member was assigned becomes both its tar
 When the last such member has left, the classic ones that stay have a classic group again, at a
 generation that is the epoch, and rebalance. `group.consumer.migration.policy` may forbid either way.
 
-Both are records only, tombstones of the one kind and values of the other; called by table.py, group.py.
+Both are records only, tombstones of the one kind and values of the other; called by
+group_metadata_manager.py and group.py.
 """
 
 from __future__ import annotations
