@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from data_plane.coordinator.groups.consumer.cluster_view import ClusterView
@@ -73,6 +73,13 @@ class GroupCoordinatorConfig:
     """offsets.retention.check.interval.ms (seconds)"""
 
 
+class _LedGroupPartition(NamedTuple):
+    """One partition led here."""
+
+    shard: Shard[CoordinatorRecord]
+    manager: GroupMetadataManager
+
+
 class GroupCoordinator:
     """All the shards of `__consumer_offsets` that this broker leads."""
 
@@ -93,7 +100,7 @@ class GroupCoordinator:
         """How many partitions the topic has; the publisher sets it when it sees the topic."""
         self.view = ClusterView()
         """What groups of the consumer protocol see of the cluster; the publisher keeps it up to date."""
-        self._shards: dict[int, tuple[Shard[CoordinatorRecord], GroupMetadataManager]] = {}
+        self._led: dict[int, _LedGroupPartition] = {}
         self._sweep_timer = loop.call_later(config.retention_check_interval, self._sweep)
 
     # --- leadership ----------------------------------------------------------------------------
@@ -103,31 +110,31 @@ class GroupCoordinator:
 
     def become_leader(self, partition: int, leader_epoch: int) -> None:
         """Load the partition and serve its groups. An epoch that is not newer changes nothing."""
-        held = self._shards.get(partition)
-        if held is not None:
-            if held[0].leader_epoch >= leader_epoch and held[0].state is not CoordinatorState.FAILED:
+        led = self._led.get(partition)
+        if led is not None:
+            if led.shard.leader_epoch >= leader_epoch and led.shard.state is not CoordinatorState.FAILED:
                 return
-            held[0].close()
+            led.shard.close()
         manager = GroupMetadataManager(self._config.groups, self.view)
         shard = Shard[CoordinatorRecord](
             partition, leader_epoch, manager, self._log, self._loop, self._now_ms, self._config.shards
         )
-        self._shards[partition] = (shard, manager)
+        self._led[partition] = _LedGroupPartition(shard, manager)
 
     def resign(self, partition: int) -> None:
         """The partition is led elsewhere, or nowhere."""
-        held = self._shards.pop(partition, None)
-        if held is not None:
-            held[0].close()
+        led = self._led.pop(partition, None)
+        if led is not None:
+            led.shard.close()
 
     async def loaded(self) -> None:
         """Wait until no partition is loading."""
-        for shard, _ in list(self._shards.values()):
-            await shard.loaded()
+        for led in list(self._led.values()):
+            await led.shard.loaded()
 
     def close(self) -> None:
         self._sweep_timer.cancel()
-        for partition in list(self._shards):
+        for partition in list(self._led):
             self.resign(partition)
 
     # --- membership ----------------------------------------------------------------------------
@@ -136,24 +143,19 @@ class GroupCoordinator:
         _check_group_id(request.group_id)
         if not request.member_id:
             request = replace(request, new_member_id=self._draw_member_id(request))
-        return await self._ask(
-            request.group_id, JoinReply, lambda manager, ticket, at: manager.join(request, ticket, at)
-        )
+        led = self._led_for(request.group_id)
+        return await _ask(led, JoinReply, partial(led.manager.join, request))
 
     async def sync(self, request: SyncGroup) -> SyncReply:
         _check_group_id(request.group_id)
-        return await self._ask(
-            request.group_id, SyncReply, lambda manager, ticket, at: manager.sync(request, ticket, at)
-        )
+        led = self._led_for(request.group_id)
+        return await _ask(led, SyncReply, partial(led.manager.sync, request))
 
     async def heartbeat(self, request: Heartbeat) -> HeartbeatReply:
         _check_group_id(request.group_id)
+        led = self._led_for(request.group_id)
         try:
-            return await self._ask(
-                request.group_id,
-                HeartbeatReply,
-                lambda manager, ticket, at: manager.heartbeat(request, ticket, at),
-            )
+            return await _ask(led, HeartbeatReply, partial(led.manager.heartbeat, request))
         except BrokerError as e:
             if e.code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 raise
@@ -161,9 +163,8 @@ class GroupCoordinator:
 
     async def leave(self, request: LeaveGroup) -> LeaveReply:
         _check_group_id(request.group_id)
-        return await self._ask(
-            request.group_id, LeaveReply, lambda manager, ticket, at: manager.leave(request, ticket, at)
-        )
+        led = self._led_for(request.group_id)
+        return await _ask(led, LeaveReply, partial(led.manager.leave, request))
 
     async def consumer_heartbeat(self, request: ConsumerHeartbeat) -> ConsumerHeartbeatReply:
         """Of a member of the consumer protocol. Its id is empty only where it may be given one."""
@@ -172,19 +173,14 @@ class GroupCoordinator:
             unique = UUID(int=self._rng.getrandbits(128), version=4)
             request = replace(request, member_id=uuid_text(unique))
         await self._look_up_patterns(request)
-        return await self._ask(
-            request.group_id,
-            ConsumerHeartbeatReply,
-            lambda manager, ticket, at: manager.consumer_heartbeat(request, ticket, at),
-        )
+        led = self._led_for(request.group_id)
+        return await _ask(led, ConsumerHeartbeatReply, partial(led.manager.consumer_heartbeat, request))
 
     async def _look_up_patterns(self, request: ConsumerHeartbeat) -> None:
         """Resolve the patterns, in pieces: the decision that needs them cannot pause."""
-        held = self._shards.get(self.partition_for(request.group_id))
-        if held is None:
-            return  # the decision will refuse
+        led = self._led_for(request.group_id)
         at = Instant(self._loop.time(), self._now_ms())
-        for regex in sorted(held[1].patterns_to_look_up(request, at)):
+        for regex in sorted(led.manager.patterns_to_look_up(request, at)):
             for _ in self.view.matches.steps(regex):
                 await asyncio.sleep(0)
             for place, name in enumerate(self.view.matches.matching(regex), 1):
@@ -195,38 +191,30 @@ class GroupCoordinator:
     # --- offsets -------------------------------------------------------------------------------
 
     async def commit_offsets(self, request: CommitOffsets) -> CommitReply:
-        return await self._ask(
-            request.group_id, CommitReply, lambda manager, ticket, at: manager.commit(request, ticket, at)
-        )
+        led = self._led_for(request.group_id)
+        return await _ask(led, CommitReply, partial(led.manager.commit, request))
 
     def check_serving(self, group_id: str) -> None:
         """Raises BrokerError where the group is coordinated elsewhere, or its partition is being loaded."""
-        held = self._shards.get(self.partition_for(group_id))
-        if held is None:
-            raise BrokerError(ErrorCode.NOT_COORDINATOR)
-        held[0].check_serving()
+        self._led_for(group_id).shard.check_serving()
 
     async def end_transaction(
         self, partition: int, producer: ProducerIdAndEpoch, coordinator_epoch: int, *, commit: bool
     ) -> None:
         """A transaction that has offsets in this partition ends. Raises BrokerError."""
-        held = self._shards.get(partition)
-        if held is None:
+        led = self._led.get(partition)
+        if led is None:
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        await held[0].end_transaction(producer, coordinator_epoch, commit=commit)
+        await led.shard.end_transaction(producer, coordinator_epoch, commit=commit)
 
     async def fetch_offsets(self, request: FetchOffsets) -> OffsetsReply:
-        return await self._ask(
-            request.group_id, OffsetsReply, lambda manager, ticket, at: manager.fetch(request, ticket, at)
-        )
+        led = self._led_for(request.group_id)
+        return await _ask(led, OffsetsReply, partial(led.manager.fetch, request))
 
     async def delete_offsets(self, group_id: str, partitions: Collection[TopicPartition]) -> CommitReply:
         """Raises BrokerError for a group that is unknown or whose subscriptions cannot be read."""
-        reply = await self._ask(
-            group_id,
-            object,
-            lambda manager, ticket, at: manager.delete_offsets(group_id, partitions, ticket, at),
-        )
+        led = self._led_for(group_id)
+        reply = await _ask(led, object, partial(led.manager.delete_offsets, group_id, partitions))
         if isinstance(reply, ErrorCode):
             raise BrokerError(reply)
         assert isinstance(reply, CommitReply)
@@ -234,33 +222,27 @@ class GroupCoordinator:
 
     def topics_deleted(self, topics: Collection[str]) -> None:
         """Delete what is committed for them so far, some of it per iteration of the loop."""
-        deletions = [
-            (shard, manager, manager.begin_topic_deletion(topics)) for shard, manager in self._active()
-        ]
+        deletions = [(led, led.manager.begin_topic_deletion(topics)) for led in self._active()]
         self._delete_some_offsets(deque(deletions))
-        for shard, manager in self._shards.values():
-            if shard.state is CoordinatorState.LOADING:  # what it finds was committed before
-                shard.before_serving(partial(self._begin_to_forget, shard, manager, topics))
+        for led in self._led.values():
+            if led.shard.state is CoordinatorState.LOADING:  # what it finds was committed before
+                led.shard.before_serving(partial(self._begin_to_forget, led, topics))
 
-    def _begin_to_forget(
-        self, shard: Shard[CoordinatorRecord], manager: GroupMetadataManager, topics: Collection[str]
-    ) -> None:
-        deletion = deque([(shard, manager, manager.begin_topic_deletion(topics))])
+    def _begin_to_forget(self, led: _LedGroupPartition, topics: Collection[str]) -> None:
+        deletion = deque([(led, led.manager.begin_topic_deletion(topics))])
         self._loop.call_later(0.0, self._delete_some_offsets, deletion)  # once it serves
 
-    def _delete_some_offsets(
-        self, left: deque[tuple[Shard[CoordinatorRecord], GroupMetadataManager, TopicDeletion]]
-    ) -> None:
-        while left and left[0][0].state is not CoordinatorState.ACTIVE:
+    def _delete_some_offsets(self, left: deque[tuple[_LedGroupPartition, TopicDeletion]]) -> None:
+        while left and left[0][0].shard.state is not CoordinatorState.ACTIVE:
             left.popleft()
         if not left:
             return
-        shard, manager, deletion = left[0]
+        led, deletion = left[0]
         bounded(
             self._loop,
-            f"forgetting of topics in the coordinator's partition {shard.partition}",
-            shard.run,
-            partial(manager.delete_some_offsets, deletion),
+            f"forgetting of topics in the coordinator's partition {led.shard.partition}",
+            led.shard.run,
+            partial(led.manager.delete_some_offsets, deletion),
         )
         left.popleft() if deletion.done else left.rotate(-1)
         if left:
@@ -274,62 +256,45 @@ class GroupCoordinator:
         """Every group that is coordinated here. Raises while a partition is being loaded, for the
         list would have holes."""
         listed: list[ListedGroup] = []
-        for shard, manager in list(self._shards.values()):
-            if shard.state is CoordinatorState.CLOSED:
+        for led in list(self._led.values()):
+            if led.shard.state is CoordinatorState.CLOSED:
                 continue  # it has moved while the others were queried
-            found = await shard.submit(manager.list)
-            assert isinstance(found, tuple)
-            listed += found
+            listed += await _ask(led, tuple, led.manager.list)
         return listed
 
     async def describe_group(self, group_id: str) -> DescribedGroup:
-        return await self._ask(
-            group_id, DescribedGroup, lambda manager, ticket, at: manager.describe(group_id, ticket, at)
-        )
+        led = self._led_for(group_id)
+        return await _ask(led, DescribedGroup, partial(led.manager.describe, group_id))
 
     async def describe_consumer_group(self, group_id: str) -> DescribedConsumerGroup:
         _check_group_id(group_id)
-        return await self._ask(
-            group_id,
-            DescribedConsumerGroup,
-            lambda manager, ticket, at: manager.describe_consumer(group_id, ticket, at),
-        )
+        led = self._led_for(group_id)
+        return await _ask(led, DescribedConsumerGroup, partial(led.manager.describe_consumer, group_id))
 
     async def delete_group(self, group_id: str) -> ErrorCode:
         """The one without a name too: old clients commit offsets to it."""
         while True:
-            answer = await self._ask(
-                group_id, object, lambda manager, ticket, at: manager.delete(group_id, ticket, at)
-            )
+            led = self._led_for(group_id)
+            answer = await _ask(led, object, partial(led.manager.delete, group_id))
             if isinstance(answer, ErrorCode):
                 return answer
 
     # --- inside --------------------------------------------------------------------------------
 
-    async def _ask(
-        self,
-        group_id: str,
-        reply_type: type[ReplyT],
-        decide: Callable[[GroupMetadataManager, Ticket, Instant], GroupResult],
-    ) -> ReplyT:
-        held = self._shards.get(self.partition_for(group_id))
-        if held is None:
+    def _led_for(self, group_id: str) -> _LedGroupPartition:
+        led = self._led.get(self.partition_for(group_id))
+        if led is None:
             raise BrokerError(ErrorCode.NOT_COORDINATOR)
-        shard, manager = held
-        reply = await shard.submit(lambda ticket, at: decide(manager, ticket, at))
-        assert isinstance(reply, reply_type)
-        return reply
+        return led
 
-    def _active(self) -> list[tuple[Shard[CoordinatorRecord], GroupMetadataManager]]:
-        return [held for held in self._shards.values() if held[0].state is CoordinatorState.ACTIVE]
+    def _active(self) -> list[_LedGroupPartition]:
+        return [led for led in self._led.values() if led.shard.state is CoordinatorState.ACTIVE]
 
     def _sweep(self) -> None:
         """Expire offsets, of one shard per iteration of the loop."""
         self._sweep_some(deque(self._active()), more=False)
 
-    def _sweep_some(
-        self, left: deque[tuple[Shard[CoordinatorRecord], GroupMetadataManager]], *, more: bool
-    ) -> None:
+    def _sweep_some(self, left: deque[_LedGroupPartition], *, more: bool) -> None:
         """`more`: a shard's share of one sweep was not enough, so come back soon."""
         if left:
             shard, manager = left.popleft()
@@ -348,6 +313,14 @@ class GroupCoordinator:
         """As Kafka's: a name for people, then a random uuid."""
         unique = UUID(int=self._rng.getrandbits(128), version=4)
         return f"{request.instance_id or request.client_id}-{unique}"
+
+
+async def _ask(
+    led: _LedGroupPartition, reply_type: type[ReplyT], decide: Callable[[Ticket, Instant], GroupResult]
+) -> ReplyT:
+    reply = await led.shard.submit(decide)
+    assert isinstance(reply, reply_type)
+    return reply
 
 
 def _check_group_id(group_id: str) -> None:

@@ -157,12 +157,10 @@ class TransactionCoordinator:
         led = self._led_for(transactional_id)
         fresh_id = await self._fresh_id(led, transactional_id)
         try:
-            return await self._ask(
+            return await _ask(
                 led,
                 ProducerIdAndEpoch,
-                lambda ticket, at: led.manager.init_producer_id(
-                    transactional_id, timeout_ms, expected, fresh_id, ticket, at
-                ),
+                partial(led.manager.init_producer_id, transactional_id, timeout_ms, expected, fresh_id),
             )
         finally:
             self._complete_soon(led, transactional_id)
@@ -176,12 +174,10 @@ class TransactionCoordinator:
     ) -> None:
         """On return they are part of the producer's transaction."""
         led = self._led_for(transactional_id)
-        await self._ask(
+        await _ask(
             led,
             bool,
-            lambda ticket, at: led.manager.add_partitions(
-                transactional_id, producer, partitions, client_version, ticket, at
-            ),
+            partial(led.manager.add_partitions, transactional_id, producer, partitions, client_version),
         )
 
     async def verify(
@@ -189,11 +185,7 @@ class TransactionCoordinator:
     ) -> tuple[TopicPartition, ...]:
         """Those that are not in the producer's open transaction."""
         led = self._led_for(transactional_id)
-        return await self._ask(
-            led,
-            tuple,
-            lambda ticket, at: led.manager.verify(transactional_id, producer, partitions, ticket, at),
-        )
+        return await _ask(led, tuple, partial(led.manager.verify, transactional_id, producer, partitions))
 
     async def end(
         self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool, client_version: int
@@ -202,19 +194,15 @@ class TransactionCoordinator:
         led = self._led_for(transactional_id)
         fresh_id = await self._fresh_id(led, transactional_id)
         try:
-            return await self._ask(
-                led,
-                ProducerIdAndEpoch,
-                lambda ticket, at: led.manager.end(
-                    transactional_id,
-                    producer,
-                    fresh_id,
-                    commit=commit,
-                    client_version=client_version,
-                    ticket=ticket,
-                    at=at,
-                ),
+            decide = partial(
+                led.manager.end,
+                transactional_id,
+                producer,
+                fresh_id,
+                commit=commit,
+                client_version=client_version,
             )
+            return await _ask(led, ProducerIdAndEpoch, decide)
         finally:
             self._complete_soon(led, transactional_id)
 
@@ -222,15 +210,13 @@ class TransactionCoordinator:
 
     async def describe(self, transactional_id: str) -> TransactionMetadata:
         led = self._led_for(transactional_id)
-        return await self._ask(
-            led, TransactionMetadata, lambda ticket, at: led.manager.describe(transactional_id, ticket, at)
-        )
+        return await _ask(led, TransactionMetadata, partial(led.manager.describe, transactional_id))
 
     async def list(self) -> list[tuple[str, TransactionMetadata]]:
         """Every transactional id that is coordinated here. Raises while a partition is being loaded."""
         listed: list[tuple[str, TransactionMetadata]] = []
         for led in list(self._led.values()):
-            listed += await self._ask(led, tuple, led.manager.list)
+            listed += await _ask(led, tuple, led.manager.list)
         return listed
 
     # --- shards --------------------------------------------------------------------------------
@@ -241,16 +227,6 @@ class TransactionCoordinator:
             raise BrokerError(ErrorCode.NOT_COORDINATOR)
         led.shard.check_serving()
         return led
-
-    async def _ask(
-        self,
-        led: _LedPartition,
-        reply_type: type[ReplyT],
-        decide: Callable[[Ticket, Instant], TransactionResult],
-    ) -> ReplyT:
-        reply = await led.shard.submit(decide)
-        assert isinstance(reply, reply_type)
-        return reply
 
     async def _fresh_id(self, led: _LedPartition, transactional_id: str) -> int:
         if led.manager.needs_producer_id(transactional_id):
@@ -354,3 +330,11 @@ class TransactionCoordinator:
         task = supervised(self._loop, work, "transactions")
         led.others.add(task)
         task.add_done_callback(led.others.discard)
+
+
+async def _ask(
+    led: _LedPartition, reply_type: type[ReplyT], decide: Callable[[Ticket, Instant], TransactionResult]
+) -> ReplyT:
+    reply = await led.shard.submit(decide)
+    assert isinstance(reply, reply_type)
+    return reply

@@ -179,11 +179,11 @@ class TransactionStateManager:
         transactional_id: str,
         producer: ProducerIdAndEpoch,
         fresh_id: int,
+        ticket: Ticket,
+        at: Instant,
         *,
         commit: bool,
         client_version: int,
-        ticket: Ticket,
-        at: Instant,
     ) -> TransactionResult:
         """Commit or abort: durable with the reply, markers follow. The reply is the caller's id and epoch in
         its next transaction, a `ProducerIdAndEpoch`."""
