@@ -85,8 +85,7 @@ async def _propose(
         deletions=tuple(each for each in alterations if isinstance(each, ScramDeletion)),
         upsertions=tuple(each for each in alterations if not isinstance(each, ScramDeletion)),
     )
-    results: Sequence[UserResult] = await controller.quorum_controller.propose(command)
-    return results
+    return await controller.quorum_controller.propose(command)
 
 
 def _credential(wanted: Message) -> UserScramCredentialRecord:

@@ -23,7 +23,7 @@ def next_step(
     *,
     caught_up: bool,
     shutdown_seen: Callable[[list[int]], bool],
-) -> Command | None:
+) -> Command[object] | None:
     """The command that the broker's state and its heartbeat call for, if any. `caught_up`: it has taken in
     its own registration. `shutdown_seen`: whether these brokers have taken in what moved its leaders."""
     this = {"broker_id": broker.broker_id, "broker_epoch": broker.broker_epoch}

@@ -17,7 +17,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any, cast
+from typing import TypeVar, cast
 from uuid import UUID
 
 from metadata_quorum.controller.broker_heartbeat import next_step
@@ -46,7 +46,6 @@ from metadata_quorum.metadata.records import (
 from metadata_quorum.protocol import commands as c
 from metadata_quorum.protocol.replies import (
     BrokerHeartbeatReply,
-    BrokerRegistered,
     ConfigResult,
     DirectoryResult,
     ElectionResult,
@@ -64,6 +63,8 @@ from metadata_quorum.protocol.requests import (
 )
 from metadata_quorum.raft.port import QUICK_WEIGHT, Raft
 from metadata_quorum.security.scram import DECOY_SECRET_BYTES
+
+ReplyT = TypeVar("ReplyT")
 
 log = logging.getLogger(__name__)
 
@@ -231,7 +232,7 @@ class QuorumController:
             )
         )
         self._liveness.sessions.register(request.broker_id, self._loop.time())
-        return cast(BrokerRegistered, reply).broker_epoch
+        return reply.broker_epoch
 
     async def heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatReply:
         """Keep the session alive; unfence, fence or shut down the broker as it asks and the rules allow.
@@ -302,7 +303,7 @@ class QuorumController:
     ) -> tuple[TopicResult, ...]:
         """One result per topic, in order."""
         command = c.CreateTopics(topics=tuple(self._new_topic(topic) for topic in topics))
-        return cast(tuple[TopicResult, ...], await self._run(command, validate_only, timeout_ms))
+        return await self._run(command, validate_only, timeout_ms)
 
     def _new_topic(self, topic: CreatableTopic) -> c.NewTopic:
         partitions, replication_factor = topic.num_partitions, topic.replication_factor
@@ -335,7 +336,7 @@ class QuorumController:
         self._proposer.check_active()
         ids = [self._topic_id(topic) for topic in topics]
         command = c.DeleteTopics(topic_ids=tuple(topic_id for topic_id in ids if topic_id is not None))
-        found = iter(cast(tuple[TopicResult, ...], await self._run(command, False, timeout_ms)))
+        found = iter(await self._run(command, False, timeout_ms))
         results = []
         for topic, topic_id in zip(topics, ids, strict=True):
             result = TopicResult("") if topic_id is None else next(found)
@@ -375,7 +376,7 @@ class QuorumController:
                 for topic in topics
             )
         )
-        return cast(tuple[TopicResult, ...], await self._run(command, validate_only, timeout_ms))
+        return await self._run(command, validate_only, timeout_ms)
 
     # -- partitions ----------------------------------------------------------------------
 
@@ -384,7 +385,7 @@ class QuorumController:
     ) -> tuple[IsrResult, ...]:
         """One result per change, in order. STALE_BROKER_EPOCH for the whole is raised."""
         command = c.AlterPartitions(broker_id=broker_id, broker_epoch=broker_epoch, changes=tuple(changes))
-        return cast(tuple[IsrResult, ...], await self._proposer.propose(command))
+        return await self._proposer.propose(command)
 
     async def assign_replicas_to_dirs(
         self, broker_id: int, broker_epoch: int, assignments: Sequence[c.DirectoryAssignment]
@@ -393,7 +394,7 @@ class QuorumController:
         command = c.AssignReplicasToDirs(
             broker_id=broker_id, broker_epoch=broker_epoch, assignments=tuple(assignments)
         )
-        return cast(tuple[DirectoryResult, ...], await self._proposer.propose(command))
+        return await self._proposer.propose(command)
 
     async def elect_leaders(
         self,
@@ -411,7 +412,7 @@ class QuorumController:
         command = c.ElectLeaders(
             election_type=election_type, partitions=names, all_partitions=partitions is None
         )
-        return cast(tuple[ElectionResult, ...], await self._run(command, False, timeout_ms))
+        return await self._run(command, False, timeout_ms)
 
     async def alter_reassignments(
         self,
@@ -424,7 +425,7 @@ class QuorumController:
         command = c.AlterReassignments(
             reassignments=tuple(reassignments), allow_replication_factor_change=may_resize
         )
-        return cast(tuple[ReassignmentResult, ...], await self._run(command, False, timeout_ms))
+        return await self._run(command, False, timeout_ms)
 
     # -- configuration, producer ids -----------------------------------------------------
 
@@ -432,20 +433,18 @@ class QuorumController:
         self, changes: Sequence[c.ConfigChange], *, validate_only: bool = False
     ) -> tuple[ConfigResult, ...]:
         """One result per resource, in order."""
-        reply = await self._run(c.IncrementalAlterConfigs(changes=tuple(changes)), validate_only, None)
-        return cast(tuple[ConfigResult, ...], reply)
+        return await self._run(c.IncrementalAlterConfigs(changes=tuple(changes)), validate_only, None)
 
     async def alter_configs(
         self, resources: Sequence[c.ConfigReplacement], *, validate_only: bool = False
     ) -> tuple[ConfigResult, ...]:
         """One result per resource, in order."""
-        reply = await self._run(c.AlterConfigs(resources=tuple(resources)), validate_only, None)
-        return cast(tuple[ConfigResult, ...], reply)
+        return await self._run(c.AlterConfigs(resources=tuple(resources)), validate_only, None)
 
     async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> ProducerIdBlock:
         """A block of producer ids that no other broker has. Raises `BrokerError`."""
         command = c.AllocateProducerIds(broker_id=broker_id, broker_epoch=broker_epoch)
-        return cast(ProducerIdBlock, await self._proposer.propose(command))
+        return await self._proposer.propose(command)
 
     async def update_features(
         self,
@@ -464,21 +463,22 @@ class QuorumController:
         self, alterations: Sequence[c.QuotaAlteration], *, validate_only: bool = False
     ) -> tuple[QuotaResult, ...]:
         """One result per entity."""
-        reply = await self._run(c.AlterClientQuotas(alterations=tuple(alterations)), validate_only, None)
-        return cast(tuple[QuotaResult, ...], reply)
+        return await self._run(c.AlterClientQuotas(alterations=tuple(alterations)), validate_only, None)
 
     # -- proposing -------------------------------------------------------------------------
 
-    async def propose(self, command: c.Command) -> Any:
+    async def propose(self, command: c.Command[ReplyT]) -> ReplyT:
         """The decision's reply, for commands that need no stamps of ours. Raises `BrokerError`."""
         return await self._proposer.propose(command)
 
-    async def _run(self, command: c.Command, validate_only: bool, timeout_ms: int | None) -> object:
+    async def _run(self, command: c.Command[ReplyT], validate_only: bool, timeout_ms: int | None) -> ReplyT:
         """Propose, or only decide on what is committed now."""
         self._proposer.check_active()
-        if validate_only:
-            image = self.image
-            if weight(image, command) <= QUICK_WEIGHT:
-                return decide(image, command).reply
-            return (await self._blocking(lambda _: decide(image, command))).reply
-        return await self._proposer.propose(command, timeout_ms)
+        if not validate_only:
+            return await self._proposer.propose(command, timeout_ms)
+        image = self.image
+        if weight(image, command) <= QUICK_WEIGHT:
+            decision = decide(image, command)
+        else:
+            decision = await self._blocking(lambda _: decide(image, command))
+        return cast(ReplyT, decision.reply)

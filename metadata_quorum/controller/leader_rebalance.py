@@ -35,7 +35,7 @@ class LeaderRebalance:
         interval_s: float,
         loop: asyncio.AbstractEventLoop,
         image: Callable[[], MetadataImage],
-        submit: Callable[[Command], None],
+        submit: Callable[[Command[object]], None],
     ) -> None:
         self._interval_s = interval_s
         self._loop = loop

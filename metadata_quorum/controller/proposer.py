@@ -1,16 +1,16 @@
-"""How a command gets into Raft, and its reply back to whoever proposed it.
+"""How a command gets into Raft, and its reply back to the proposer.
 
     command -> stamp (term, time) -> raft.propose -> committed and applied -> reply, or BrokerError
 
-The term is the controller epoch: while there is none, this node is not the active controller, and all but
-the claim itself is refused with NOT_CONTROLLER.
+The term is the controller epoch: without one, this node is not the active controller, and every command
+but the claim itself is refused with NOT_CONTROLLER.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final, TypeVar, cast
 
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.protocol import stamped_command
@@ -18,6 +18,8 @@ from metadata_quorum.protocol.commands import ClaimLeadership, Command
 from metadata_quorum.protocol.replies import Refused
 from metadata_quorum.protocol.stamped_command import StampedCommand
 from metadata_quorum.raft.port import Applied, ProposalOutcome, Raft
+
+ReplyT = TypeVar("ReplyT")
 
 NOT_ACTIVE: Final = -1
 """The term of a controller that is not active."""
@@ -56,15 +58,15 @@ class Proposer:
         slow quorum commits it, so nobody waits here: the state machine reports a claim that it applies."""
         self._submit(term, command, lambda applied: None)
 
-    def submit(self, command: Command, on_end: Callable[[], None] = lambda: None) -> None:
+    def submit(self, command: Command[object], on_end: Callable[[], None] = lambda: None) -> None:
         """Propose without waiting. `on_end` is called when the proposal has ended, in whichever way."""
         self._submit(self.term, command, lambda applied: on_end())
 
-    async def propose(self, command: Command, timeout_ms: int | None = None) -> Any:
-        """The decision's reply. Raises `BrokerError`: NOT_CONTROLLER (surely not done), REQUEST_TIMED_OUT
-        (not known), or what the decision refused it for."""
+    async def propose(self, command: Command[ReplyT], timeout_ms: int | None = None) -> ReplyT:
+        """The decision's reply. Raises `BrokerError`: NOT_CONTROLLER (not done), REQUEST_TIMED_OUT (the
+        outcome is unknown), or the error that the decision refused it with."""
         self.check_active()
-        reply: asyncio.Future[object] = self._loop.create_future()
+        reply: asyncio.Future[ReplyT] = self._loop.create_future()
         limit_ms = self._request_timeout_ms if timeout_ms is None else timeout_ms
         timer = self._loop.call_later(limit_ms / 1000, _time_out, reply)
         self._submit(self.term, command, lambda applied: _settle(reply, applied))
@@ -73,18 +75,18 @@ class Proposer:
         finally:
             timer.cancel()
 
-    def _submit(self, term: int, command: Command, settle: Callable[[Applied], None]) -> None:
+    def _submit(self, term: int, command: Command[object], settle: Callable[[Applied], None]) -> None:
         self._raft.propose(stamped_command.encode(StampedCommand(term, self._now_ms(), command)), settle)
 
 
-def _settle(reply: asyncio.Future[object], applied: Applied) -> None:
+def _settle(reply: asyncio.Future[ReplyT], applied: Applied) -> None:
     if reply.done():
         return
     if applied.outcome is ProposalOutcome.COMMITTED:
         if isinstance(applied.result, Refused):
             reply.set_exception(BrokerError(applied.result.error, applied.result.message))
         else:
-            reply.set_result(applied.result)
+            reply.set_result(cast(ReplyT, applied.result))  # Raft carries it as an object
     elif applied.outcome is ProposalOutcome.REFUSED:
         reply.set_exception(BrokerError(ErrorCode.NOT_CONTROLLER, "No longer the active controller."))
     else:
@@ -92,7 +94,7 @@ def _settle(reply: asyncio.Future[object], applied: Applied) -> None:
         reply.set_exception(BrokerError(ErrorCode.REQUEST_TIMED_OUT, lost))
 
 
-def _time_out(reply: asyncio.Future[object]) -> None:
+def _time_out(reply: asyncio.Future[ReplyT]) -> None:
     if not reply.done():
         late = "Not committed in time: the outcome is unknown."
         reply.set_exception(BrokerError(ErrorCode.REQUEST_TIMED_OUT, late))

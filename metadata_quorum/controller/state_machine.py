@@ -64,7 +64,7 @@ _SNAPSHOT_VERSION: Final = 1
 _SNAPSHOT_HEAD: Final = struct.Struct(">bqi16s")  # version, end offset, epoch, rolling hash
 _POSITION: Final = struct.Struct(">qq")  # index, term
 
-DECISIONS: Final[Mapping[type[c.Command], Callable[[MetadataImage, Any], Decision]]] = {
+DECISIONS: Final[Mapping[type[c.Command[object]], Callable[[MetadataImage, Any], Decision]]] = {
     c.ClaimLeadership: brokers.claim,
     c.RegisterController: brokers.register_controller,
     c.RegisterBroker: brokers.register_broker,
@@ -108,7 +108,7 @@ class _DecidedCommand:
     rolling_hash: bytes
 
 
-def decide(image: MetadataImage, command: c.Command) -> Decision:
+def decide(image: MetadataImage, command: c.Command[object]) -> Decision:
     """Decide a command on `image`. Raises `BrokerError` where the whole command is refused."""
     return DECISIONS[type(command)](image, command)
 

@@ -21,17 +21,17 @@ _TOPICS_COPIED: Final = 1000
 """The next image copies the map of all topics: this many weigh one."""
 
 
-def weight(image: MetadataImage, command: c.Command) -> int:
+def weight(image: MetadataImage, command: c.Command[object]) -> int:
     """The weight of `command` when it is decided on `image`; QUICK_WEIGHT takes some 15 ms."""
     every = _EACH + len(image.topics_by_name) // _TOPICS_COPIED
     return every + WEIGHTS[type(command)](image, command)
 
 
-def _nothing_more(image: MetadataImage, command: c.Command) -> int:
+def _nothing_more(image: MetadataImage, command: c.Command[object]) -> int:
     return 0
 
 
-def _all_partitions(image: MetadataImage, command: c.Command) -> int:
+def _all_partitions(image: MetadataImage, command: c.Command[object]) -> int:
     return image.partition_count
 
 
@@ -76,7 +76,7 @@ def _delete_acls(image: MetadataImage, command: c.DeleteAcls) -> int:
     return len(command.filters) + len(image.acls) * (_LOOKED_AT + wide) // _LOOKED_AT
 
 
-WEIGHTS: Final[Mapping[type[c.Command], Callable[[MetadataImage, Any], int]]] = {
+WEIGHTS: Final[Mapping[type[c.Command[object]], Callable[[MetadataImage, Any], int]]] = {
     c.ClaimLeadership: lambda image, command: len(command.bootstrap_users),
     c.RegisterController: _nothing_more,
     c.RegisterBroker: _all_partitions,

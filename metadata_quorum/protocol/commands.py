@@ -9,7 +9,7 @@ Way of the data: controller/controller.py -> stamped_command.py -> Raft -> state
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Final, Generic, TypeVar
 
 from metadata_quorum.foundation.codec import (
     Bool,
@@ -34,10 +34,27 @@ from metadata_quorum.metadata.records import (
     QuotaEntity,
     UserScramCredentialRecord,
 )
+from metadata_quorum.protocol.replies import (
+    AclResult,
+    BrokerRegistered,
+    Claimed,
+    ConfigResult,
+    DirectoryResult,
+    Done,
+    ElectionResult,
+    IsrResult,
+    ProducerIdBlock,
+    QuotaResult,
+    ReassignmentResult,
+    TopicResult,
+    UserResult,
+)
+
+ReplyT_co = TypeVar("ReplyT_co", covariant=True)
 
 
-class Command:
-    """Anything that can be proposed."""
+class Command(Generic[ReplyT_co]):
+    """Anything that can be proposed. Its decision replies with a `ReplyT_co`, or the command is `Refused`."""
 
     __slots__ = ()
 
@@ -58,7 +75,7 @@ class FeatureLevel:
 
 @COMMANDS.enter(1)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimLeadership(Command):
+class ClaimLeadership(Command[Claimed]):
     """First command of a term. On an empty cluster it also writes the bootstrap records."""
 
     leader_id: Int32
@@ -73,7 +90,7 @@ class ClaimLeadership(Command):
 
 @COMMANDS.enter(2)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RegisterController(Command):
+class RegisterController(Command[Done]):
     """A controller registers its endpoints and features."""
 
     controller_id: Int32
@@ -87,7 +104,7 @@ class RegisterController(Command):
 
 @COMMANDS.enter(10)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RegisterBroker(Command):
+class RegisterBroker(Command[BrokerRegistered]):
     """A broker's process has started. `replaces_epoch`: the registration whose session has ended, as the
     proposer knows; any other one is still in use."""
 
@@ -103,7 +120,7 @@ class RegisterBroker(Command):
 
 @COMMANDS.enter(11)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnregisterBroker(Command):
+class UnregisterBroker(Command[Done]):
     """Remove a broker from the metadata."""
 
     broker_id: Int32
@@ -111,7 +128,7 @@ class UnregisterBroker(Command):
 
 @COMMANDS.enter(12)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FenceBroker(Command):
+class FenceBroker(Command[Done]):
     """The broker's session has ended, or it asked to be fenced."""
 
     broker_id: Int32
@@ -120,7 +137,7 @@ class FenceBroker(Command):
 
 @COMMANDS.enter(13)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnfenceBroker(Command):
+class UnfenceBroker(Command[Done]):
     """The broker has caught up with its own registration."""
 
     broker_id: Int32
@@ -129,7 +146,7 @@ class UnfenceBroker(Command):
 
 @COMMANDS.enter(14)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BeginControlledShutdown(Command):
+class BeginControlledShutdown(Command[Done]):
     """Take the broker out of every ISR and leadership before it stops."""
 
     broker_id: Int32
@@ -138,7 +155,7 @@ class BeginControlledShutdown(Command):
 
 @COMMANDS.enter(15)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FailLogDirs(Command):
+class FailLogDirs(Command[Done]):
     """Directories of the broker are offline; some of them may have been reported before."""
 
     broker_id: Int32
@@ -182,7 +199,7 @@ class NewTopic:
 
 @COMMANDS.enter(20)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreateTopics(Command):
+class CreateTopics(Command[tuple[TopicResult, ...]]):
     """Each topic is decided by itself."""
 
     topics: tuple[NewTopic, ...]
@@ -190,7 +207,7 @@ class CreateTopics(Command):
 
 @COMMANDS.enter(21)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteTopics(Command):
+class DeleteTopics(Command[tuple[TopicResult, ...]]):
     """By id; the proposer resolved the names."""
 
     topic_ids: Uuids
@@ -208,7 +225,7 @@ class NewPartitions:
 
 @COMMANDS.enter(22)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreatePartitions(Command):
+class CreatePartitions(Command[tuple[TopicResult, ...]]):
     """Each topic is decided by itself."""
 
     topics: tuple[NewPartitions, ...]
@@ -239,7 +256,7 @@ class IsrChange:
 
 @COMMANDS.enter(30)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlterPartitions(Command):
+class AlterPartitions(Command[tuple[IsrResult, ...]]):
     """A leader's proposals for the ISRs of its partitions; each is decided by itself."""
 
     broker_id: Int32
@@ -261,7 +278,7 @@ class PartitionName:
 
 @COMMANDS.enter(31)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ElectLeaders(Command):
+class ElectLeaders(Command[tuple[ElectionResult, ...]]):
     """Elect in the partitions named, or in all."""
 
     election_type: Int8
@@ -281,7 +298,7 @@ class DirectoryAssignment:
 
 @COMMANDS.enter(32)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AssignReplicasToDirs(Command):
+class AssignReplicasToDirs(Command[tuple[DirectoryResult, ...]]):
     """A broker reports the directories of its replicas; each is decided by itself."""
 
     broker_id: Int32
@@ -300,7 +317,7 @@ class Reassignment:
 
 @COMMANDS.enter(33)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlterReassignments(Command):
+class AlterReassignments(Command[tuple[ReassignmentResult, ...]]):
     """Each partition is decided by itself."""
 
     reassignments: tuple[Reassignment, ...]
@@ -335,7 +352,7 @@ class ConfigChange:
 
 @COMMANDS.enter(40)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IncrementalAlterConfigs(Command):
+class IncrementalAlterConfigs(Command[tuple[ConfigResult, ...]]):
     """Each resource is decided by itself."""
 
     changes: tuple[ConfigChange, ...]
@@ -352,7 +369,7 @@ class ConfigReplacement:
 
 @COMMANDS.enter(41)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlterConfigs(Command):
+class AlterConfigs(Command[tuple[ConfigResult, ...]]):
     """What is not named is deleted."""
 
     resources: tuple[ConfigReplacement, ...]
@@ -360,7 +377,7 @@ class AlterConfigs(Command):
 
 @COMMANDS.enter(50)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AllocateProducerIds(Command):
+class AllocateProducerIds(Command[ProducerIdBlock]):
     """Allocate a block of producer ids to a broker."""
 
     broker_id: Int32
@@ -380,7 +397,7 @@ class ScramDeletion:
 
 @COMMANDS.enter(60)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlterUserScram(Command):
+class AlterUserScram(Command[tuple[UserResult, ...]]):
     """Each user is decided by itself."""
 
     deletions: tuple[ScramDeletion, ...] = ()
@@ -389,7 +406,7 @@ class AlterUserScram(Command):
 
 @COMMANDS.enter(61)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreateAcls(Command):
+class CreateAcls(Command[tuple[AclResult, ...]]):
     """Each is decided by itself; one that exists already stays as it is, under its own id."""
 
     acls: tuple[AccessControlEntryRecord, ...]
@@ -410,7 +427,7 @@ class AclFilter:
 
 @COMMANDS.enter(62)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteAcls(Command):
+class DeleteAcls(Command[tuple[AclResult, ...]]):
     """All that any of the filters matches."""
 
     filters: tuple[AclFilter, ...]
@@ -430,7 +447,7 @@ class FeatureUpdate:
 
 @COMMANDS.enter(80)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateFeatures(Command):
+class UpdateFeatures(Command[Done]):
     """All of them or none. `supported`: what the proposer, `controller_id`, can run."""
 
     controller_id: Int32
@@ -460,7 +477,7 @@ class QuotaAlteration:
 
 @COMMANDS.enter(70)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlterClientQuotas(Command):
+class AlterClientQuotas(Command[tuple[QuotaResult, ...]]):
     """Each entity is decided by itself."""
 
     alterations: tuple[QuotaAlteration, ...]

@@ -23,7 +23,7 @@ class StampedCommand(NamedTuple):
     controller_epoch: int
     now_ms: int
     """The proposer's clock: milliseconds since the epoch."""
-    command: Command
+    command: Command[object]
 
 
 def encode(proposal: StampedCommand) -> bytes:
@@ -44,4 +44,4 @@ def decode(data: Buffer) -> StampedCommand:
 def _read(reader: Reader) -> StampedCommand:
     schema, version = COMMANDS.read_type(reader)
     epoch, now_ms = reader.varlong(), reader.varlong()
-    return StampedCommand(epoch, now_ms, cast(Command, schema.read(reader, version)))
+    return StampedCommand(epoch, now_ms, cast(Command[object], schema.read(reader, version)))
