@@ -28,7 +28,7 @@ from metadata_quorum.controller.leader_rebalance import LeaderRebalance
 from metadata_quorum.controller.proposer import NOT_ACTIVE, Proposer
 from metadata_quorum.controller.state_machine import MetadataStateMachine, decide
 from metadata_quorum.decisions.decision import check_broker_epoch
-from metadata_quorum.decisions.weight import weight
+from metadata_quorum.decisions.weights import weight
 from metadata_quorum.foundation.blocking import Blocking
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import (

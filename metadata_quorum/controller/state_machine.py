@@ -41,7 +41,7 @@ from metadata_quorum.decisions import (
     topics,
 )
 from metadata_quorum.decisions.decision import Decision
-from metadata_quorum.decisions.weight import weight
+from metadata_quorum.decisions.weights import weight
 from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.invariants import Invariant, InvariantViolation, invariant

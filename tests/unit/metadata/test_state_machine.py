@@ -9,7 +9,7 @@ import pytest
 
 from metadata_quorum.controller import state_machine
 from metadata_quorum.decisions import acls, producer_ids
-from metadata_quorum.decisions.weight import WEIGHTS
+from metadata_quorum.decisions.weights import WEIGHTS
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import LeaderRecoveryState, PartitionRegistration
 from metadata_quorum.metadata.delta import MetadataDelta
