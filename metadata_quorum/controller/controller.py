@@ -26,9 +26,9 @@ from metadata_quorum.controller.broker_sessions import BrokerSessions
 from metadata_quorum.controller.controller_config import ControllerConfig
 from metadata_quorum.controller.leader_rebalance import LeaderRebalance
 from metadata_quorum.controller.proposer import NOT_ACTIVE, Proposer
-from metadata_quorum.controller.state_machine import MetadataStateMachine, decide
+from metadata_quorum.controller.state_machine import MetadataStateMachine
 from metadata_quorum.decisions.decision import check_broker_epoch
-from metadata_quorum.decisions.weights import weight
+from metadata_quorum.decisions.table import decide, weight
 from metadata_quorum.foundation.blocking import Blocking
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import (

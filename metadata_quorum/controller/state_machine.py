@@ -21,27 +21,13 @@ from __future__ import annotations
 import hashlib
 import logging
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
-from metadata_quorum.decisions import (
-    acls,
-    brokers,
-    client_quotas,
-    configs,
-    directories,
-    elections,
-    features,
-    isr,
-    producer_ids,
-    reassignments,
-    scram,
-    topics,
-)
 from metadata_quorum.decisions.decision import Decision
-from metadata_quorum.decisions.weights import weight
+from metadata_quorum.decisions.table import decide, weight
 from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.invariants import Invariant, InvariantViolation, invariant
@@ -64,32 +50,6 @@ _SNAPSHOT_VERSION: Final = 1
 _SNAPSHOT_HEAD: Final = struct.Struct(">bqi16s")  # version, end offset, epoch, rolling hash
 _POSITION: Final = struct.Struct(">qq")  # index, term
 
-DECISIONS: Final[Mapping[type[c.Command[object]], Callable[[MetadataImage, Any], Decision]]] = {
-    c.ClaimLeadership: brokers.claim,
-    c.RegisterController: brokers.register_controller,
-    c.RegisterBroker: brokers.register_broker,
-    c.UnregisterBroker: brokers.unregister_broker,
-    c.FenceBroker: brokers.fence_broker,
-    c.UnfenceBroker: brokers.unfence_broker,
-    c.BeginControlledShutdown: brokers.begin_controlled_shutdown,
-    c.FailLogDirs: directories.fail_log_dirs,
-    c.AssignReplicasToDirs: directories.assign_replicas,
-    c.CreateTopics: topics.create_topics,
-    c.DeleteTopics: topics.delete_topics,
-    c.CreatePartitions: topics.create_partitions,
-    c.AlterPartitions: isr.alter_partitions,
-    c.ElectLeaders: elections.elect_leaders,
-    c.AlterReassignments: reassignments.alter_reassignments,
-    c.IncrementalAlterConfigs: configs.incremental_alter_configs,
-    c.AlterConfigs: configs.alter_configs,
-    c.AllocateProducerIds: producer_ids.allocate_producer_ids,
-    c.AlterClientQuotas: client_quotas.alter_client_quotas,
-    c.UpdateFeatures: features.update_features,
-    c.AlterUserScram: scram.alter_user_scram,
-    c.CreateAcls: acls.create_acls,
-    c.DeleteAcls: acls.delete_acls,
-}
-
 QUICK_BYTES: Final = 16_384
 """A command of this length names some 500 partitions."""
 _BYTES_OF_ONE: Final = 32
@@ -106,11 +66,6 @@ class _DecidedCommand:
     decision: Decision
     batches: list[bytes]
     rolling_hash: bytes
-
-
-def decide(image: MetadataImage, command: c.Command[object]) -> Decision:
-    """Decide a command on `image`. Raises `BrokerError` where the whole command is refused."""
-    return DECISIONS[type(command)](image, command)
 
 
 class LeadershipListener(Protocol):

@@ -41,7 +41,7 @@ class MetadataMachine:
     def log(self) -> MetadataLog:
         return self.machine.log
 
-    def run(self, command: c.Command, epoch: int | None = None) -> object:
+    def run(self, command: c.Command[object], epoch: int | None = None) -> object:
         """The reply; a refusal of the whole is raised."""
         self.index += 1
         self.now_ms += 1

@@ -8,8 +8,7 @@ from uuid import UUID
 import pytest
 
 from metadata_quorum.controller import state_machine
-from metadata_quorum.decisions import acls, producer_ids
-from metadata_quorum.decisions.weights import WEIGHTS
+from metadata_quorum.decisions import acls, producer_ids, table
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import LeaderRecoveryState, PartitionRegistration
 from metadata_quorum.metadata.delta import MetadataDelta
@@ -178,11 +177,8 @@ def test_a_record_that_would_break_an_invariant_is_refused(monkeypatch: pytest.M
         decision.records.append(PartitionChangeRecord(partition_id=0, topic_id=topic.id, isr=(1,), leader=2))
         return decision
 
-    monkeypatch.setitem(
-        state_machine.DECISIONS,
-        c.AllocateProducerIds,
-        broken,
-    )
+    row = table.ROWS[c.AllocateProducerIds]
+    monkeypatch.setitem(table.ROWS, c.AllocateProducerIds, row._replace(decide=broken))
     before = machine.image
     with pytest.raises(BrokerError) as e:
         machine.run(c.AllocateProducerIds(broker_id=1, broker_epoch=1))
@@ -235,8 +231,8 @@ def test_what_cannot_be_weighed_is_refused_like_what_cannot_be_decided(
     assert machine.machine.weight(stamped_command.encode(StampedCommand(1, 1, fence))) > QUICK_WEIGHT
 
 
-def test_every_command_has_a_weight() -> None:
-    assert WEIGHTS.keys() == state_machine.DECISIONS.keys()
+def test_every_command_is_decided_and_weighed() -> None:
+    assert table.ROWS.keys() == set(c.COMMANDS.types)
 
 
 def test_a_command_weighs_what_it_makes() -> None:
@@ -245,7 +241,7 @@ def test_a_command_weighs_what_it_makes() -> None:
     machine.create("t", 1000, 1)
     machine.run(c.CreateAcls(acls=tuple(acl(n, f"t{n}") for n in range(1000))))
 
-    def beside(command: c.Command) -> bool:
+    def beside(command: c.Command[object]) -> bool:
         return machine.machine.weight(stamped_command.encode(StampedCommand(1, 1, command))) > QUICK_WEIGHT
 
     def topics(partitions: int, count: int = 1) -> c.CreateTopics:
