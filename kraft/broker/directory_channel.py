@@ -19,7 +19,7 @@ ASSIGN_REPLICAS_TO_DIRS_VERSION: Final = 0
 
 
 class BrokerDirectoryChannel:
-    """Tells in the name of this broker's current registration."""
+    """Reports in the name of this broker's current registration."""
 
     def __init__(self, broker_id: int, lifecycle: BrokerLifecycle, links: ControllerChannel) -> None:
         self._broker_id = broker_id

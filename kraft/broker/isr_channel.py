@@ -6,10 +6,17 @@ partition -> isr_requests -> here, with our broker id and epoch -> AlterPartitio
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
+from uuid import UUID
 
 from data_plane.replication.leader_state import AlterPartitionItem, AlterPartitionResult
 from kraft.broker.lifecycle import BrokerLifecycle
 from kraft.peers.controller_channel import ControllerChannel
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.bridge import Fields, Message
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+
+ALTER_PARTITION_VERSION: Final = 3
 
 
 class BrokerIsrChannel:
@@ -21,4 +28,49 @@ class BrokerIsrChannel:
         self._links = links
 
     async def alter_partitions(self, items: Sequence[AlterPartitionItem]) -> Sequence[AlterPartitionResult]:
-        return await self._links.alter_partitions(self._broker_id, self._lifecycle.broker_epoch, items)
+        """One result per item, in order. Raises `BrokerError` where the request is refused as a whole, or
+        REQUEST_TIMED_OUT."""
+        fields = {
+            "broker_id": self._broker_id,
+            "broker_epoch": self._lifecycle.broker_epoch,
+            "topics": _topics(items),
+        }
+        answer = await self._links.request(ApiKey.ALTER_PARTITION, ALTER_PARTITION_VERSION, fields)
+        if answer.error_code != ErrorCode.NONE:
+            raise BrokerError(ErrorCode(answer.error_code), "AlterPartition was refused as a whole")
+        found = {
+            (topic.topic_id, partition.partition_index): partition
+            for topic in answer.topics
+            for partition in topic.partitions
+        }
+        return [_result(found.get((item.topic_id, item.partition))) for item in items]
+
+
+def _topics(items: Sequence[AlterPartitionItem]) -> list[Fields]:
+    partitions: dict[UUID, list[Fields]] = {}
+    for item in items:
+        partitions.setdefault(item.topic_id, []).append(
+            {
+                "partition_index": item.partition,
+                "leader_epoch": item.change.leader_epoch,
+                "new_isr_with_epochs": [
+                    {"broker_id": member, "broker_epoch": epoch} for member, epoch in item.isr_with_epochs
+                ],
+                "leader_recovery_state": item.leader_recovery_state,
+                "partition_epoch": item.change.partition_epoch,
+            }
+        )
+    return [{"topic_id": topic_id, "partitions": each} for topic_id, each in partitions.items()]
+
+
+def _result(answer: Message | None) -> AlterPartitionResult:
+    if answer is None:
+        return AlterPartitionResult(ErrorCode.UNKNOWN_SERVER_ERROR)
+    return AlterPartitionResult(
+        ErrorCode(answer.error_code),
+        answer.leader_id,
+        answer.leader_epoch,
+        tuple(answer.isr),
+        answer.partition_epoch,
+        answer.leader_recovery_state,
+    )

@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from data_plane.replication.leader_state import AlterPartitionItem, AlterPartitionResult
 from kraft.net.client import Address, PeerClient
 from kraft.net.connection_security import PLAINTEXT, ConnectionSecurity, dial
 from kraft.net.reconnect_backoff import ReconnectBackoff
@@ -26,8 +25,6 @@ from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.supervision import restarted
 
 CONNECT_TIMEOUT_S: Final = 1.0
-
-ALTER_PARTITION_VERSION: Final = 3
 
 OnConnected = Callable[[int], None]
 
@@ -47,8 +44,8 @@ class ControllerChannel:
         retry_backoff_s: float,
         security: ConnectionSecurity = PLAINTEXT,
     ) -> None:
-        """`attempt_timeout_s` is the patience with one controller's answer to a request of our own (it
-        may be paused, and another one active); a client's request in an envelope is given all the time."""
+        """`attempt_timeout_s` is how long one controller may take to answer a request of our own (it may be
+        paused, and another one active); a client's request in an envelope has all of `request_timeout_s`."""
         self._loop = loop
         self._voters = dict(voters)
         self._random = random
@@ -62,7 +59,7 @@ class ControllerChannel:
         self.active: int = -1
         """The voter that last answered as the active controller; -1 where none is known."""
         self.on_connected: OnConnected | None = None
-        """Told of every new connection: the broker introduces itself by a heartbeat at once."""
+        """Called at every new connection: the broker introduces itself by a heartbeat at once."""
 
     @property
     def voters(self) -> Sequence[int]:
@@ -127,37 +124,6 @@ class ControllerChannel:
             await asyncio.sleep(self._retry_backoff_s)
         raise BrokerError(ErrorCode.REQUEST_TIMED_OUT, "no controller answered in time")
 
-    async def alter_partitions(
-        self, broker_id: int, broker_epoch: int, items: Sequence[AlterPartitionItem]
-    ) -> list[AlterPartitionResult]:
-        """AlterPartition for many partitions at once; answers in the order of `items`."""
-        topics: dict[bytes, dict[str, object]] = {}
-        for item in items:
-            topic = topics.setdefault(item.topic_id.bytes, {"topic_id": item.topic_id, "partitions": []})
-            partitions = topic["partitions"]
-            assert isinstance(partitions, list)
-            partitions.append(
-                {
-                    "partition_index": item.partition,
-                    "leader_epoch": item.change.leader_epoch,
-                    "new_isr_with_epochs": [
-                        {"broker_id": member, "broker_epoch": epoch} for member, epoch in item.isr_with_epochs
-                    ],
-                    "leader_recovery_state": item.leader_recovery_state,
-                    "partition_epoch": item.change.partition_epoch,
-                }
-            )
-        fields = {"broker_id": broker_id, "broker_epoch": broker_epoch, "topics": list(topics.values())}
-        answer = await self.request(ApiKey.ALTER_PARTITION, ALTER_PARTITION_VERSION, fields)
-        if answer.error_code != ErrorCode.NONE:
-            raise BrokerError(ErrorCode(answer.error_code), "AlterPartition was refused as a whole")
-        found = {
-            (topic.topic_id, partition.partition_index): partition
-            for topic in answer.topics
-            for partition in topic.partitions
-        }
-        return [_result(found.get((item.topic_id, item.partition))) for item in items]
-
     def _candidates(self) -> list[int]:
         """The voter believed to be active, else all in one order; only those that are connected."""
         if self.active >= 0 and self.connected(self.active):
@@ -192,16 +158,3 @@ class ControllerChannel:
                         self.active = -1
                 held_s = self._loop.time() - began
             await asyncio.sleep(redial.pause_s(held_s))
-
-
-def _result(answer: Message | None) -> AlterPartitionResult:
-    if answer is None:
-        return AlterPartitionResult(ErrorCode.UNKNOWN_SERVER_ERROR)
-    return AlterPartitionResult(
-        ErrorCode(answer.error_code),
-        answer.leader_id,
-        answer.leader_epoch,
-        tuple(answer.isr),
-        answer.partition_epoch,
-        answer.leader_recovery_state,
-    )
