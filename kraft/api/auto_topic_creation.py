@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -17,6 +16,7 @@ from data_plane.coordinator.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kraft.api.context import BrokerContext, NodeContext
 from kraft.monitoring.rate_limited_log import rate_limited
 from kraft.wire.api_keys import ApiKey
+from metadata_quorum.decisions.topics import name_problem
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.supervision import supervised
 
@@ -31,17 +31,12 @@ MOST_AT_ONCE: Final = 100
 LOOKS: Final = 50
 """What was created is known here when this broker has read that far in the metadata: a moment later."""
 
-_LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-
-
-def is_legal_name(name: str) -> bool:
-    """Kafka's rule for the names of topics."""
-    return _LEGAL_NAME.fullmatch(name) is not None and name not in (".", "..")
-
 
 def unknown_topic_error(name: str) -> ErrorCode:
     """What to say about a topic that does not exist."""
-    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_legal_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
+    if name_problem(name) is not None:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def request_creation(broker: BrokerContext, names: Iterable[str]) -> None:
@@ -49,7 +44,7 @@ def request_creation(broker: BrokerContext, names: Iterable[str]) -> None:
     for name in names:
         if len(broker.creating_topics) >= MOST_AT_ONCE:
             return
-        if is_legal_name(name):
+        if name_problem(name) is None:
             _begin(broker, name)
 
 
