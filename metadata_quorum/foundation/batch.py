@@ -321,7 +321,7 @@ def open_body(buf: Buffer, pos: int, header: BatchHeader, max_bytes: int) -> byt
 
 CONTROL_ABORT: Final = 0
 CONTROL_COMMIT: Final = 1
-_CONTROL_KEY: Final = struct.Struct(">hh")
+CONTROL_KEY: Final = struct.Struct(">hh")  # version, type
 _END_TXN_VALUE: Final = struct.Struct(">hi")
 
 
@@ -329,7 +329,7 @@ def encode_end_txn_marker(
     *, commit: bool, coordinator_epoch: int, producer_id: int, producer_epoch: int, timestamp: int
 ) -> bytes:
     """The control batch that ends a producer's transaction on one partition."""
-    key = _CONTROL_KEY.pack(0, CONTROL_COMMIT if commit else CONTROL_ABORT)
+    key = CONTROL_KEY.pack(0, CONTROL_COMMIT if commit else CONTROL_ABORT)
     return encode_batch(
         [Record(0, timestamp, key, _END_TXN_VALUE.pack(0, coordinator_epoch))],
         producer_id=producer_id,
@@ -341,9 +341,9 @@ def encode_end_txn_marker(
 
 def control_type(record: Record) -> int:
     """Which control record this is, from its key. Raises CorruptBatchError."""
-    if record.key is None or len(record.key) < _CONTROL_KEY.size:
+    if record.key is None or len(record.key) < CONTROL_KEY.size:
         raise CorruptBatchError(f"control record at offset {record.offset} without a whole key")
-    return int(_CONTROL_KEY.unpack_from(record.key)[1])
+    return int(CONTROL_KEY.unpack_from(record.key)[1])
 
 
 def coordinator_epoch(record: Record) -> int:

@@ -8,18 +8,16 @@ On the way of the data: metadata_log.py and snapshot.py write and read them; ima
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from typing import Final
 
+from metadata_quorum.foundation.batch import CONTROL_KEY
 from metadata_quorum.foundation.codec import Int16, Int32, Int64, Schema, decode_with
 from metadata_quorum.foundation.primitives import Buffer
 
 CONTROL_LEADER_CHANGE: Final = 2
 CONTROL_SNAPSHOT_HEADER: Final = 3
 CONTROL_SNAPSHOT_FOOTER: Final = 4
-
-_CONTROL_KEY: Final = struct.Struct(">hh")  # version, type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,14 +66,14 @@ def encode_control(record: ControlRecord) -> tuple[bytes, bytes]:
     """Key and value of a control record."""
     out = bytearray()
     Schema.of(type(record)).write(out, record, 0)
-    return _CONTROL_KEY.pack(0, _CONTROL_NUMBERS[type(record)]), bytes(out)
+    return CONTROL_KEY.pack(0, _CONTROL_NUMBERS[type(record)]), bytes(out)
 
 
 def decode_control(key: Buffer, value: Buffer) -> ControlRecord | None:
     """The control record, or None for a type that means nothing to us. Raises `ValueError`."""
-    if len(key) != _CONTROL_KEY.size:
+    if len(key) != CONTROL_KEY.size:
         raise ValueError(f"control record key of {len(key)} bytes")
-    cls = _CONTROL_TYPES.get(_CONTROL_KEY.unpack(key)[1])
+    cls = _CONTROL_TYPES.get(CONTROL_KEY.unpack(key)[1])
     if cls is None:
         return None
     record: ControlRecord = decode_with(lambda reader: Schema.of(cls).read(reader, 0), value)
