@@ -17,14 +17,15 @@ from typing import Final
 
 from data_plane.quotas.rates import QuotaWindow
 from metadata_quorum.foundation.model import ResourceType, TopicPartition
+from metadata_quorum.foundation.topic_configs import (
+    FOLLOWER_THROTTLED_RATE,
+    FOLLOWER_THROTTLED_REPLICAS,
+    LEADER_THROTTLED_RATE,
+    LEADER_THROTTLED_REPLICAS,
+    MOVES_RATE,
+)
 from metadata_quorum.metadata.delta import MetadataDelta
 from metadata_quorum.metadata.image import MetadataImage
-
-LEADER_RATE: Final = "leader.replication.throttled.rate"
-LEADER_REPLICAS: Final = "leader.replication.throttled.replicas"
-FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
-FOLLOWER_REPLICAS: Final = "follower.replication.throttled.replicas"
-MOVES_RATE: Final = "replica.alter.log.dirs.io.max.bytes.per.second"
 
 EVERY_PARTITION: Final = "*"
 MIN_PAUSE_S: Final = 0.001
@@ -109,14 +110,14 @@ class ReplicationQuotas:
                 self._take_rates(image)
             elif kind == _TOPIC:
                 configs = image.config(_TOPIC, name)
-                self.leader.bind(name, self._own(configs.get(LEADER_REPLICAS, "")))
-                self.follower.bind(name, self._own(configs.get(FOLLOWER_REPLICAS, "")))
+                self.leader.bind(name, self._own(configs.get(LEADER_THROTTLED_REPLICAS, "")))
+                self.follower.bind(name, self._own(configs.get(FOLLOWER_THROTTLED_REPLICAS, "")))
 
     def _take_rates(self, image: MetadataImage) -> None:
         values = {**image.config(_BROKER, ""), **image.config(_BROKER, str(self._broker_id))}
         for key, quota in (
-            (LEADER_RATE, self.leader),
-            (FOLLOWER_RATE, self.follower),
+            (LEADER_THROTTLED_RATE, self.leader),
+            (FOLLOWER_THROTTLED_RATE, self.follower),
             (MOVES_RATE, self.moves),
         ):
             quota.configure(float(values[key]) if key in values else None)

@@ -15,15 +15,16 @@ from kraft.cli.wire_client import metadata, raise_for, request
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import ResourceType
+from metadata_quorum.foundation.topic_configs import (
+    FOLLOWER_THROTTLED_RATE,
+    FOLLOWER_THROTTLED_REPLICAS,
+    LEADER_THROTTLED_RATE,
+    LEADER_THROTTLED_REPLICAS,
+)
 
 if TYPE_CHECKING:
     from kraft.wire.bridge import Message
 
-
-LEADER_RATE: Final = "leader.replication.throttled.rate"
-FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
-LEADER_REPLICAS: Final = "leader.replication.throttled.replicas"
-FOLLOWER_REPLICAS: Final = "follower.replication.throttled.replicas"
 
 _SET, _DELETE = 0, 1
 _TIMEOUT_MS: Final = 30_000
@@ -149,13 +150,16 @@ def throttle(
             senders.setdefault(each.topic, []).extend(f"{each.partition}:{b}" for b in sources)
             fetchers.setdefault(each.topic, []).extend(f"{each.partition}:{b}" for b in new)
             brokers |= {*sources, *new}
-    rates = {LEADER_RATE: str(rate), FOLLOWER_RATE: str(rate)}
+    rates = {LEADER_THROTTLED_RATE: str(rate), FOLLOWER_THROTTLED_RATE: str(rate)}
     resources = [_resource(ResourceType.BROKER, str(broker), rates) for broker in sorted(brokers)]
     resources += [
         _resource(
             ResourceType.TOPIC,
             topic,
-            {LEADER_REPLICAS: ",".join(senders[topic]), FOLLOWER_REPLICAS: ",".join(fetchers[topic])},
+            {
+                LEADER_THROTTLED_REPLICAS: ",".join(senders[topic]),
+                FOLLOWER_THROTTLED_REPLICAS: ",".join(fetchers[topic]),
+            },
         )
         for topic in sorted(senders)
     ]
@@ -164,10 +168,10 @@ def throttle(
 
 def lift_throttle(bootstrap: str, names: Iterable[str]) -> None:
     """Remove throttles of these topics, and those of all brokers if nothing else is being reassigned."""
-    replicas = dict.fromkeys((LEADER_REPLICAS, FOLLOWER_REPLICAS))
+    replicas = dict.fromkeys((LEADER_THROTTLED_REPLICAS, FOLLOWER_THROTTLED_REPLICAS))
     resources = [_resource(ResourceType.TOPIC, topic, replicas) for topic in sorted(set(names))]
     if not ongoing(bootstrap):
-        rates = dict.fromkeys((LEADER_RATE, FOLLOWER_RATE))
+        rates = dict.fromkeys((LEADER_THROTTLED_RATE, FOLLOWER_THROTTLED_RATE))
         resources += [
             _resource(ResourceType.BROKER, str(broker), rates) for broker in sorted(racks(bootstrap))
         ]

@@ -17,6 +17,12 @@ from typing import Final
 LONG_MAX: Final = 2**63 - 1
 INT_MAX: Final = 2**31 - 1
 
+LEADER_THROTTLED_RATE: Final = "leader.replication.throttled.rate"
+LEADER_THROTTLED_REPLICAS: Final = "leader.replication.throttled.replicas"
+FOLLOWER_THROTTLED_RATE: Final = "follower.replication.throttled.rate"
+FOLLOWER_THROTTLED_REPLICAS: Final = "follower.replication.throttled.replicas"
+MOVES_RATE: Final = "replica.alter.log.dirs.io.max.bytes.per.second"
+
 _INTEGER_BITS: Final = {"SHORT": 16, "INT": 32, "LONG": 64}
 
 
@@ -178,7 +184,7 @@ TOPIC_CONFIGS: Final = _table(
         at_least=0, synonyms=("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
     ),
     ConfigKey(
-        "follower.replication.throttled.replicas", _LIST, "",
+        FOLLOWER_THROTTLED_REPLICAS, _LIST, "",
         "Replicas whose following is throttled: partition:broker pairs, or *.", items_like=_REPLICAS,
     ),
     ConfigKey(
@@ -189,7 +195,7 @@ TOPIC_CONFIGS: Final = _table(
         "internal.segment.bytes", _I, None, "A segment size below the bound of segment.bytes, for tests.",
     ),
     ConfigKey(
-        "leader.replication.throttled.replicas", _LIST, "",
+        LEADER_THROTTLED_REPLICAS, _LIST, "",
         "Replicas whose leader's sending is throttled: partition:broker pairs, or *.", items_like=_REPLICAS,
     ),
     ConfigKey(
@@ -298,12 +304,10 @@ def _dynamic_broker_configs() -> Mapping[str, ConfigKey]:
         ConfigKey("num.replica.fetchers", _I, "1", "Fetchers per leader."),
         ConfigKey("producer.id.expiration.ms", _I, "86400000", "When an idle producer is forgotten.", 1),
         ConfigKey("transaction.partition.verification.enable", _B, "true", "Check that a transaction runs."),
-        ConfigKey("leader.replication.throttled.rate", _L, str(LONG_MAX), "Leader's throttled bytes/s.", 0),
+        ConfigKey(LEADER_THROTTLED_RATE, _L, str(LONG_MAX), "Leader's throttled bytes/s.", 0),
+        ConfigKey(FOLLOWER_THROTTLED_RATE, _L, str(LONG_MAX), "Follower's throttled bytes/s.", 0),
         ConfigKey(
-            "follower.replication.throttled.rate", _L, str(LONG_MAX), "Follower's throttled bytes/s.", 0
-        ),
-        ConfigKey(
-            "replica.alter.log.dirs.io.max.bytes.per.second",
+            MOVES_RATE,
             _L,
             str(LONG_MAX),
             "Bytes/s copied between log directories.",
@@ -314,13 +318,7 @@ def _dynamic_broker_configs() -> Mapping[str, ConfigKey]:
 
 
 DYNAMIC_BROKER_CONFIGS: Final = _dynamic_broker_configs()
-THROTTLES: Final = frozenset(
-    {
-        "leader.replication.throttled.rate",
-        "follower.replication.throttled.rate",
-        "replica.alter.log.dirs.io.max.bytes.per.second",
-    }
-)
+THROTTLES: Final = frozenset({LEADER_THROTTLED_RATE, FOLLOWER_THROTTLED_RATE, MOVES_RATE})
 """Of those, the ones that no server.properties may have."""
 
 GROUP_CONFIGS: Final = _table(

@@ -14,11 +14,11 @@ import pytest
 
 from chaos.sim.disk import SimDisk
 from data_plane.log.config import LogConfig
-from data_plane.quotas.replication import MOVES_RATE
 from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import ResourceType, TopicPartition
+from metadata_quorum.foundation.topic_configs import MOVES_RATE
 from metadata_quorum.metadata.records import ConfigRecord, PartitionChangeRecord
 from tests.support.may_block import MAY_BLOCK
 from tests.support.virtual_loop import run_virtually

@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_plane.quotas.rates import QuotaWindow
-from data_plane.quotas.replication import (
-    FOLLOWER_RATE,
-    FOLLOWER_REPLICAS,
-    LEADER_RATE,
-    LEADER_REPLICAS,
-    ReplicationQuota,
-)
+from data_plane.quotas.replication import ReplicationQuota
 from fetch.follower_session import FetchLimits
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import ResourceType, TopicPartition
+from metadata_quorum.foundation.topic_configs import (
+    FOLLOWER_THROTTLED_RATE,
+    FOLLOWER_THROTTLED_REPLICAS,
+    LEADER_THROTTLED_RATE,
+    LEADER_THROTTLED_REPLICAS,
+)
 from metadata_quorum.metadata.records import ConfigRecord, PartitionChangeRecord
 from tests.support.virtual_loop import run_virtually
 from tests.unit.replication.cluster import Cluster, produce_outcome
@@ -57,7 +57,10 @@ def _add(cluster: Cluster, broker: int) -> None:
 
 @pytest.mark.parametrize(
     ("key", "rate", "broker"),
-    [(LEADER_REPLICAS, LEADER_RATE, 1), (FOLLOWER_REPLICAS, FOLLOWER_RATE, 3)],
+    [
+        (LEADER_THROTTLED_REPLICAS, LEADER_THROTTLED_RATE, 1),
+        (FOLLOWER_THROTTLED_REPLICAS, FOLLOWER_THROTTLED_RATE, 3),
+    ],
 )
 @pytest.mark.parametrize("replicas", ["named", "*"])
 def test_who_catches_up_is_held_to_the_rate(key: str, rate: str, broker: int, replicas: str) -> None:
@@ -80,8 +83,8 @@ def test_unbound_partitions_and_lifted_limits_go_at_full_speed() -> None:
             cluster.create_topic("t", [[1, 2]])
             for _ in range(20):
                 assert await produce_outcome(cluster, b"x" * (BACKLOG // 20)) == ErrorCode.NONE
-            _set(cluster, ResourceType.BROKER, "", LEADER_RATE, "1000")
-            _set(cluster, ResourceType.TOPIC, "t", LEADER_REPLICAS, "0:2,1:1")  # not this leader's
+            _set(cluster, ResourceType.BROKER, "", LEADER_THROTTLED_RATE, "1000")
+            _set(cluster, ResourceType.TOPIC, "t", LEADER_THROTTLED_REPLICAS, "0:2,1:1")  # not this leader's
             _add(cluster, 3)
             assert await _joined(cluster, 3) < 2
 
