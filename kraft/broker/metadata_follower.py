@@ -21,7 +21,7 @@ from kraft.net.client import PeerClient
 from kraft.peers.controller_channel import ControllerChannel
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import MalformedMessage, Message, decode_response
-from kraft.wire.fast_fetch import write_fetch_request
+from kraft.wire.fast_fetch import FETCH_VERSION, write_fetch_request
 from metadata_quorum.foundation.batch import BatchHeader, check_crc, decode_batch, iter_headers
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import METADATA_TOPIC, METADATA_TOPIC_ID
@@ -32,7 +32,6 @@ from metadata_quorum.metadata.metadata_log import SnapshotId
 from metadata_quorum.metadata.records import decode
 from metadata_quorum.metadata.snapshot import decode_checkpoint
 
-FETCH_VERSION: Final = 17
 FETCH_SNAPSHOT_VERSION: Final = 1
 
 MAX_BYTES: Final = 1024 * 1024

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kraft.config.key import INT_MAX, KIB, MIB, MINUTE, SECOND, key
+from kraft.config.key import KIB, MIB, MINUTE, SECOND, key
+from metadata_quorum.foundation.primitives import INT_MAX
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
-INT_MAX: Final = 2**31 - 1
-LONG_MAX: Final = 2**63 - 1
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 SECOND: Final = 1000

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from kraft.config.key import CLUSTER_WIDE, DAY, HOUR, KIB, LONG_MAX, MIB, MINUTE, SECOND, key
+from kraft.config.key import CLUSTER_WIDE, DAY, HOUR, KIB, MIB, MINUTE, SECOND, key
+from metadata_quorum.foundation.primitives import LONG_MAX
 
 CODECS: Final = ("uncompressed", "gzip", "snappy", "lz4", "zstd", "producer")
 

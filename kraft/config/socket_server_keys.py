@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kraft.config.key import CLUSTER_WIDE, INT_MAX, KIB, MIB, MINUTE, PER_BROKER, SECOND, key
+from kraft.config.key import CLUSTER_WIDE, KIB, MIB, MINUTE, PER_BROKER, SECOND, key
+from metadata_quorum.foundation.primitives import INT_MAX
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -57,6 +57,7 @@ from metadata_quorum.foundation.primitives import (
 
 __all__ = [  # with the shapes of a fetch, for readers above that know only the wire
     "CONSUMER",
+    "FETCH_VERSION",
     "FIRST_FLEXIBLE",
     "FIRST_WITH_IDS",
     "FIRST_WITH_REPLICA_STATE",
@@ -73,6 +74,8 @@ __all__ = [  # with the shapes of a fetch, for readers above that know only the 
 ]
 
 
+FETCH_VERSION: Final = 17
+"""In which a node fetches from its peers: partitions from their leaders, metadata from controllers."""
 FIRST_FLEXIBLE: Final = 12
 FIRST_WITH_IDS: Final = 13
 FIRST_WITH_REPLICA_STATE: Final = 15

@@ -13,6 +13,7 @@ from typing import Final
 
 from metadata_quorum.decisions.decision import Decision
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.primitives import INT_MAX, LONG_MAX
 from metadata_quorum.metadata.image import MetadataImage, QuotaEntityKey
 from metadata_quorum.metadata.records import ClientQuotaRecord, MetadataRecord, QuotaEntity
 from metadata_quorum.protocol.commands import AlterClientQuotas, QuotaAlteration
@@ -23,8 +24,6 @@ CLIENT_ID: Final = "client-id"
 IP: Final = "ip"
 ENTITY_TYPES: Final = (USER, CLIENT_ID, IP)
 
-INT_MAX: Final = 2**31 - 1
-LONG_MAX: Final = 2**63 - 1
 MAX_FRACTION: Final = 1e-6
 """A whole number may be off by so much."""
 

@@ -29,6 +29,8 @@ from uuid import UUID
 
 T = TypeVar("T")
 
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
 INT16: Final = struct.Struct(">h")
 INT32: Final = struct.Struct(">i")
 INT64: Final = struct.Struct(">q")

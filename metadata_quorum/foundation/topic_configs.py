@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-LONG_MAX: Final = 2**63 - 1
-INT_MAX: Final = 2**31 - 1
+from metadata_quorum.foundation.primitives import INT_MAX, LONG_MAX
 
 LEADER_THROTTLED_RATE: Final = "leader.replication.throttled.rate"
 LEADER_THROTTLED_REPLICAS: Final = "leader.replication.throttled.replicas"
