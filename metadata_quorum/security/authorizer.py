@@ -7,8 +7,8 @@ exist for the resource and none of them is about this, no; where there are none,
 `allow.everyone.if.no.acl.found` says.
 Entries for a resource are those of its literal name, of every prefix of it, and of the name "*".
 
-An immutable value: the next image makes another. Answers are remembered, since the same is asked at every
-request; nothing here knows of requests (kraft/api/authz/authorization.py does).
+An immutable value: the next image makes another. Decisions are cached, since every request asks the same
+again; nothing here knows of requests (kraft/api/authz/authorization.py does).
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Authorizer:
     allow_if_no_acl: bool = False
     index: AclIndex | None = None
     """None while the entries are not known yet: then only super users may do anything."""
-    _remembered: dict[AuthorizationKey, bool] = field(default_factory=dict, repr=False, compare=False)
+    _cache: dict[AuthorizationKey, bool] = field(default_factory=dict, repr=False, compare=False)
 
     def with_acls(self, acls: Iterable[AccessControlEntryRecord]) -> Authorizer:
         """The authorizer after a change of the metadata."""
@@ -110,17 +110,17 @@ class Authorizer:
 
     def allows(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> bool:
         if len(name) > MAX_CACHED_NAME_CHARS:
-            return self._judge(principal, host, operation, resource_type, name)
-        question = (principal, host, operation, resource_type, name)
-        answer = self._remembered.get(question)
-        if answer is None:
-            answer = self._judge(principal, host, operation, resource_type, name)
-            if len(self._remembered) >= MAX_CACHED:
-                self._remembered.clear()
-            self._remembered[question] = answer
-        return answer
+            return self._decide(principal, host, operation, resource_type, name)
+        key = (principal, host, operation, resource_type, name)
+        allowed = self._cache.get(key)
+        if allowed is None:
+            allowed = self._decide(principal, host, operation, resource_type, name)
+            if len(self._cache) >= MAX_CACHED:
+                self._cache.clear()
+            self._cache[key] = allowed
+        return allowed
 
-    def _judge(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> bool:
+    def _decide(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> bool:
         if principal in self.super_users:
             return True
         if self.index is None:

@@ -112,7 +112,7 @@ def test_before_the_entries_are_known() -> None:
     assert not early.allows("User:anna", "h", READ, TOPIC, "flights")
 
 
-def test_names_of_any_length_are_judged_and_short_ones_remembered() -> None:
+def test_names_of_any_length_are_decided_on_and_short_ones_are_cached() -> None:
     strict = Authorizer().with_acls([entry("a", READ, pattern=PatternType.PREFIXED)])
     tracemalloc.start()
     try:
@@ -171,12 +171,12 @@ def naive(
 
 
 @given(st.lists(entries, max_size=8), principals, hosts, operations, names, st.booleans())
-def test_the_index_judges_as_a_walk_over_all_entries_does(
+def test_the_index_decides_as_a_walk_over_all_entries_does(
     acls: list[AccessControlEntryRecord], principal: str, host: str, operation: int, name: str, easy: bool
 ) -> None:
     judged = Authorizer(allow_if_no_acl=easy).with_acls(acls)
     expected = naive(acls, principal, host, operation, TOPIC, name)
-    for _ in range(2):  # the second answer is a remembered one
+    for _ in range(2):  # the second answer is a cached one
         assert judged.allows(principal, host, operation, TOPIC, name) is (
             easy if expected is None else expected
         )
