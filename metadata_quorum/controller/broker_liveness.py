@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Final
 
 from metadata_quorum.controller.broker_sessions import BrokerSessions
+from metadata_quorum.controller.state_machine import MetadataStateMachine
 from metadata_quorum.foundation.model import BrokerRegistration
-from metadata_quorum.metadata.image import MetadataImage
 
 log = logging.getLogger(__name__)
 
@@ -32,12 +32,12 @@ class BrokerLiveness:
         self,
         sessions: BrokerSessions,
         loop: asyncio.AbstractEventLoop,
-        image: Callable[[], MetadataImage],
+        state_machine: MetadataStateMachine,
         propose_fence: ProposeFence,
     ) -> None:
         self.sessions = sessions
         self._loop = loop
-        self._image = image
+        self._state_machine = state_machine
         self._propose_fence = propose_fence
         self._active = False
         self._fencing: set[int] = set()
@@ -45,7 +45,7 @@ class BrokerLiveness:
 
     def begin(self) -> None:
         """This controller is active now: sessions begin."""
-        image = self._image()
+        image = self._state_machine.image
         self._active = True
         self._fencing.clear()
         self.sessions.begin(image.brokers, self._loop.time(), image.offset)
@@ -68,7 +68,7 @@ class BrokerLiveness:
     def _watched(self) -> list[int]:
         return [
             broker.broker_id
-            for broker in self._image().brokers.values()
+            for broker in self._state_machine.image.brokers.values()
             if not broker.fenced and broker.broker_id not in self._fencing
         ]
 
@@ -95,13 +95,13 @@ class BrokerLiveness:
             self.arm()  # otherwise the next broker is looked at when this fence has been applied
 
     def _fence(self, broker_id: int, why: str) -> None:
-        broker = self._image().brokers[broker_id]
+        broker = self._state_machine.image.brokers[broker_id]
         log.warning("fencing broker %d (epoch %d): %s", broker_id, broker.broker_epoch, why)
         self._fencing.add(broker_id)
 
         def ended() -> None:
             self._fencing.discard(broker_id)
-            now = self._image().brokers.get(broker_id)
+            now = self._state_machine.image.brokers.get(broker_id)
             not_fenced = now is not None and not now.fenced
             self.arm(self._loop.time() + RETRY_S if not_fenced else 0.0)
 

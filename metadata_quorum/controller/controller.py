@@ -93,9 +93,9 @@ class QuorumController:
         self._blocking = blocking
         self._proposer = Proposer(raft, loop, now_ms, config.request_timeout_ms)
         sessions = BrokerSessions(config.broker_session_timeout_ms / 1000, config.link_grace_ms / 1000)
-        self._liveness = BrokerLiveness(sessions, loop, lambda: self.image, self._propose_fence)
+        self._liveness = BrokerLiveness(sessions, loop, state_machine, self._propose_fence)
         self._rebalance = LeaderRebalance(
-            config.leader_imbalance_check_interval_seconds, loop, lambda: self.image, self._proposer.submit
+            config.leader_imbalance_check_interval_seconds, loop, state_machine, self._proposer.submit
         )
         self._active_waiters: list[asyncio.Future[None]] = []
         state_machine.leadership = self

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from metadata_quorum.controller.state_machine import MetadataStateMachine
 from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.protocol.commands import ELECTION_PREFERRED, Command, ElectLeaders, PartitionName
 
@@ -34,12 +35,12 @@ class LeaderRebalance:
         self,
         interval_s: float,
         loop: asyncio.AbstractEventLoop,
-        image: Callable[[], MetadataImage],
+        state_machine: MetadataStateMachine,
         submit: Callable[[Command[object]], None],
     ) -> None:
         self._interval_s = interval_s
         self._loop = loop
-        self._image = image
+        self._state_machine = state_machine
         self._submit = submit
         self._timer: asyncio.TimerHandle | None = None
 
@@ -55,6 +56,6 @@ class LeaderRebalance:
 
     def _rebalance(self) -> None:
         self.begin()
-        partitions = imbalanced_partitions(self._image())[:MAX_REBALANCED_AT_ONCE]
+        partitions = imbalanced_partitions(self._state_machine.image)[:MAX_REBALANCED_AT_ONCE]
         if partitions:
             self._submit(ElectLeaders(election_type=ELECTION_PREFERRED, partitions=tuple(partitions)))
