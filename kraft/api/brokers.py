@@ -25,9 +25,6 @@ from metadata_quorum.foundation.model import Endpoint, FeatureRange
 from metadata_quorum.protocol.commands import DirectoryAssignment, IsrChange, IsrMember
 from metadata_quorum.protocol.requests import BrokerHeartbeatRequest, RegisterBrokerRequest
 
-HEARTBEAT_BROKER: Final = "heartbeat_broker"
-"""In a connection's state: the broker whose heartbeats come on it."""
-
 
 async def handle_registration(
     controller: ControllerContext, ctx: RequestContext, request: Message
@@ -55,8 +52,8 @@ async def handle_registration(
 
 async def handle_heartbeat(controller: ControllerContext, ctx: RequestContext, request: Message) -> Response:
     state = ctx.connection.state
-    if state.get(HEARTBEAT_BROKER) is None:
-        state[HEARTBEAT_BROKER] = request.broker_id
+    if state.heartbeat_broker_id is None:
+        state.heartbeat_broker_id = request.broker_id
         controller.quorum_controller.connection_up(request.broker_id)
         controller.broker_heard(request.broker_id)
     reply = await controller.quorum_controller.heartbeat(

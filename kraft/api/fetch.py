@@ -35,9 +35,6 @@ from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.errors import NO_ERROR, BrokerError, ErrorCode
 from metadata_quorum.foundation.supervision import awaited, report_fault, settle
 
-FETCH_SESSION: Final = "fetch_session"
-"""In a connection's state: the incremental session that its fetches belong to."""
-
 SMALL_BYTES: Final = 8 * 1024
 """Of a request: decoding one up to this size takes less time than handing it to another thread and back."""
 PARTITION_BYTES: Final = 400
@@ -213,7 +210,7 @@ class _Fetch:
 
     def _reply(self, response: FetchResponse) -> None:
         if response.session_id != NO_SESSION:
-            self._ctx.connection.state[FETCH_SESSION] = response.session_id
+            self._ctx.connection.state.fetch_session_id = response.session_id
         if self._answer is None:
             self._now = _written(self._node, self._ctx, self._request, response)
         else:

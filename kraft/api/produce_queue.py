@@ -39,8 +39,6 @@ FIRST_TO_ADD: Final = 12
 
 NO_REFUSALS: Final[Mapping[int, BrokerError]] = {}
 
-_LAST_QUEUED: Final = "last produce in turn"
-
 
 @dataclass(frozen=True, slots=True)
 class _OpeningBatch:
@@ -80,10 +78,9 @@ class QueuedProduce:
     ) -> QueuedProduce | None:
         """None: it may be appended now. `refused`: by place in the request, what will not be in any case."""
         state = ctx.connection.state
-        before = state.get(_LAST_QUEUED)
+        before = state.last_queued_produce
         if before is not None and before.done():
-            del state[_LAST_QUEUED]
-            before = None
+            state.last_queued_produce = before = None
         if before is None and (
             request.transactional_id is None
             or not any(_opening_batches(broker, ctx.version, request, refused))
@@ -101,8 +98,9 @@ class QueuedProduce:
     ) -> QueuedProduce:
         """It must not be appended now. Nothing may have happened since `enqueue_if_needed`."""
         done: asyncio.Future[None] = broker.node.loop.create_future()
-        before = ctx.connection.state.get(_LAST_QUEUED)
-        ctx.connection.state[_LAST_QUEUED] = done
+        state = ctx.connection.state
+        before = state.last_queued_produce
+        state.last_queued_produce = done
         return cls(broker, ctx.version, request, refused, before, done)
 
     async def wait_for_predecessor(self) -> None:

@@ -27,12 +27,6 @@ from metadata_quorum.security.scram import BY_SASL_NAME
 
 BEFORE_LOGIN: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 
-_EXCHANGE: Final = "sasl_exchange"
-"""In a connection's state: the login under way."""
-_REFUSED: Final = "sasl_refused"
-_LOGGED_IN: Final = "sasl_login"
-"""Mechanism and user that it was first let in by."""
-_EXPIRY: Final = "sasl_expiry"
 _NONCE_BYTES: Final = 24
 _MS: Final = 0.001
 
@@ -41,13 +35,13 @@ def handle_handshake(node: NodeContext, ctx: RequestContext, request: Message) -
     peer = ctx.connection
     rules = node.logins.get(peer.listener)
     again = peer.authenticated and not (rules and rules.lifetime_ms)
-    if rules is None or again or _REFUSED in peer.state or _EXCHANGE in peer.state:
+    if rules is None or again or peer.state.sasl_failed or peer.state.sasl_exchange is not None:
         return {"error_code": int(ErrorCode.ILLEGAL_SASL_STATE), "mechanisms": []}
     # Version 0 goes on with bare SASL messages instead of SaslAuthenticate; no client in use does.
     if ctx.version == 0 or request.mechanism not in rules.mechanisms:
         error = ErrorCode.UNSUPPORTED_SASL_MECHANISM
         return {"error_code": int(error), "mechanisms": list(rules.mechanisms)}
-    peer.state[_EXCHANGE] = _begin(node, rules, request.mechanism)
+    peer.state.sasl_exchange = _begin(node, rules, request.mechanism)
     return {"error_code": int(ErrorCode.NONE), "mechanisms": list(rules.mechanisms)}
 
 
@@ -62,7 +56,7 @@ def _begin(node: NodeContext, rules: LoginRules, mechanism: str) -> Exchange:
 
 async def handle_authenticate(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
     peer = ctx.connection
-    exchange: Exchange | None = peer.state.get(_EXCHANGE)
+    exchange = peer.state.sasl_exchange
     if exchange is None:
         raise BrokerError(
             ErrorCode.ILLEGAL_SASL_STATE,
@@ -72,10 +66,10 @@ async def handle_authenticate(node: NodeContext, ctx: RequestContext, request: M
     try:
         answer = exchange.step(bytes(request.auth_bytes))
         if exchange.user is not None:
-            _admit(node, peer, exchange, rules)
+            _admit(node, peer, exchange.mechanism, exchange.user, rules)
     except AuthenticationFailed as error:
-        peer.state.pop(_EXCHANGE, None)
-        peer.state[_REFUSED] = True
+        peer.state.sasl_exchange = None
+        peer.state.sasl_failed = True
         peer.authenticated = False
         await asyncio.sleep(rules.refusal_delay_s)
         raise BrokerError(ErrorCode.SASL_AUTHENTICATION_FAILED, str(error)) from None
@@ -88,18 +82,20 @@ async def handle_authenticate(node: NodeContext, ctx: RequestContext, request: M
     }
 
 
-def _admit(node: NodeContext, peer: Peer, exchange: Exchange, rules: LoginRules) -> None:
-    del peer.state[_EXCHANGE]
-    login = (exchange.mechanism, exchange.user)
-    if peer.state.setdefault(_LOGGED_IN, login) != login:
+def _admit(node: NodeContext, peer: Peer, mechanism: str, user: str, rules: LoginRules) -> None:
+    state = peer.state
+    state.sasl_exchange = None
+    if state.sasl_login is None:
+        state.sasl_login = (mechanism, user)
+    elif state.sasl_login != (mechanism, user):
         raise AuthenticationFailed("Cannot change principals during re-authentication")
-    peer.principal = f"User:{exchange.user}"
+    peer.principal = f"User:{user}"
     peer.authenticated = True
     if not rules.lifetime_ms:
         return
-    if (before := peer.state.pop(_EXPIRY, None)) is not None:
-        peer.parked.pop(before)()
-    key = peer.state[_EXPIRY] = node.loop.create_future()
+    if state.sasl_expiry is not None:
+        peer.parked.pop(state.sasl_expiry)()
+    key = state.sasl_expiry = node.loop.create_future()
     timer = node.loop.call_later(rules.lifetime_ms * _MS, setattr, peer, "authenticated", False)
     peer.parked[key] = timer.cancel
 

@@ -15,7 +15,6 @@ from kraft.api.context import BrokerContext, NodeContext
 from kraft.api.request_context import RequestContext
 from kraft.api.response import error_code_only
 from kraft.api.row import ApiRow, Response
-from kraft.api.versions import SOFTWARE
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.decisions.client_metrics import (
@@ -80,12 +79,11 @@ def handle_push(broker: BrokerContext, ctx: RequestContext, request: Message) ->
 
 
 def _subscription_of(node: NodeContext, ctx: RequestContext, client: UUID) -> _Subscription:
-    name, version = ctx.connection.state.get(SOFTWARE, ("", ""))
     properties = {
         "client_instance_id": str(client),
         "client_id": ctx.client_id or "",
-        "client_software_name": name,
-        "client_software_version": version,
+        "client_software_name": ctx.connection.state.client_software_name,
+        "client_software_version": ctx.connection.state.client_software_version,
         "client_source_address": ctx.client_host,
         "client_source_port": str(ctx.connection.client_port),
     }

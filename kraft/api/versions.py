@@ -13,9 +13,6 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
-SOFTWARE: Final = "software"
-"""In a connection's state: the client's name for itself, and its version."""
-
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """What Kafka allows for a client's name and version."""
 
@@ -28,10 +25,9 @@ def handle(node: NodeContext, ctx: RequestContext, request: Message) -> Response
         for word in (request.client_software_name, request.client_software_version):
             if not _SOFTWARE.fullmatch(word):
                 raise BrokerError(ErrorCode.INVALID_REQUEST)
-        ctx.connection.state[SOFTWARE] = (
-            request.client_software_name[:_REMEMBERED_LETTERS],
-            request.client_software_version[:_REMEMBERED_LETTERS],
-        )
+        state = ctx.connection.state
+        state.client_software_name = request.client_software_name[:_REMEMBERED_LETTERS]
+        state.client_software_version = request.client_software_version[:_REMEMBERED_LETTERS]
     finalized = node.image.features
     return {
         "error_code": int(ErrorCode.NONE),

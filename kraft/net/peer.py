@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from kraft.net.connection import Buffers
+from kraft.net.connection_state import ConnectionState
 
 Reply = Buffers | asyncio.Future[Buffers]
 Serve = Callable[["Peer", memoryview], Reply]
@@ -46,7 +47,7 @@ def no_mute(pause_s: float) -> None:
 
 @dataclass(slots=True, eq=False)
 class Peer:
-    """Who is at the other end of a connection, and what the handlers remember about it."""
+    """The client at the other end of a connection, and what handlers remember about it."""
 
     listener: str
     client_host: str
@@ -54,8 +55,7 @@ class Peer:
     principal: str = "User:ANONYMOUS"
     authenticated: bool = True
     """False until it has logged in, where its listener asks for that."""
-    state: dict[str, Any] = field(default_factory=dict)
-    """Free for handlers, for as long as the connection lives (e.g. which broker heartbeats here)."""
+    state: ConnectionState = field(default_factory=ConnectionState)
     parked: dict[asyncio.Future[Any], Callable[[], object]] = field(default_factory=dict)
     """What to call off when the connection is gone: replies that nobody waits for any longer."""
     mute: Callable[[float], None] = no_mute

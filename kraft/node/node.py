@@ -20,10 +20,8 @@ from functools import partial
 from uuid import UUID
 
 from kraft.api.authz.authorizer import authorizer_of, follow
-from kraft.api.brokers import HEARTBEAT_BROKER
 from kraft.api.context import NodeContext
 from kraft.api.dispatch import Dispatcher
-from kraft.api.fetch import FETCH_SESSION
 from kraft.api.request_context import Role
 from kraft.api.table import ROWS
 from kraft.api.throttling import QuotaUpdates, charge_connection
@@ -225,10 +223,10 @@ class Node:
             await self.controller_role.stop()
 
     def _connection_closed(self, peer: Peer, broken: bool) -> None:
-        session_id = peer.state.get(FETCH_SESSION)
+        session_id = peer.state.fetch_session_id
         if session_id is not None and self.broker_role is not None:
             self.broker_role.fetch_service.sessions.drop(session_id)
-        broker_id = peer.state.get(HEARTBEAT_BROKER)
+        broker_id = peer.state.heartbeat_broker_id
         if self.controller_role is None or broker_id is None:
             return
         controller = self.controller_role.controller

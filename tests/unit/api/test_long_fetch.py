@@ -32,14 +32,14 @@ def named(count: int) -> memoryview:
     )
 
 
-def asked(partitions: int) -> tuple[Any, Any, asyncio.Future[Any]]:
+def asked(partitions: int) -> tuple[Any, Any, asyncio.Future[Any], Charged]:
     broker: Any = broker_context(
         node_context(asyncio.get_running_loop()),
         replica_manager=(),
         fetch_service=SimpleNamespace(fetch=lambda request, on_found: on_found(FetchResponse())),
     )
     peer = Peer("CLIENTS", "127.0.0.1", 1)
-    charged = peer.state["charged"] = Charged()
+    charged = Charged()
     peer.started = lambda: charged
     ctx: Any = SimpleNamespace(
         version=VERSION, role=Role.BROKER, connection=peer, work=None, framed=lambda body: tuple(body)
@@ -47,7 +47,7 @@ def asked(partitions: int) -> tuple[Any, Any, asyncio.Future[Any]]:
     reply = fetch.handle(broker, ctx, named(partitions))
     peer.started = asked_too_late
     assert isinstance(reply, asyncio.Future)
-    return broker, peer, reply
+    return broker, peer, reply, charged
 
 
 class Charged(UncountedRequest):
@@ -71,17 +71,17 @@ async def test_it_is_read_beside_the_loop(monkeypatch: pytest.MonkeyPatch):
         return read(*args)
 
     monkeypatch.setattr(fetch, "read_fetch_request", noted)
-    _, peer, reply = asked(1000)
+    _, peer, reply, charged = asked(1000)
     assert await reply
     await until(lambda: not peer.parked)
-    assert peer.state["charged"].size == 1000 * fetch.PARTITION_BYTES
+    assert charged.size == 1000 * fetch.PARTITION_BYTES
     assert len(read_on) == 1
     assert threading.get_ident() not in read_on
 
 
 @on_a_loop
 async def test_more_than_there_can_be_end_the_connection():
-    _, _, reply = asked(1001)
+    _, _, reply, _ = asked(1001)
     with pytest.raises(ProtocolError, match="more than 1000"):
         await reply
 
@@ -90,7 +90,7 @@ async def test_more_than_there_can_be_end_the_connection():
 async def test_who_has_gone_is_not_served(monkeypatch: pytest.MonkeyPatch):
     started: list[object] = []
     monkeypatch.setattr(fetch, "_fetch", lambda *args: started.append(args))
-    _, peer, reply = asked(1000)
+    _, peer, reply, _ = asked(1000)
     for call_off in list(peer.parked.values()):
         call_off()
     await until(lambda: not peer.parked)

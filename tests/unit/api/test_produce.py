@@ -20,6 +20,7 @@ from data_plane.log.validation import INLINE_STEPS
 from data_plane.replication.partition import Partition
 from kraft.api import produce
 from kraft.net.connection import ProtocolError
+from kraft.net.connection_state import ConnectionState
 from kraft.wire.bridge import MalformedMessage
 from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.errors import ErrorCode
@@ -67,7 +68,7 @@ class Broker:
             timer=SimpleNamespace(call_later=lambda *_: None),
             long_checks=asyncio.Semaphore(2),
         )
-        self.connection = SimpleNamespace(state={}, listener="")
+        self.connection = SimpleNamespace(state=ConnectionState(), listener="")
 
     def run_in_executor(self, executor: None, work: Callable[[], Any]) -> asyncio.Future[Any]:
         self.jobs += 1

@@ -13,6 +13,7 @@ from data_plane.coordinator.state_machine import ProducerIdAndEpoch
 from data_plane.coordinator.transactions.verification_guard import VerificationGuards
 from data_plane.log.producers import ProducerStateManager
 from kraft.api.produce_queue import QueuedProduce
+from kraft.net.connection_state import ConnectionState
 from kraft.wire.fast_produce import ProducePartition, ProduceRequest
 from metadata_quorum.foundation.batch import (
     Record,
@@ -65,7 +66,7 @@ class Leader:
             transaction_verifier=self.transaction_verifier,
             replica_manager=partitions,
         )
-        self.connection = SimpleNamespace(state={})
+        self.connection = SimpleNamespace(state=ConnectionState())
 
     def enqueue_if_needed(self, sequence: int, version: int = 11) -> QueuedProduce | None:
         batch = batch_of(sequence)

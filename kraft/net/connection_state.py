@@ -1,0 +1,34 @@
+"""What request handlers remember about a connection between its requests."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from kraft.net.sasl import Exchange
+
+
+@dataclass(slots=True, eq=False)
+class ConnectionState:
+    """Lives as long as the connection. Each field is written by one API, named beside it."""
+
+    client_software_name: str = ""  # ApiVersions
+    client_software_version: str = ""  # ApiVersions
+
+    fetch_session_id: int | None = None
+    """Fetch: the incremental session of this connection; dropped when it closes."""
+
+    last_queued_produce: asyncio.Future[None] | None = None
+    """Produce: done when the last queued request has been appended or refused; later ones wait for it."""
+
+    heartbeat_broker_id: int | None = None
+    """BrokerHeartbeat: the broker whose heartbeats arrive here; a broken connection means it has died."""
+
+    sasl_exchange: Exchange | None = None
+    """SaslHandshake: the login in progress."""
+    sasl_login: tuple[str, str] | None = None
+    """SaslAuthenticate: mechanism and user of the first login; a later one must repeat them."""
+    sasl_failed: bool = False
+    """SaslAuthenticate: a login has failed; no other is allowed."""
+    sasl_expiry: asyncio.Future[None] | None = None
+    """SaslAuthenticate: key in `Peer.parked` of the timer that ends the login."""
