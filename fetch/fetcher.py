@@ -4,7 +4,7 @@ One fetch is in flight as a rule, parked at the leader until there is something 
 is something new for the leader meanwhile (one more partition, one whose delay is over), a second one is
 sent, and the leader answers the first at once; so a new partition never waits for a poll to end.
 
-Each partition's answer is one step of follower.py. A partition that was refused leaves the session
+follower.py says what each partition's answer asks for. A partition that was refused leaves the session
 and comes again after a short, growing delay: the leader may only be about to learn that it leads.
 Way of the data: leader -> LeaderEndpoint -> here -> partition.append_as_follower -> log.
 """
@@ -16,7 +16,6 @@ import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import Enum, auto
 from functools import partial
 from typing import Final
 
@@ -25,11 +24,11 @@ from data_plane.quotas.replication import ReplicationQuota
 from data_plane.replication.partition import Partition
 from fetch.follower import (
     TRUNCATE_BY_EPOCHS,
+    FetchOutcome,
     FollowerRules,
-    FollowerStep,
     RestartAt,
     TruncateTo,
-    next_step,
+    fetch_outcome,
     resolve_out_of_range,
     retry_delay,
     truncation_offset,
@@ -65,32 +64,15 @@ class FetcherContext:
     quota: ReplicationQuota = field(default_factory=ReplicationQuota)
 
 
-class FetchOutcome(Enum):
-    """What an answer has done to a partition."""
-
-    UNCHANGED = auto()
-    MOVED = auto()  # its offset, last epoch or log start has changed, and is sent to the leader
-    DIVERGED = auto()
-    OUT_OF_RANGE = auto()
-    WAIT = auto()
-
-
-def process_partition_data(partition: Partition, answer: FetchedPartition, now_ms: int) -> FetchOutcome:
-    """Let one partition take its leader's answer. Raises BrokerError where its own log refuses."""
-    step = next_step(answer)
-    log = partition.log
-    if step is FollowerStep.APPEND:
-        records = answer.records
-        if records and _ends_below(records, log.log_end_offset):
-            return FetchOutcome.MOVED  # read for an older request, before the leader knew how far we had come
-        start_before = log.log_start_offset
-        partition.append_as_follower(records, answer.high_watermark, answer.log_start_offset, now_ms)
-        return (
-            FetchOutcome.MOVED if records or log.log_start_offset != start_before else FetchOutcome.UNCHANGED
-        )
-    if step is FollowerStep.CUT:
-        return FetchOutcome.DIVERGED
-    return FetchOutcome.OUT_OF_RANGE if step is FollowerStep.FIND_BOUNDS else FetchOutcome.WAIT
+def process_partition_data(partition: Partition, answer: FetchedPartition, now_ms: int) -> bool:
+    """Append an answer whose outcome is APPEND. Returns whether the leader has to be sent a new fetch offset,
+    last epoch or log start. Raises BrokerError where the log refuses the records."""
+    log, records = partition.log, answer.records
+    if records and _ends_below(records, log.log_end_offset):
+        return True  # read for an older request, before the leader knew how far we had come
+    start_before = log.log_start_offset
+    partition.append_as_follower(records, answer.high_watermark, answer.log_start_offset, now_ms)
+    return bool(records) or log.log_start_offset != start_before
 
 
 def where_to_cut(partition: Partition, answer: FetchedPartition) -> int:
@@ -267,28 +249,29 @@ class ReplicaFetcher:
             return  # the role has changed; `add` or `remove` follows
         if state.cutting:
             return
-        try:
-            taken = process_partition_data(partition, answer, self._context.now_ms())
-        except BrokerError as e:
-            self._refused(state, e)
-            return
-        if taken is FetchOutcome.WAIT:
+        outcome = fetch_outcome(answer)
+        if outcome is FetchOutcome.WAIT:
             self._delay(state)
             return
-        if taken is FetchOutcome.DIVERGED:
+        if outcome is FetchOutcome.DIVERGED:
             self._cut(state, where_to_cut(partition, answer))
             return
-        if taken is FetchOutcome.OUT_OF_RANGE:
+        if outcome is FetchOutcome.OUT_OF_RANGE:
             self._session.remove(state.key)
             lookup = supervised(self._context.loop, self._find_bounds(state), f"bounds of {partition.tp}")
             self._lookups[state.key] = lookup
+            return
+        try:
+            moved = process_partition_data(partition, answer, self._context.now_ms())
+        except BrokerError as e:
+            self._refused(state, e)
             return
         state.attempt = 0
         if answer.records and self._context.quota.binds(partition.tp):
             self._context.quota.record(len(answer.records), self._context.loop.time())
             if partition.log.log_end_offset < answer.high_watermark and self._held_back(state):
                 return
-        if taken is FetchOutcome.MOVED:
+        if moved:
             if partition.flushes_each_append:
                 # To ask for more says that all before is kept: not before it is durable.
                 partition.when_flushed(lambda error: self._flushed(state, error))

@@ -1,4 +1,4 @@
-"""What a follower does with its leader's answer. Pure: the log's figures in, a step out.
+"""What a follower does with its leader's answer. Pure: the log's figures in, an outcome out.
 
 Where the logs diverge is found by leader epochs, never by the high watermark. The follower sends the
 epoch of its last record with every fetch; a leader whose log has no such record answers with the
@@ -40,22 +40,22 @@ TRUNCATE_BY_EPOCHS: Final = FollowerRules(by_epochs=True)
 TRUNCATE_TO_HIGH_WATERMARK: Final = FollowerRules(by_epochs=False)
 
 
-class FollowerStep(Enum):
-    """What to do next with one partition."""
+class FetchOutcome(Enum):
+    """What the leader's answer for one partition asks the follower to do."""
 
-    APPEND = auto()  # take records (if any), high watermark and log start
-    CUT = auto()  # the logs diverge
-    FIND_BOUNDS = auto()  # the leader's log begins after, or ends before, what was asked for
-    WAIT = auto()  # come again after a while
+    APPEND = auto()  # append the records (if any), take over high watermark and log start
+    DIVERGED = auto()  # truncate: the logs differ before the fetch offset
+    OUT_OF_RANGE = auto()  # ask for the leader's bounds: its log starts after the fetch offset or ends before
+    WAIT = auto()  # fetch again after a delay
 
 
-def next_step(answer: FetchedPartition) -> FollowerStep:
-    """The step that an answer asks for."""
+def fetch_outcome(answer: FetchedPartition) -> FetchOutcome:
+    """The outcome of a fetch, for one partition."""
     if answer.error == NO_ERROR:
-        return FollowerStep.APPEND if answer.diverging_epoch is None else FollowerStep.CUT
+        return FetchOutcome.APPEND if answer.diverging_epoch is None else FetchOutcome.DIVERGED
     if answer.error == ErrorCode.OFFSET_OUT_OF_RANGE:
-        return FollowerStep.FIND_BOUNDS
-    return FollowerStep.WAIT
+        return FetchOutcome.OUT_OF_RANGE
+    return FetchOutcome.WAIT
 
 
 def truncation_offset(diverging: tuple[int, int], local: tuple[int, int], log_end: int) -> int:

@@ -26,8 +26,16 @@ from data_plane.quotas.replication import ReplicationQuota
 from data_plane.replication.delayed_produce import await_replication
 from data_plane.replication.leader_state import AlterPartitionResult, IsrOutcome
 from data_plane.replication.partition import ALL_REPLICAS, Partition
-from fetch.fetcher import FetchOutcome, process_partition_data, where_to_cut
-from fetch.follower import TRUNCATE_BY_EPOCHS, FollowerRules, RestartAt, TruncateTo, resolve_out_of_range
+from fetch.fetcher import process_partition_data, where_to_cut
+from fetch.follower import (
+    TRUNCATE_BY_EPOCHS,
+    FetchOutcome,
+    FollowerRules,
+    RestartAt,
+    TruncateTo,
+    fetch_outcome,
+    resolve_out_of_range,
+)
 from fetch.messages import FetchPartition, FetchRequest, LogBounds
 from fetch.reader import read_session
 from fetch.sessions import FetchSession
@@ -136,10 +144,13 @@ class ReplicationWorld:
         follower.answer = None
         if partition is None or arrived is None or arrived[0] != partition.leader_epoch:
             return False
-        taken = process_partition_data(partition, arrived[1], BATCH_MS)
-        if taken is FetchOutcome.DIVERGED:
-            partition.truncate_to(where_to_cut(partition, arrived[1]), check_cut)
-        elif taken is FetchOutcome.OUT_OF_RANGE:
+        answer = arrived[1]
+        outcome = fetch_outcome(answer)
+        if outcome is FetchOutcome.APPEND:
+            process_partition_data(partition, answer, BATCH_MS)
+        elif outcome is FetchOutcome.DIVERGED:
+            partition.truncate_to(where_to_cut(partition, answer), check_cut)
+        elif outcome is FetchOutcome.OUT_OF_RANGE:
             self._find_bounds(partition)
         self.check()
         return True

@@ -7,10 +7,10 @@ from uuid import UUID
 import pytest
 
 from fetch.follower import (
-    FollowerStep,
+    FetchOutcome,
     RestartAt,
     TruncateTo,
-    next_step,
+    fetch_outcome,
     resolve_out_of_range,
     retry_delay,
     truncation_offset,
@@ -41,19 +41,19 @@ def test_what_to_do_out_of_range():
     assert resolve_out_of_range(10, LogBounds(3, 20)) is None
 
 
-def test_the_step_for_each_answer():
+def test_the_outcome_of_each_answer():
     def answer(error: ErrorCode, diverging: tuple[int, int] | None = None) -> FetchedPartition:
         return FetchedPartition(UUID(int=1), "t", 0, error, diverging_epoch=diverging)
 
-    assert next_step(answer(ErrorCode.NONE)) is FollowerStep.APPEND
-    assert next_step(answer(ErrorCode.NONE, (1, 2))) is FollowerStep.CUT
-    assert next_step(answer(ErrorCode.OFFSET_OUT_OF_RANGE)) is FollowerStep.FIND_BOUNDS
+    assert fetch_outcome(answer(ErrorCode.NONE)) is FetchOutcome.APPEND
+    assert fetch_outcome(answer(ErrorCode.NONE, (1, 2))) is FetchOutcome.DIVERGED
+    assert fetch_outcome(answer(ErrorCode.OFFSET_OUT_OF_RANGE)) is FetchOutcome.OUT_OF_RANGE
     for error in (
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.KAFKA_STORAGE_ERROR,
     ):
-        assert next_step(answer(error)) is FollowerStep.WAIT
+        assert fetch_outcome(answer(error)) is FetchOutcome.WAIT
 
 
 def test_delays_double_up_to_a_limit():
