@@ -21,10 +21,12 @@ ASSIGN_REPLICAS_TO_DIRS_VERSION: Final = 0
 class BrokerDirectoryChannel:
     """Reports in the name of this broker's current registration."""
 
-    def __init__(self, broker_id: int, lifecycle: BrokerLifecycle, links: ControllerChannel) -> None:
+    def __init__(
+        self, broker_id: int, lifecycle: BrokerLifecycle, controller_channel: ControllerChannel
+    ) -> None:
         self._broker_id = broker_id
         self._lifecycle = lifecycle
-        self._links = links
+        self._controller_channel = controller_channel
 
     async def assign_replicas(self, places: Sequence[ReplicaAssignment]) -> None:
         found: dict[UUID, dict[UUID, list[dict[str, int]]]] = {}
@@ -43,7 +45,7 @@ class BrokerDirectoryChannel:
             "broker_epoch": self._lifecycle.broker_epoch,
             "directories": directories,
         }
-        answer = await self._links.request(
+        answer = await self._controller_channel.request(
             ApiKey.ASSIGN_REPLICAS_TO_DIRS, ASSIGN_REPLICAS_TO_DIRS_VERSION, fields
         )
         if answer.error_code != ErrorCode.NONE:

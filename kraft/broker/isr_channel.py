@@ -22,10 +22,12 @@ ALTER_PARTITION_VERSION: Final = 3
 class BrokerIsrChannel:
     """Asks in the name of this broker's current registration."""
 
-    def __init__(self, broker_id: int, lifecycle: BrokerLifecycle, links: ControllerChannel) -> None:
+    def __init__(
+        self, broker_id: int, lifecycle: BrokerLifecycle, controller_channel: ControllerChannel
+    ) -> None:
         self._broker_id = broker_id
         self._lifecycle = lifecycle
-        self._links = links
+        self._controller_channel = controller_channel
 
     async def alter_partitions(self, items: Sequence[AlterPartitionItem]) -> Sequence[AlterPartitionResult]:
         """One result per item, in order. Raises `BrokerError` where the request is refused as a whole, or
@@ -35,7 +37,9 @@ class BrokerIsrChannel:
             "broker_epoch": self._lifecycle.broker_epoch,
             "topics": _topics(items),
         }
-        answer = await self._links.request(ApiKey.ALTER_PARTITION, ALTER_PARTITION_VERSION, fields)
+        answer = await self._controller_channel.request(
+            ApiKey.ALTER_PARTITION, ALTER_PARTITION_VERSION, fields
+        )
         if answer.error_code != ErrorCode.NONE:
             raise BrokerError(ErrorCode(answer.error_code), "AlterPartition was refused as a whole")
         found = {

@@ -68,14 +68,14 @@ class BrokerLifecycle:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        links: ControllerChannel,
+        controller_channel: ControllerChannel,
         identity: BrokerIdentity,
         *,
         heartbeat_interval_s: float,
         session_timeout_s: float,
     ) -> None:
         self._loop = loop
-        self._links = links
+        self._controller_channel = controller_channel
         self._identity = identity
         self._interval_s = heartbeat_interval_s
         self._timeout_s = session_timeout_s / 2
@@ -104,7 +104,7 @@ class BrokerLifecycle:
         self._published_offset = published_offset
         self._whole_epoch = whole_epoch
         self._on_registered = on_registered
-        self._links.on_connected = self._heartbeat_on_connect
+        self._controller_channel.on_connected = self._heartbeat_on_connect
         self._task = restarted(self._loop, self._run, "broker-lifecycle")
 
     def metadata_published(self) -> None:
@@ -150,7 +150,7 @@ class BrokerLifecycle:
             if self.broker_epoch < 0:
                 await self._register()
             self._wake.clear()
-            for voter in self._links.voters:
+            for voter in self._controller_channel.voters:
                 self._heartbeat_to(voter)
             try:
                 async with asyncio.timeout(self._pause()):
@@ -193,7 +193,7 @@ class BrokerLifecycle:
         }
         while self.broker_epoch < 0:
             try:
-                answer = await self._links.request(
+                answer = await self._controller_channel.request(
                     ApiKey.BROKER_REGISTRATION, BROKER_REGISTRATION_VERSION, fields
                 )
             except BrokerError as error:
@@ -218,7 +218,7 @@ class BrokerLifecycle:
     def _heartbeat_to(self, voter: int) -> None:
         """One heartbeat to one voter; one at a time."""
         known = self._beats.get(voter)
-        if (known is None or known.done()) and self._links.connected(voter):
+        if (known is None or known.done()) and self._controller_channel.connected(voter):
             self._beats[voter] = supervised(self._loop, self._heartbeat(voter), f"heartbeat-{voter}")
 
     async def _heartbeat(self, voter: int) -> None:
@@ -231,7 +231,7 @@ class BrokerLifecycle:
             "offline_log_dirs": list(self.failed_log_dirs),
         }
         try:
-            answer = await self._links.ask(
+            answer = await self._controller_channel.ask(
                 voter, ApiKey.BROKER_HEARTBEAT, BROKER_HEARTBEAT_VERSION, fields, self._timeout_s
             )
         except (OSError, TimeoutError, BrokerError):

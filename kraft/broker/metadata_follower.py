@@ -53,10 +53,12 @@ log = logging.getLogger(__name__)
 class MetadataFollower:
     """Keeps an image, and notifies its listener of every change."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, node_id: int, links: ControllerChannel) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, node_id: int, controller_channel: ControllerChannel
+    ) -> None:
         self._loop = loop
         self._node_id = node_id
-        self._links = links
+        self._controller_channel = controller_channel
         self._listeners: list[Listener] = []
         self._task: asyncio.Task[None] | None = None
         self._client: PeerClient | None = None
@@ -88,9 +90,10 @@ class MetadataFollower:
                 await asyncio.sleep(RETRY_S)
 
     def _voter(self) -> int | None:
-        if self._links.active >= 0 and self._links.connected(self._links.active):
-            return self._links.active
-        return next((voter for voter in self._links.voters if self._links.connected(voter)), None)
+        channel = self._controller_channel
+        if channel.active >= 0 and channel.connected(channel.active):
+            return channel.active
+        return next((voter for voter in channel.voters if channel.connected(voter)), None)
 
     async def _fetch_once(self, voter: int) -> None:
         wanted = FetchPartition(METADATA_TOPIC_ID, METADATA_TOPIC, 0, self.image.offset + 1, MAX_BYTES)
@@ -118,7 +121,9 @@ class MetadataFollower:
             return client
         if client is not None:
             client.close()
-        self._client = await self._links.connect_apart(voter, f"metadata-{self._node_id}", TIMEOUT_S)
+        self._client = await self._controller_channel.connect_apart(
+            voter, f"metadata-{self._node_id}", TIMEOUT_S
+        )
         self._client_of = voter
         return self._client
 

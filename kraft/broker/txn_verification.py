@@ -60,7 +60,7 @@ class TransactionVerifier:
         node_id: int,
         metadata_cache: MetadataCache,
         here: TransactionCoordinator,
-        links: BrokerChannels,
+        broker_channels: BrokerChannels,
         guards: VerificationGuards,
         *,
         verifies: bool,
@@ -71,7 +71,7 @@ class TransactionVerifier:
         self._node_id = node_id
         self._metadata_cache = metadata_cache
         self._here = here
-        self._links = links
+        self._broker_channels = broker_channels
         self._timeout_s = timeout_s
         self._repetition = retry
         self.guards = guards
@@ -154,7 +154,7 @@ class TransactionVerifier:
             "verify_only": not add,
             "topics": [{"name": name, "partitions": numbers} for name, numbers in topics.items()],
         }
-        answer = await self._links.ask(
+        answer = await self._broker_channels.ask(
             coordinator,
             ApiKey.ADD_PARTITIONS_TO_TXN,
             ADD_PARTITIONS_VERSION,

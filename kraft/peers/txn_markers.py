@@ -51,7 +51,7 @@ class BrokerMarkerChannel:
         node_id: int,
         metadata_cache: MetadataCache,
         here: MarkerWriter,
-        links: BrokerChannels,
+        broker_channels: BrokerChannels,
         loop: asyncio.AbstractEventLoop,
         timeout_s: float,
     ) -> None:
@@ -59,7 +59,7 @@ class BrokerMarkerChannel:
         self._node_id = node_id
         self._metadata_cache = metadata_cache
         self._here = here
-        self._links = links
+        self._broker_channels = broker_channels
         self._loop = loop
         self._timeout_s = timeout_s
         self._outboxes: dict[int, _Outbox] = {}
@@ -111,7 +111,9 @@ class BrokerMarkerChannel:
             )
         outbox = self._outboxes.get(leader)
         if outbox is None:
-            outbox = self._outboxes[leader] = _Outbox(leader, self._links, self._loop, self._timeout_s)
+            outbox = self._outboxes[leader] = _Outbox(
+                leader, self._broker_channels, self._loop, self._timeout_s
+            )
         return await outbox.send(marker, partitions)
 
 
@@ -125,10 +127,14 @@ class _Outbox:
     """Markers that wait for one broker."""
 
     def __init__(
-        self, broker_id: int, links: BrokerChannels, loop: asyncio.AbstractEventLoop, timeout_s: float
+        self,
+        broker_id: int,
+        broker_channels: BrokerChannels,
+        loop: asyncio.AbstractEventLoop,
+        timeout_s: float,
     ) -> None:
         self._broker_id = broker_id
-        self._links = links
+        self._broker_channels = broker_channels
         self._loop = loop
         self._timeout_s = timeout_s
         self._waiting: list[_PendingMarker] = []
@@ -161,7 +167,7 @@ class _Outbox:
         """By producer id: a producer ends one transaction at a time."""
         fields = {"markers": [_marker_fields(waiting.marker, waiting.partitions) for waiting in batch]}
         try:
-            response = await self._links.ask(
+            response = await self._broker_channels.ask(
                 self._broker_id, ApiKey.WRITE_TXN_MARKERS, WRITE_TXN_MARKERS_VERSION, fields, self._timeout_s
             )
             return {marker.producer_id: _outcomes(marker) for marker in response.markers}

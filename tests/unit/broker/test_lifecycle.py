@@ -23,9 +23,11 @@ def test_the_epoch_of_a_clean_stop_is_shown_at_the_registration():
 
     async def register() -> None:
         loop = asyncio.get_running_loop()
-        links: Any = SimpleNamespace(request=request, voters=(), connected=lambda voter: False)
+        controller_channel: Any = SimpleNamespace(request=request, voters=(), connected=lambda voter: False)
         identity = BrokerIdentity(1, "cluster", UUID(int=1), (), (), None, ())
-        lifecycle = BrokerLifecycle(loop, links, identity, heartbeat_interval_s=1, session_timeout_s=9)
+        lifecycle = BrokerLifecycle(
+            loop, controller_channel, identity, heartbeat_interval_s=1, session_timeout_s=9
+        )
         lifecycle.start(lambda: 0, lambda: 42, lambda broker_epoch: None)
         await asyncio.sleep(1)
         await lifecycle.close()

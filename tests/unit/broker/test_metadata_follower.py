@@ -34,8 +34,8 @@ def _follow(machine: MetadataMachine, pieces: list[bytes]) -> tuple[MetadataFoll
 
     async def follow() -> MetadataFollower:
         loop = asyncio.get_running_loop()
-        links = ControllerChannel.__new__(ControllerChannel)  # nothing is sent
-        follower = MetadataFollower(loop, 4, links)
+        controller_channel = ControllerChannel.__new__(ControllerChannel)  # nothing is sent
+        follower = MetadataFollower(loop, 4, controller_channel)
         follower.subscribe(lambda delta, image: heard_on.append(threading.get_ident()))
         await follower._replay(memoryview(machine.log.read(0, 1 << 30)))
         assert follower.image == machine.image

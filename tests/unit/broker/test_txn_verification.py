@@ -50,10 +50,10 @@ def ask(
     coordinator: Any = Coordinator(guards, concurrent)
     topic = SimpleNamespace(partitions=dict.fromkeys(range(50), SimpleNamespace(leader=HERE)))
     metadata_cache: Any = SimpleNamespace(image=SimpleNamespace(topic=lambda name: topic))
-    links: Any = None
+    broker_channels: Any = None
     retry = RetryPolicy(every_s=0.02, for_s=0.1)
     verifier = TransactionVerifier(
-        HERE, metadata_cache, coordinator, links, guards, verifies=True, timeout_s=1, retry=retry
+        HERE, metadata_cache, coordinator, broker_channels, guards, verifies=True, timeout_s=1, retry=retry
     )
     guard = guards.begin(T0, PRODUCER.producer_id)
     outcomes: Outcomes = {}
