@@ -185,22 +185,6 @@ class Observer:
         with self._changed:
             return tuple(self._seen.partitions.get(key, ()))
 
-    def isr_history(self, key: str) -> list[tuple[int, tuple[int, ...]]]:
-        """(since when, in ns; which ISR), oldest first."""
-        changes: list[tuple[int, tuple[int, ...]]] = []
-        for time_ns, partition in self.history(key):
-            if not changes or changes[-1][1] != partition.isr:
-                changes.append((time_ns, partition.isr))
-        return changes
-
-    def leader_history(self, key: str) -> list[tuple[int, int]]:
-        """(since when, in ns; its id, -1 none), oldest first."""
-        changes: list[tuple[int, int]] = []
-        for time_ns, partition in self.history(key):
-            if not changes or changes[-1][1] != partition.leader:
-                changes.append((time_ns, partition.leader))
-        return changes
-
     def wait_for(self, predicate: Callable[[], Value], timeout_s: float) -> Value:
         """Evaluate it after every change until it is true, or the timeout; returns its last value. It is also
         evaluated now and then without a change, so it may depend on other things."""

@@ -86,10 +86,6 @@ def stream_offset_from_spark(document: SparkOffset) -> StreamOffset:
     return StreamOffset(from_spark(document), {topic: parse_uuid(text) for topic, text in named})
 
 
-def format_offsets(offsets: Mapping[TopicPartition, int]) -> str:
-    return json.dumps(to_spark(offsets), separators=(",", ":"))
-
-
 def parse_offsets(text: str) -> Offsets:
     """Numbers by partition, as options have them (offsets, or times). Raises `ValueError`."""
     document = _object(json.loads(text))

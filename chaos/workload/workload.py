@@ -62,10 +62,6 @@ class FinalReadResult(NamedTuple):
     missing: dict[str, int]
     took_s: float
 
-    @property
-    def is_complete(self) -> bool:
-        return not self.missing
-
 
 class Workload:
     def __init__(

@@ -97,7 +97,6 @@ class QuorumController:
         self._rebalance = LeaderRebalance(
             config.leader_imbalance_check_interval_seconds, loop, state_machine, self._proposer.submit
         )
-        self._active_waiters: list[asyncio.Future[None]] = []
         state_machine.leadership = self
 
     @property
@@ -163,22 +162,11 @@ class QuorumController:
         self._liveness.begin()
         if self.config.auto_leader_rebalance_enable:
             self._rebalance.begin()
-        for waiter in self._active_waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        self._active_waiters.clear()
 
     def _deactivate(self) -> None:
         self._proposer.term = NOT_ACTIVE
         self._liveness.end()
         self._rebalance.end()
-
-    async def wait_active(self) -> None:
-        """Return once this controller is active; for start-up and tests."""
-        if not self.is_active:
-            waiter: asyncio.Future[None] = self._loop.create_future()
-            self._active_waiters.append(waiter)
-            await waiter
 
     # -- liveness of brokers, also on standbys -----------------------------------------
 
