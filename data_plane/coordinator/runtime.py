@@ -1,4 +1,4 @@
-"""Keeps one coordinator machine over one partition of an internal topic.
+"""Keeps one coordinator's state machine over one partition of an internal topic.
 
 The partition's leader is the coordinator. Becoming leader, it reads the partition from its start
 to its end and replays every record (COORDINATOR_LOAD_IN_PROGRESS meanwhile), then serves. A
@@ -50,6 +50,7 @@ from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.supervision import report_fault, supervised
 
 RecordT = TypeVar("RecordT")
+ReplyT = TypeVar("ReplyT")
 
 logger = logging.getLogger(__name__)
 
@@ -132,13 +133,13 @@ _AS_COORDINATOR: Final = {
 
 
 class Shard(Generic[RecordT]):
-    """One partition's machine, from becoming leader to losing it."""
+    """One partition's state machine, from becoming leader to losing it."""
 
     def __init__(
         self,
         partition: int,
         leader_epoch: int,
-        machine: CoordinatorStateMachine[RecordT],
+        state_machine: CoordinatorStateMachine[RecordT],
         log: PartitionLog,
         loop: asyncio.AbstractEventLoop,
         now_ms: Callable[[], int],
@@ -147,7 +148,7 @@ class Shard(Generic[RecordT]):
         self.partition = partition
         self.leader_epoch = leader_epoch
         self.state = CoordinatorState.LOADING
-        self._machine = machine
+        self._state_machine = state_machine
         self._log = log
         self._loop = loop
         self._now_ms = now_ms
@@ -178,6 +179,14 @@ class Shard(Generic[RecordT]):
         finally:
             self._waiting.pop(ticket, None)
 
+    async def ask(
+        self, reply_type: type[ReplyT], decide: Callable[[Ticket, Instant], CoordinatorResult[RecordT]]
+    ) -> ReplyT:
+        """`submit`, where every reply is of one type. Raises BrokerError."""
+        reply = await self.submit(decide)
+        assert isinstance(reply, reply_type)
+        return reply
+
     def run(self, decide: Callable[[Instant], CoordinatorResult[RecordT]]) -> int:
         """Work of the coordinator's own, without a reply; returns how many records were appended."""
         at = self._instant()
@@ -199,7 +208,7 @@ class Shard(Generic[RecordT]):
             timestamp=self._now_ms(),
         )
         self._written = self._log.append(self.partition, self.leader_epoch, bytearray(marker))
-        self._take(partial(self._machine.end_transaction, producer.producer_id, commit=commit))
+        self._take(partial(self._state_machine.end_transaction, producer.producer_id, commit=commit))
         await self.submit(lambda ticket, at: CoordinatorResult(replies=[(ticket, None)]))
 
     def check_serving(self) -> None:
@@ -238,7 +247,7 @@ class Shard(Generic[RecordT]):
                 code = _AS_COORDINATOR.get(e.code, e.code)
                 logger.warning("%d records for partition %d: %s", len(left), self.partition, e)
                 replies = [(ticket, BrokerError(code)) for ticket, _ in replies]
-                replies += self._machine.refused(left, code, at)
+                replies += self._state_machine.refused(left, code, at)
                 break
             replies += self._replay(left[:count], decision.producer, at)
             if self.state is CoordinatorState.FAILED:
@@ -255,9 +264,9 @@ class Shard(Generic[RecordT]):
         def take_all() -> None:
             for record in records:
                 if producer is not None:
-                    self._machine.hold(record, producer.producer_id)
+                    self._state_machine.hold(record, producer.producer_id)
                 else:
-                    replies.extend(self._machine.replay(record, at))
+                    replies.extend(self._state_machine.replay(record, at))
 
         self._take(take_all)
         return replies
@@ -275,7 +284,7 @@ class Shard(Generic[RecordT]):
 
     def _append(self, records: Sequence[RecordT], decision: CoordinatorResult[RecordT], at: Instant) -> int:
         """Append one batch: all of them, or as many as it can take; returns how many."""
-        pairs = [self._machine.encode(record) for record in records]
+        pairs = [self._state_machine.encode(record) for record in records]
         if not decision.atomic:
             pairs = pairs[: _fitting(pairs, self._log.max_batch_bytes(self.partition))]
         producer_id, epoch = decision.producer or (NO_PRODUCER_ID, -1)
@@ -329,7 +338,7 @@ class Shard(Generic[RecordT]):
 
     def _arm_timer(self, earliest: float = 0.0) -> None:
         """One timer for all. It may ring early, when what it was set for has been put off."""
-        due = self._machine.next_deadline()
+        due = self._state_machine.next_deadline()
         if self._deferred:
             due = min(due, self._deferred[0].deadline)
         due = max(due, earliest)
@@ -348,9 +357,9 @@ class Shard(Generic[RecordT]):
         while self._deferred and self._deferred[0].deadline <= at.now:
             self._answer(self._deferred.popleft().ticket, BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         earliest = 0.0
-        if self._machine.next_deadline() <= at.now:
+        if self._state_machine.next_deadline() <= at.now:
             try:
-                self._carry_out(self._machine.tick(at), at)
+                self._carry_out(self._state_machine.tick(at), at)
             except Exception as e:  # noqa: BLE001 - what is overdue stays so: not at once again
                 report_fault(self._loop, f"a timer of the coordinator's partition {self.partition}", e)
                 earliest = at.now + TICK_RETRY_S
@@ -361,7 +370,7 @@ class Shard(Generic[RecordT]):
     async def _load(self) -> None:
         try:
             await self._replay_log()
-            self._machine.loaded(self._instant())
+            self._state_machine.loaded(self._instant())
             for callback in self._before_serving:
                 callback()
         except (BrokerError, ValueError, OSError) as e:
@@ -408,7 +417,7 @@ class Shard(Generic[RecordT]):
         for marker in decode_batch(data, position):  # none, where compaction has been
             kind = control_type(marker)
             if kind in (CONTROL_ABORT, CONTROL_COMMIT):
-                self._machine.end_transaction(header.producer_id, commit=kind == CONTROL_COMMIT)
+                self._state_machine.end_transaction(header.producer_id, commit=kind == CONTROL_COMMIT)
 
     def _replay_batch(self, data: bytes, position: int, header: BatchHeader) -> None:
         at = self._instant()
@@ -422,13 +431,13 @@ class Shard(Generic[RecordT]):
                 logger.warning("a record of the coordinator's %s is passed over: %s", where, e)
 
     def _replay_stored(self, key: bytes, value: bytes | None, header: BatchHeader, at: Instant) -> None:
-        record = self._machine.decode(key, value)
+        record = self._state_machine.decode(key, value)
         if record is None:
             return
         if header.is_transactional:
-            self._machine.hold(record, header.producer_id)
+            self._state_machine.hold(record, header.producer_id)
         else:
-            self._machine.replay(record, at)
+            self._state_machine.replay(record, at)
 
 
 def _fitting(pairs: Sequence[tuple[bytes, bytes | None]], max_bytes: int) -> int:

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from data_plane.coordinator.groups.consumer.cluster_view import ClusterView
@@ -28,7 +28,6 @@ from data_plane.coordinator.groups.consumer.messages import (
 from data_plane.coordinator.groups.group_metadata_manager import (
     GroupLimits,
     GroupMetadataManager,
-    GroupResult,
 )
 from data_plane.coordinator.groups.messages import (
     CommitOffsets,
@@ -49,7 +48,7 @@ from data_plane.coordinator.groups.messages import (
 from data_plane.coordinator.groups.offsets import TopicDeletion
 from data_plane.coordinator.groups.records import CoordinatorRecord
 from data_plane.coordinator.runtime import CoordinatorState, PartitionLog, Shard, ShardLimits
-from data_plane.coordinator.state_machine import Instant, ProducerIdAndEpoch, Ticket
+from data_plane.coordinator.state_machine import Instant, ProducerIdAndEpoch
 from data_plane.coordinator.topics import partition_for_key
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
@@ -59,8 +58,6 @@ from metadata_quorum.foundation.uuids import uuid_text
 _WAIT_FOR_TRANSACTIONS_S: Final = 1.0
 _NAMES_PER_TURN: Final = 256
 """Topics whose visibility is checked per iteration of the loop."""
-
-ReplyT = TypeVar("ReplyT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,18 +141,18 @@ class GroupCoordinator:
         if not request.member_id:
             request = replace(request, new_member_id=self._draw_member_id(request))
         led = self._led_for(request.group_id)
-        return await _ask(led, JoinReply, partial(led.manager.join, request))
+        return await led.shard.ask(JoinReply, partial(led.manager.join, request))
 
     async def sync(self, request: SyncGroup) -> SyncReply:
         _check_group_id(request.group_id)
         led = self._led_for(request.group_id)
-        return await _ask(led, SyncReply, partial(led.manager.sync, request))
+        return await led.shard.ask(SyncReply, partial(led.manager.sync, request))
 
     async def heartbeat(self, request: Heartbeat) -> HeartbeatReply:
         _check_group_id(request.group_id)
         led = self._led_for(request.group_id)
         try:
-            return await _ask(led, HeartbeatReply, partial(led.manager.heartbeat, request))
+            return await led.shard.ask(HeartbeatReply, partial(led.manager.heartbeat, request))
         except BrokerError as e:
             if e.code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 raise
@@ -164,7 +161,7 @@ class GroupCoordinator:
     async def leave(self, request: LeaveGroup) -> LeaveReply:
         _check_group_id(request.group_id)
         led = self._led_for(request.group_id)
-        return await _ask(led, LeaveReply, partial(led.manager.leave, request))
+        return await led.shard.ask(LeaveReply, partial(led.manager.leave, request))
 
     async def consumer_heartbeat(self, request: ConsumerHeartbeat) -> ConsumerHeartbeatReply:
         """Of a member of the consumer protocol. Its id is empty only where it may be given one."""
@@ -174,7 +171,7 @@ class GroupCoordinator:
             request = replace(request, member_id=uuid_text(unique))
         await self._look_up_patterns(request)
         led = self._led_for(request.group_id)
-        return await _ask(led, ConsumerHeartbeatReply, partial(led.manager.consumer_heartbeat, request))
+        return await led.shard.ask(ConsumerHeartbeatReply, partial(led.manager.consumer_heartbeat, request))
 
     async def _look_up_patterns(self, request: ConsumerHeartbeat) -> None:
         """Resolve the patterns, in pieces: the decision that needs them cannot pause."""
@@ -192,7 +189,7 @@ class GroupCoordinator:
 
     async def commit_offsets(self, request: CommitOffsets) -> CommitReply:
         led = self._led_for(request.group_id)
-        return await _ask(led, CommitReply, partial(led.manager.commit, request))
+        return await led.shard.ask(CommitReply, partial(led.manager.commit, request))
 
     def check_serving(self, group_id: str) -> None:
         """Raises BrokerError where the group is coordinated elsewhere, or its partition is being loaded."""
@@ -209,12 +206,12 @@ class GroupCoordinator:
 
     async def fetch_offsets(self, request: FetchOffsets) -> OffsetsReply:
         led = self._led_for(request.group_id)
-        return await _ask(led, OffsetsReply, partial(led.manager.fetch, request))
+        return await led.shard.ask(OffsetsReply, partial(led.manager.fetch, request))
 
     async def delete_offsets(self, group_id: str, partitions: Collection[TopicPartition]) -> CommitReply:
         """Raises BrokerError for a group that is unknown or whose subscriptions cannot be read."""
         led = self._led_for(group_id)
-        reply = await _ask(led, object, partial(led.manager.delete_offsets, group_id, partitions))
+        reply = await led.shard.submit(partial(led.manager.delete_offsets, group_id, partitions))
         if isinstance(reply, ErrorCode):
             raise BrokerError(reply)
         assert isinstance(reply, CommitReply)
@@ -259,23 +256,23 @@ class GroupCoordinator:
         for led in list(self._led.values()):
             if led.shard.state is CoordinatorState.CLOSED:
                 continue  # it has moved while the others were queried
-            listed += await _ask(led, tuple, led.manager.list)
+            listed += await led.shard.ask(tuple, led.manager.list)
         return listed
 
     async def describe_group(self, group_id: str) -> DescribedGroup:
         led = self._led_for(group_id)
-        return await _ask(led, DescribedGroup, partial(led.manager.describe, group_id))
+        return await led.shard.ask(DescribedGroup, partial(led.manager.describe, group_id))
 
     async def describe_consumer_group(self, group_id: str) -> DescribedConsumerGroup:
         _check_group_id(group_id)
         led = self._led_for(group_id)
-        return await _ask(led, DescribedConsumerGroup, partial(led.manager.describe_consumer, group_id))
+        return await led.shard.ask(DescribedConsumerGroup, partial(led.manager.describe_consumer, group_id))
 
     async def delete_group(self, group_id: str) -> ErrorCode:
         """The one without a name too: old clients commit offsets to it."""
         while True:
             led = self._led_for(group_id)
-            answer = await _ask(led, object, partial(led.manager.delete, group_id))
+            answer = await led.shard.submit(partial(led.manager.delete, group_id))
             if isinstance(answer, ErrorCode):
                 return answer
 
@@ -313,14 +310,6 @@ class GroupCoordinator:
         """As Kafka's: a name for people, then a random uuid."""
         unique = UUID(int=self._rng.getrandbits(128), version=4)
         return f"{request.instance_id or request.client_id}-{unique}"
-
-
-async def _ask(
-    led: _LedGroupPartition, reply_type: type[ReplyT], decide: Callable[[Ticket, Instant], GroupResult]
-) -> ReplyT:
-    reply = await led.shard.submit(decide)
-    assert isinstance(reply, reply_type)
-    return reply
 
 
 def _check_group_id(group_id: str) -> None:

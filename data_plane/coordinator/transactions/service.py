@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol
 
 from data_plane.coordinator.runtime import CoordinatorState, PartitionLog, Shard, ShardLimits
 from data_plane.coordinator.state_machine import Instant, ProducerIdAndEpoch, Ticket
@@ -35,8 +35,6 @@ from data_plane.coordinator.transactions.transaction_state_manager import (
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from metadata_quorum.foundation.supervision import supervised
-
-ReplyT = TypeVar("ReplyT")
 
 _RETRY_S: Final = 0.1
 _AFTER_FAULT_S: Final = 5.0
@@ -157,8 +155,7 @@ class TransactionCoordinator:
         led = self._led_for(transactional_id)
         fresh_id = await self._fresh_id(led, transactional_id)
         try:
-            return await _ask(
-                led,
+            return await led.shard.ask(
                 ProducerIdAndEpoch,
                 partial(led.manager.init_producer_id, transactional_id, timeout_ms, expected, fresh_id),
             )
@@ -174,8 +171,7 @@ class TransactionCoordinator:
     ) -> None:
         """On return they are part of the producer's transaction."""
         led = self._led_for(transactional_id)
-        await _ask(
-            led,
+        await led.shard.ask(
             bool,
             partial(led.manager.add_partitions, transactional_id, producer, partitions, client_version),
         )
@@ -185,7 +181,7 @@ class TransactionCoordinator:
     ) -> tuple[TopicPartition, ...]:
         """Those that are not in the producer's open transaction."""
         led = self._led_for(transactional_id)
-        return await _ask(led, tuple, partial(led.manager.verify, transactional_id, producer, partitions))
+        return await led.shard.ask(tuple, partial(led.manager.verify, transactional_id, producer, partitions))
 
     async def end(
         self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool, client_version: int
@@ -202,7 +198,7 @@ class TransactionCoordinator:
                 commit=commit,
                 client_version=client_version,
             )
-            return await _ask(led, ProducerIdAndEpoch, decide)
+            return await led.shard.ask(ProducerIdAndEpoch, decide)
         finally:
             self._complete_soon(led, transactional_id)
 
@@ -210,13 +206,13 @@ class TransactionCoordinator:
 
     async def describe(self, transactional_id: str) -> TransactionMetadata:
         led = self._led_for(transactional_id)
-        return await _ask(led, TransactionMetadata, partial(led.manager.describe, transactional_id))
+        return await led.shard.ask(TransactionMetadata, partial(led.manager.describe, transactional_id))
 
     async def list(self) -> list[tuple[str, TransactionMetadata]]:
         """Every transactional id that is coordinated here. Raises while a partition is being loaded."""
         listed: list[tuple[str, TransactionMetadata]] = []
         for led in list(self._led.values()):
-            listed += await _ask(led, tuple, led.manager.list)
+            listed += await led.shard.ask(tuple, led.manager.list)
         return listed
 
     # --- shards --------------------------------------------------------------------------------
@@ -330,11 +326,3 @@ class TransactionCoordinator:
         task = supervised(self._loop, work, "transactions")
         led.others.add(task)
         task.add_done_callback(led.others.discard)
-
-
-async def _ask(
-    led: _LedPartition, reply_type: type[ReplyT], decide: Callable[[Ticket, Instant], TransactionResult]
-) -> ReplyT:
-    reply = await led.shard.submit(decide)
-    assert isinstance(reply, reply_type)
-    return reply
