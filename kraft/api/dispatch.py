@@ -17,13 +17,13 @@ import asyncio
 from collections.abc import Awaitable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 from kraft.api.authz.authorization import AuthorizedRequest, ResponseCompletion, authorize
 from kraft.api.context import BrokerContext, ControllerContext, NodeContext
-from kraft.api.forwarding import decode_address, decode_principal, forward
+from kraft.api.envelope import client_context, open_envelope, seal_reply
+from kraft.api.forwarding import forward
 from kraft.api.request_context import RequestContext, Role
 from kraft.api.request_cost import RequestCost
 from kraft.api.row import ApiRow, Response, Result
@@ -58,6 +58,8 @@ class _Call(NamedTuple):
     """What authorization has left of it."""
     complete: ResponseCompletion | None = None
     """What authorization does with the handler's response."""
+    envelope: RequestContext | None = None
+    """The context of the envelope that it came in."""
 
 
 class Dispatcher:
@@ -120,23 +122,22 @@ class Dispatcher:
             ctx.is_long = True
             started.pause_others()
             return self._start(self._run_long(ctx, row, body, started), ctx)
-        request, size = _decoded(ctx.api_key, ctx.version, body)
+        request, size = _decode(ctx.api_key, ctx.version, body)
         _charge(started, size)
         call = _Call(ctx, row, request)
         if self._is_for_controller(call):
             return self._start(self._forward(call, body), ctx)
-        if ctx.api_key != _ENVELOPE:
-            return self._answer(call)
+        if ctx.api_key == _ENVELOPE:
+            try:
+                call, size = self._open_envelope(call)
+            except BrokerError as error:
+                return self._error_reply(call, error)
+            _charge(started, size)
         try:
-            inner, inner_row, frame = self._unwrapped(call)
-            request, size = _decoded(inner.api_key, inner.version, frame)
-        except (ProtocolError, BrokerError) as error:
-            return _not_unwrapped(ctx, error)
-        _charge(started, size)
-        reply = self._answer(_Call(inner, inner_row, request))
-        if isinstance(reply, asyncio.Future):
-            return self._start(_wrap_later(ctx, inner, reply), ctx)
-        return _wrap(ctx, inner, reply)
+            authorized = self._authorize(call)
+        except Exception as error:  # noqa: BLE001
+            return self._error_reply(call, error)
+        return self._run_handler(call, authorized)
 
     async def _run_long(
         self, ctx: RequestContext, row: ApiRow, body: memoryview, started: StartedRequest
@@ -145,7 +146,7 @@ class Dispatcher:
         start if this one ends the connection."""
         decoder = self._large_decoder if len(body) > SMALL_FRAME_BYTES else self._decoder
         run = partial(self._node.loop.run_in_executor, decoder)
-        request, size = await run(_decoded, ctx.api_key, ctx.version, body)
+        request, size = await run(_decode, ctx.api_key, ctx.version, body)
         _charge(started, size)
         call = _Call(ctx, row, request)
         if self._is_for_controller(call):
@@ -154,24 +155,20 @@ class Dispatcher:
             return await forwarded
         if ctx.api_key == _ENVELOPE:
             try:
-                inner, inner_row, frame = self._unwrapped(call)
-                request, size = await run(_decoded, inner.api_key, inner.version, frame)
-            except (ProtocolError, BrokerError) as error:
+                call, size = await run(self._open_envelope, call)
+            except BrokerError as error:
                 started.resume_others()
-                return _not_unwrapped(ctx, error)
+                return self._error_reply(call, error)
             _charge(started, size)
-            call = _Call(inner, inner_row, request)
         try:
-            authorized = await run(self._authorized, call)
+            authorized = await run(self._authorize, call)
         except Exception as error:  # noqa: BLE001
             started.resume_others()
-            reply: Reply = await self._refuse_long(call, error)
-        else:
-            with ctx.work or nullcontext():
-                reply = self._answer_authorized(call, authorized)
-            started.resume_others()
-        answer = await reply if isinstance(reply, asyncio.Future) else reply
-        return answer if call.ctx is ctx else _wrap(ctx, call.ctx, answer)
+            return await self._long_error_reply(call, error)
+        with ctx.work or nullcontext():
+            reply = self._run_handler(call, authorized)
+        started.resume_others()
+        return await reply if isinstance(reply, asyncio.Future) else reply
 
     def _is_for_controller(self, call: _Call) -> bool:
         row = call.row
@@ -183,14 +180,7 @@ class Dispatcher:
     def _is_active_controller(self) -> bool:
         return self._controller is not None and self._controller.quorum_controller.is_active
 
-    def _answer(self, call: _Call) -> Reply:
-        try:
-            authorized = self._authorized(call)
-        except Exception as error:  # noqa: BLE001
-            return self._refuse(call, error)
-        return self._answer_authorized(call, authorized)
-
-    def _authorized(self, call: _Call) -> _Call | Response:
+    def _authorize(self, call: _Call) -> _Call | Response:
         """What is left of it for its handler; a response if that is nothing. Raises `BrokerError`."""
         authorizer = self._node.authorizer
         if authorizer is None:
@@ -200,29 +190,29 @@ class Dispatcher:
             return call._replace(request=result.request, complete=result.complete)
         return result
 
-    def _answer_authorized(self, call: _Call, authorized: _Call | Response) -> Reply:
-        """Run the handler, also of a request that came in an envelope."""
+    def _run_handler(self, call: _Call, authorized: _Call | Response) -> Reply:
+        """Run the handler, unless authorization has left nothing for it, and encode the response."""
         result: Result
         if isinstance(authorized, _Call):
             call = authorized
             try:
-                result = self._handle(call)
+                result = self._call_handler(call)
             except Exception as error:  # noqa: BLE001
                 if not call.ctx.is_long:
-                    return self._refuse(call, error)
-                result = _failed(error)
+                    return self._error_reply(call, error)
+                result = _raising(error)
         else:
             result = authorized
         if result is None or isinstance(result, Mapping):
             if result is None or not _takes_long(call, result):
                 return self._reply(call, result)
-            result = _completed(result)
-        task = self._start(self._finish(call, result), call.ctx)
+            result = _returning(result)
+        task = self._start(self._reply_when_done(call, result), call.ctx)
         if isinstance(result, Coroutine):  # a task that is cancelled before its first step leaves it alone
             task.add_done_callback(lambda _: result.close())
         return task
 
-    def _handle(self, call: _Call) -> Result:
+    def _call_handler(self, call: _Call) -> Result:
         """Hand the request to its handler, with what that needs of the node."""
         ctx, row, request = call.ctx, call.row, call.request
         if row.node is not None and (row.is_local is None or row.is_local(request)):
@@ -244,67 +234,70 @@ class Dispatcher:
         self._decoder.shutdown(wait=False, cancel_futures=True)
         self._large_decoder.shutdown(wait=False, cancel_futures=True)
 
-    async def _finish(self, call: _Call, result: Awaitable[Response | None]) -> Buffers:
+    async def _reply_when_done(self, call: _Call, result: Awaitable[Response | None]) -> Buffers:
+        """The reply of a handler that does not answer at once, or answers at length."""
         if call.ctx.work is not None and isinstance(result, Coroutine):
             result = call.ctx.work.watching(result)
         try:
             response = await result
         except Exception as error:  # noqa: BLE001
-            return await self._refuse_long(call, error)
+            return await self._long_error_reply(call, error)
         if response is None or not _takes_long(call, response):
             return self._reply(call, response)
         try:
-            return await self._reply_beside(call, response)
+            return await self._encode_off_loop(call, response)
         except Exception as error:  # noqa: BLE001
-            return await self._refuse_long(call, error)
+            return await self._long_error_reply(call, error)
 
-    async def _reply_beside(self, call: _Call, response: Response) -> Buffers:
+    async def _encode_off_loop(self, call: _Call, response: Response) -> Buffers:
         """Encoded in another thread: ten thousand topics take a fifth of a second."""
         ctx = call.ctx
         run = partial(self._node.loop.run_in_executor, None)
         if call.complete is not None:
             response = await run(call.complete, response)
         fields = self._throttled(call, response)
-        return ctx.framed((await run(encode_response, ctx.api_key, ctx.version, fields),))
+        return _sealed(call, ctx.framed((await run(encode_response, ctx.api_key, ctx.version, fields),)))
 
-    async def _refuse_long(self, call: _Call, error: Exception) -> Buffers:
-        """`_refuse`, where there may be very many items to refuse."""
+    async def _long_error_reply(self, call: _Call, error: Exception) -> Buffers:
+        """`_error_reply`, off the loop where there may be very many items to refuse."""
         if not call.ctx.is_long:
-            return self._refuse(call, error)
-        code, message = self._code_of(call.ctx, error)
+            return self._error_reply(call, error)
+        code, message = self._error_code(call.ctx, error)
         try:
-            refusal = await self._node.loop.run_in_executor(None, _refusal, call, code, message)
-            return await self._reply_beside(call, refusal)
+            response = await self._node.loop.run_in_executor(None, _error_response, call, code, message)
+            return await self._encode_off_loop(call, response)
         except Exception as again:
             self._log_error(call.ctx, again)
             raise ProtocolError(f"{call.row.name} failed") from again
 
     def _reply(self, call: _Call, response: Response | None) -> Buffers:
+        """`_encode`, or an error reply where that fails."""
         try:
-            return self._complete(call, response)
+            return self._encode(call, response)
         except Exception as error:  # noqa: BLE001 - the handler's response does not fit its schema
-            return self._refuse(call, error)
+            return self._error_reply(call, error)
 
-    def _refuse(self, call: _Call, error: Exception) -> Buffers:
+    def _error_reply(self, call: _Call, error: Exception) -> Buffers:
         """The API's own error response. Raises `ProtocolError` if even that fails."""
-        code, message = self._code_of(call.ctx, error)
+        code, message = self._error_code(call.ctx, error)
         try:
-            return self._complete(call, _refusal(call, code, message))
+            return self._encode(call, _error_response(call, code, message))
         except Exception as again:
             self._log_error(call.ctx, again)
             raise ProtocolError(f"{call.row.name} failed") from again
 
-    def _code_of(self, ctx: RequestContext, error: Exception) -> tuple[ErrorCode, str]:
+    def _error_code(self, ctx: RequestContext, error: Exception) -> tuple[ErrorCode, str]:
         if isinstance(error, BrokerError):
             ctx.lost_controller = error.code is ErrorCode.NOT_CONTROLLER
             return error.code, error.message
         self._log_error(ctx, error)
         return ErrorCode.UNKNOWN_SERVER_ERROR, ""
 
-    def _complete(self, call: _Call, response: Response | None) -> Buffers:
+    def _encode(self, call: _Call, response: Response | None) -> Buffers:
+        """The bytes of the reply, once authorization and quotas have added their part to the response."""
         if response is not None:
             response = self._throttled(call, response if call.complete is None else call.complete(response))
-        return _reply(call.ctx, response)
+        return _sealed(call, _encoded(call.ctx, response))
 
     def _throttled(self, call: _Call, response: Response) -> Response:
         if call.ctx.work is None or not call.row.is_throttled:
@@ -330,32 +323,21 @@ class Dispatcher:
         try:
             return await forward(self._node, call.ctx, body)
         except Exception as error:  # noqa: BLE001
-            return self._refuse(call, error)
+            return self._error_reply(call, error)
 
-    def _unwrapped(self, call: _Call) -> tuple[RequestContext, ApiRow, memoryview]:
-        """Context, row and bytes of the message inside an envelope. Raises `BrokerError`."""
+    def _open_envelope(self, call: _Call) -> tuple[_Call, int]:
+        """The request inside, and its size in memory in bytes. Raises `BrokerError`."""
         ctx, envelope = call.ctx, call.request
+        enclosed = open_envelope(envelope, self._rows[ctx.listener])
+        self._authorize(call)
+        if not self._is_active_controller:
+            raise BrokerError(ErrorCode.NOT_CONTROLLER)
+        client = client_context(ctx, envelope, enclosed)
         try:
-            frame = memoryview(envelope.request_data)
-            header = read_request_header(frame)
-            row = self._rows[ctx.listener].get(header.api_key)
-            if row is None or row.forwarded is None or not row.answers(header.version):
-                raise BrokerError(ErrorCode.INVALID_REQUEST)
-            self._authorized(call)
-            if not self._is_active_controller:
-                raise BrokerError(ErrorCode.NOT_CONTROLLER)
-            inner = replace(
-                ctx,
-                api_key=row.key,
-                version=header.version,
-                correlation_id=header.correlation_id,
-                client_id=header.client_id,
-                principal=decode_principal(envelope.request_principal or b""),
-                forwarded_for=decode_address(envelope.client_host_address),
-            )
-        except (MalformedHeader, MalformedMessage) as error:
+            request, size = _decode(client.api_key, client.version, enclosed.body)
+        except ProtocolError as error:
             raise BrokerError(ErrorCode.INVALID_REQUEST) from error
-        return inner, row, frame[header.body :]
+        return _Call(client, enclosed.row, request, envelope=ctx), size
 
     def _serve_raw(self, ctx: RequestContext, row: ApiRow, body: memoryview) -> Reply:
         try:
@@ -402,14 +384,14 @@ class Dispatcher:
         ctx.version = 0
         known = {"api_key": row.key, "min_version": row.min_version, "max_version": row.max_version}
         response = {"error_code": int(ErrorCode.UNSUPPORTED_VERSION), "api_keys": [known]}
-        return ctx, row, _reply(ctx, response)
+        return ctx, row, _encoded(ctx, response)
 
 
-async def _completed(response: Response) -> Response:
+async def _returning(response: Response) -> Response:
     return response
 
 
-async def _failed(error: Exception) -> Response:
+async def _raising(error: Exception) -> Response:
     raise error
 
 
@@ -418,12 +400,7 @@ def _charge(started: StartedRequest, size: int) -> None:
         started.charge(size)
 
 
-def _not_unwrapped(ctx: RequestContext, error: ProtocolError | BrokerError) -> Buffers:
-    code = error.code if isinstance(error, BrokerError) else ErrorCode.INVALID_REQUEST
-    return _reply(ctx, {"error_code": int(code), "response_data": None})
-
-
-def _decoded(api_key: ApiKey, version: int, body: memoryview) -> tuple[Message, int]:
+def _decode(api_key: ApiKey, version: int, body: memoryview) -> tuple[Message, int]:
     """The message, and its size in memory in bytes. Raises `ProtocolError`."""
     meter = Meter(MAX_DECODED_BYTES)
     try:
@@ -437,7 +414,7 @@ def _takes_long(call: _Call, response: Response) -> bool:
     return (call.ctx.is_long and call.complete is not None) or is_long(response)
 
 
-def _refusal(call: _Call, code: ErrorCode, message: str) -> Response:
+def _error_response(call: _Call, code: ErrorCode, message: str) -> Response:
     if call.row.on_error is not None:
         return call.row.on_error(call.request, code, message)
     fields: dict[str, Any] = {"error_code": int(code)}
@@ -446,18 +423,12 @@ def _refusal(call: _Call, code: ErrorCode, message: str) -> Response:
     return fields
 
 
-def _reply(ctx: RequestContext, response: Response | None) -> Buffers:
+def _encoded(ctx: RequestContext, response: Response | None) -> Buffers:
     if response is None:
         return ()
     return ctx.framed((encode_response(ctx.api_key, ctx.version, response),))
 
 
-def _wrap(ctx: RequestContext, inner: RequestContext, reply: Buffers) -> Buffers:
-    if inner.lost_controller:  # of no use to the client: its broker looks for the new one
-        return _reply(ctx, {"error_code": int(ErrorCode.NOT_CONTROLLER), "response_data": None})
-    response_data = b"".join(reply)[4:]  # without its length
-    return _reply(ctx, {"error_code": int(ErrorCode.NONE), "response_data": response_data})
-
-
-async def _wrap_later(ctx: RequestContext, inner: RequestContext, reply: asyncio.Future[Buffers]) -> Buffers:
-    return _wrap(ctx, inner, await reply)
+def _sealed(call: _Call, reply: Buffers) -> Buffers:
+    """In an envelope again, if the request came in one."""
+    return reply if call.envelope is None else _encoded(call.envelope, seal_reply(call.ctx, reply))

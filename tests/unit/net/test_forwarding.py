@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraft.api.forwarding import decode_address, decode_principal, encode_principal
+from kraft.api.envelope import decode_address, decode_principal, encode_principal
 from kraft.api.request_context import Role
 from kraft.api.row import ApiRow
 from kraft.api.table import ROWS
