@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
+from uuid import UUID
 
 import kraft.node.broker_role
 from data_plane.coordinator.state_machine import ProducerIdAndEpoch
@@ -23,8 +24,10 @@ from data_plane.coordinator.transactions.transaction_state_manager import (
     TransactionStateManager,
 )
 from data_plane.log.append import AppendInfo
+from data_plane.log.config import LogConfig
 from data_plane.log.log import UnifiedLog
 from data_plane.log.producers import ProducerStateManager
+from data_plane.log_manager.log_dirs import LogDir
 from data_plane.purgatory.timing_wheel import WheelTimer
 from data_plane.replication.leader_state import (
     AlterPartitionResult,
@@ -43,6 +46,7 @@ from kraft.api.request_context import RequestContext
 from kraft.net.connection import Buffers
 from metadata_quorum.decisions import elections
 from metadata_quorum.foundation.batch import iter_headers
+from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode, ExitCode, FatalError
 from metadata_quorum.foundation.model import NO_LEADER, PartitionRegistration, TopicPartition
 
@@ -202,18 +206,25 @@ def truncate_to_high_watermark() -> None:
 @_named("lose-on-restart", "recovery keeps every whole batch", "unseen")
 def lose_on_restart() -> None:
     """After a crash recovery cuts the last batch, though it is whole."""
-    open_log = UnifiedLog.open
+    open_log = LogDir.open_log
 
-    def cut_short(*where: Any, clean: bool, **how: Any) -> UnifiedLog:
-        log = open_log(*where, clean=clean, **how)
-        if not clean and log.log_end_offset > log.log_start_offset:
+    def cut_short(
+        self: LogDir,
+        tp: TopicPartition,
+        topic_id: UUID | None,
+        config: LogConfig,
+        now_ms: int,
+        may_block: MayBlock,
+    ) -> UnifiedLog:
+        log = open_log(self, tp, topic_id, config, now_ms, may_block)
+        if not self.clean and log.log_end_offset > log.log_start_offset:
             work = log.prepare_cut(log.log_end_offset - 1)
             if work is not None:
-                work.run(how["may_block"])
+                work.run(may_block)
                 log.truncate_to(work)
         return log
 
-    _exchange(UnifiedLog, "open", cut_short)
+    _exchange(LogDir, "open_log", cut_short)
 
 
 # --- reading ------------------------------------------------------------------------------------

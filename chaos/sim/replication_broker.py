@@ -15,6 +15,7 @@ from chaos.sim.disk import SimDisk
 from data_plane.log.config import LogConfig
 from data_plane.log.consistency import InconsistentLogError
 from data_plane.log.deletion import Deletion
+from data_plane.log.load import load
 from data_plane.log.log import UnifiedLog
 from data_plane.log_manager.local_replica import LocalReplica
 from data_plane.log_manager.truncation import Truncation
@@ -138,16 +139,18 @@ class SimBroker:
         self.answer = None
 
     def _open(self) -> None:
-        log = UnifiedLog.open(
-            self.disk,
-            f"/broker{self.broker_id}/{TP}",
-            self._config,
-            recovery_point=0,
-            log_start_offset=0,
-            clean=False,
-            now_ms=BATCH_MS,
-            topic_id=TOPIC_ID,
-            may_block=SIMULATED,
+        log = UnifiedLog(
+            load(
+                self.disk,
+                f"/broker{self.broker_id}/{TP}",
+                self._config,
+                recovery_point=0,
+                log_start_offset=0,
+                clean=False,
+                now_ms=BATCH_MS,
+                topic_id=TOPIC_ID,
+                may_block=SIMULATED,
+            )
         )
         self.partition = Partition(TP, TOPIC_ID, log, self._context, self.checkpointed_high_watermark)
 

@@ -1,6 +1,6 @@
 """What an append must know of a run of batches before the write, and what it returns.
 
-Pure: nothing here changes a log. Checks of a client's records are in validation.py.
+Nothing here changes a log. Checks of a client's records are in validation.py.
 
 Path of the data: log.append_as_leader, log.append_as_follower -> here -> log's one write.
 """
@@ -8,7 +8,7 @@ Path of the data: log.append_as_leader, log.append_as_follower -> here -> log's 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
 from data_plane.log import validation
 from data_plane.log.producers import BatchMetadata, ProducerStateManager
@@ -19,6 +19,7 @@ from metadata_quorum.foundation.batch import (
     decode_batch,
     iter_headers,
 )
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.primitives import Buffer
 
 _NO_MARKERS: Final[Mapping[int, Record]] = {}
@@ -68,6 +69,12 @@ def check_leader_run(records: Buffer, expected: int) -> LeaderRun:
         expected = header.base_offset + header.last_offset_delta + 1
         size = position + LOG_OVERHEAD + header.batch_length
     return batches, offsets, epochs, expected, size
+
+
+def refuse_until_flushed(directory: str) -> NoReturn:
+    """If records were written over a truncation that is not durable, a loss of power could leave pages of
+    both. Leader and follower try again; by then a flush is done. Raises BrokerError."""
+    raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{directory}: the truncation is not durable yet")
 
 
 def check_producer(

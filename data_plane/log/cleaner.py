@@ -4,7 +4,7 @@
                             too little of it is dirty
     CleanWork.run (executor) reads the dirty part for the newest offset of each key, then every segment
                             of the plan, and writes what stays into new ones, several small ones into one
-    log.replace (loop), sync_dir (executor), log.finish_replacing (loop)
+    replace_segments (loop), sync_dir (executor), finish_replacing (loop): compact_log.py
 
     name of a new segment's files      what a crash leaves is
     -----------------------------------------------------------------------------------------
@@ -16,7 +16,8 @@ The results of one pass depend on each other (a tombstone is removed because eve
 segments get their `.swap` names one after another from the oldest on, each durable before the next.
 
 A log that is cut, or loses a segment, meanwhile cancels the pass first: no `.swap` may exist beside records
-that were written after it. Once `log.replace` has started there is no way back: the new segments are the log.
+that were written after it. Once `replace_segments` has started there is no way back: the new segments are
+the log.
 
 A batch that cannot be decoded ends the pass with UncleanableError; the log stays as it was.
 
@@ -180,7 +181,7 @@ class CleanWork:
 
     def discard(self, may_block: MayBlock) -> None:
         """Remove the new segments, durably: the log has changed meanwhile, or they could not be written. Not
-        if `log.replace` has started: then the next start completes it."""
+        if `replace_segments` has started: then the next start completes it."""
         if self.replacing:
             return
         self.cancel()

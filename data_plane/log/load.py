@@ -41,7 +41,7 @@
 The parts: recovery.py finds the end of the log, segment_scan.py checks one segment's batches,
 producer_recovery.py rebuilds the producers' state.
 
-Path of the data: UnifiedLog.open -> here.
+Path of the data: log_manager/log_dirs.py -> here, in an executor -> UnifiedLog(loaded).
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ from data_plane.log import checkpoints, files, recovery
 from data_plane.log.aborted import AbortedTransactions
 from data_plane.log.config import LogConfig
 from data_plane.log.epochs import EpochCache
+from data_plane.log.partition_directory import PartitionDirectory
 from data_plane.log.producer_recovery import (
     ANY_OFFSET,
     rebuild_producers,
@@ -73,6 +74,9 @@ from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 class LoadedLog:
     """The state with which a `UnifiedLog` starts."""
 
+    disk: PartitionDirectory
+    directory: str
+    config: LogConfig
     segments: SortedDict[int, LogSegment]
     log_start_offset: int
     log_end_offset: int
@@ -102,21 +106,27 @@ def load(
     recovery_point: int,
     log_start_offset: int,
     clean: bool,
-    machine_restarted: bool,
+    machine_restarted: bool = False,
     now_ms: int,
-    topic_id: UUID | None,
+    topic_id: UUID | None = None,
     may_block: MayBlock,
 ) -> LoadedLog:
-    """Open every segment of the directory, recovering what a crash may have torn. Raises LogCorruptError, and
-    BrokerError(INCONSISTENT_TOPIC_ID) where the directory belongs to another topic."""
-    disk.make_dirs(directory)
-    stored_id = _stored_topic_id(disk, directory, topic_id, may_block)
-    _complete_swaps(disk, directory, may_block)
-    _remove_leftovers(disk, directory, may_block)
-    segments = _open_segments(disk, directory, config, log_start_offset, now_ms, may_block)
-    epochs = _read_epochs(disk, directory, may_block)
+    """Open or create the log in `directory`, and recover what a crash may have torn. `clean`: it was closed;
+    `machine_restarted`: the machine was restarted since it was written, so any page that was not synced may
+    be lost.
+
+    Raises LogCorruptError, and BrokerError(INCONSISTENT_TOPIC_ID) where the directory belongs to another
+    topic.
+    """
+    place = PartitionDirectory(disk, directory)
+    place.make_dirs(directory)
+    stored_id = _stored_topic_id(place, directory, topic_id, may_block)
+    _complete_swaps(place, directory, may_block)
+    _remove_leftovers(place, directory, may_block)
+    segments = _open_segments(place, directory, config, log_start_offset, now_ms, may_block)
+    epochs = _read_epochs(place, directory, may_block)
     end, scanned_from = recovery.find_end(
-        disk,
+        place,
         segments,
         epochs,
         None if clean else recovery_point,
@@ -128,11 +138,11 @@ def load(
     log_start_offset = max(log_start_offset, segments.peekitem(0)[0])
     if log_start_offset > end:
         for segment in segments.values():
-            recovery.remove_segment(disk, segment)
+            recovery.remove_segment(place, segment)
         segments = SortedDict()
-        segments[log_start_offset] = LogSegment(disk, directory, log_start_offset, config, now_ms)
+        segments[log_start_offset] = LogSegment(place, directory, log_start_offset, config, now_ms)
         end = log_start_offset
-        remove_snapshots(disk, directory, ANY_OFFSET, may_block)
+        remove_snapshots(place, directory, ANY_OFFSET, may_block)
         epochs.clear()
     if end < recovery_point:
         recovery_point = scanned_from
@@ -142,14 +152,15 @@ def load(
     epochs.truncate_from_end(end)
     epochs.truncate_from_start(log_start_offset)
     if machine_restarted:
-        remove_snapshots(disk, directory, range(scanned_from + 1, ANY_OFFSET.stop), may_block)
-    producers, aborted = _load_producers(disk, directory, segments, end, scanned_from, may_block)
+        remove_snapshots(place, directory, range(scanned_from + 1, ANY_OFFSET.stop), may_block)
+    producers, aborted = _load_producers(place, directory, segments, end, scanned_from, may_block)
     segments.peekitem(-1)[1].hold()
     epochs.dirty = epochs.dirty or not clean
-    identity = _identify(disk, directory, topic_id, stored_id, may_block)
+    identity = _identify(place, directory, topic_id, stored_id, may_block)
     return LoadedLog(
-        segments, log_start_offset, end, recovery_point, epochs, producers, aborted, identity, clean
-    )
+        place, directory, config,
+        segments, log_start_offset, end, recovery_point, epochs, producers, aborted, identity, clean,
+    )  # fmt: skip
 
 
 # --- whose log it is ---------------------------------------------------------------------------

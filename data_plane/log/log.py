@@ -1,6 +1,6 @@
 """A partition's log: appended to at the end, read from anywhere, dropped from either end.
 
-This file is the table of contents: each method is one change of a log or one query, in order. The parts:
+This file is the log's state, and what readers, writers and replication do with it, in order. The parts:
 
     append.py        what is known of a run of batches before it is written
     log_segments.py  the segments: read, roll, drop, replace
@@ -8,7 +8,9 @@ This file is the table of contents: each method is one change of a log or one qu
     epochs.py        where each leader epoch begins
     flush.py         what is durable, and the work that makes the rest durable
     cut.py           the part of a truncation that blocks; cleaner.py: of a compaction
-    load.py          opening a log, and what a crash may have done to it (recovery.py)
+
+Around it: load.py finds the state of a log in its files, whatever a crash has done to them (recovery.py);
+retention.py deletes old segments, compact_log.py replaces them with compacted ones.
 
 One thread owns a log; nothing here waits, except for reads of files that loading, truncation and rare
 queries need. Other work that may block is returned as an object whose `run` the owner gives to an executor.
@@ -22,26 +24,24 @@ Path of the data: api/produce or fetcher -> partition -> here -> segment -> disk
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NoReturn
-from uuid import UUID
+from typing import Final
 
-from data_plane.log import checkpoints, files, load, retention, validation
+from data_plane.log import checkpoints, files, validation
 from data_plane.log.append import (
     AppendInfo,
     check_leader_run,
     check_producer,
     first_offset_expected,
+    refuse_until_flushed,
     transaction_markers,
 )
-from data_plane.log.cleaner import DEFAULT_MAP_BYTES, CleanWork, LogToClean, log_to_clean
-from data_plane.log.config import LogConfig
+from data_plane.log.cleaner import CleanWork
 from data_plane.log.consistency import all_or_inconsistent, check_consistent, mark_inconsistent
 from data_plane.log.cut import CutWork
 from data_plane.log.deletion import Deletion
 from data_plane.log.flush import FlushWork, Unflushed
 from data_plane.log.load import LoadedLog
 from data_plane.log.log_segments import LogSegments, must_roll
-from data_plane.log.partition_directory import PartitionDirectory
 from data_plane.log.producer_recovery import ANY_OFFSET, remove_snapshots
 from data_plane.log.producer_snapshot import encode_snapshot
 from data_plane.log.producers import ProducerStateManager
@@ -58,7 +58,6 @@ from metadata_quorum.foundation.batch import (
     set_offset_and_epoch,
 )
 from metadata_quorum.foundation.blocking import MayBlock
-from metadata_quorum.foundation.disk import Disk
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.invariants import Invariant, invariant
 from metadata_quorum.foundation.primitives import Buffer
@@ -68,14 +67,13 @@ _MAY_REMOVE_SNAPSHOTS: Final = MayBlock("producer snapshots must not outlive the
 
 
 class UnifiedLog:
-    """See the module. `config` may be replaced at any time."""
+    """See the module. `config` may be replaced at any time. `log_segments`, `unflushed`, `prepared_cut` and
+    `cleaning` are for the modules of this package that change a log."""
 
-    def __init__(
-        self, place: PartitionDirectory, directory: str, config: LogConfig, loaded: LoadedLog
-    ) -> None:
-        self.disk = place
-        self.directory = directory
-        self.config = config
+    def __init__(self, loaded: LoadedLog) -> None:
+        self.disk = loaded.disk
+        self.directory = loaded.directory
+        self.config = loaded.config
         self.topic_id = loaded.identity.topic_id
         self.unidentified = loaded.identity.unidentified
         self.inconsistent = False  # a change has stopped half-way (consistency.py)
@@ -86,48 +84,12 @@ class UnifiedLog:
         self.aborted = loaded.aborted
         self.cleaned_to = 0
         """Compaction has been over everything below; kept in the log dir's cleaner-offset-checkpoint."""
-        self._segments = LogSegments(place, directory, loaded.segments)
-        self._unflushed = Unflushed(loaded.recovery_point, loaded.identity.new_directory)
+        self.log_segments = LogSegments(self.disk, self.directory, loaded.segments)
+        self.unflushed = Unflushed(loaded.recovery_point, loaded.identity.new_directory)
         if not loaded.clean:
-            self._segments.hold_last_sealed_before(loaded.recovery_point)
-        self._cut: CutWork | None = None  # prepared, not applied yet
-        self._cleaning: CleanWork | None = None  # in the executor; valid while its segments stay as they are
-
-    @classmethod
-    def open(
-        cls,
-        disk: Disk,
-        directory: str,
-        config: LogConfig,
-        *,
-        recovery_point: int,
-        log_start_offset: int,
-        clean: bool,
-        machine_restarted: bool = False,
-        now_ms: int,
-        topic_id: UUID | None = None,
-        may_block: MayBlock,
-    ) -> UnifiedLog:
-        """Open or create the log in `directory`. `clean`: it was closed; `machine_restarted`: the machine was
-        restarted since it was written, so any page that was not synced may be lost.
-
-        Raises recovery.LogCorruptError, and BrokerError(INCONSISTENT_TOPIC_ID) where the directory belongs
-        to another topic.
-        """
-        place = PartitionDirectory(disk, directory)
-        loaded = load.load(
-            place,
-            directory,
-            config,
-            recovery_point=recovery_point,
-            log_start_offset=log_start_offset,
-            clean=clean,
-            machine_restarted=machine_restarted,
-            now_ms=now_ms,
-            topic_id=topic_id,
-            may_block=may_block,
-        )
-        return cls(place, directory, config, loaded)
+            self.log_segments.hold_last_sealed_before(loaded.recovery_point)
+        self.prepared_cut: CutWork | None = None  # prepared, not applied yet
+        self.cleaning: CleanWork | None = None  # in the executor; valid while its segments stay as they are
 
     def identify(self, may_block: MayBlock) -> None:
         """Write durably which topic the log belongs to (blocks). Call it soon after the log was created, once
@@ -143,12 +105,12 @@ class UnifiedLog:
     @property
     def size(self) -> int:
         """Bytes of all segments."""
-        return self._segments.size
+        return self.log_segments.size
 
     @property
     def segments(self) -> list[LogSegment]:
         """Oldest first; the last one is the active segment."""
-        return self._segments.all()
+        return self.log_segments.all()
 
     # --- appending
 
@@ -162,8 +124,8 @@ class UnifiedLog:
     ) -> AppendInfo:
         """Validate what is not validated yet, set offsets and epoch in place, write. Raises BrokerError; then
         nothing was written. Records validated earlier may have been validated under another config."""
-        if not self._unflushed.cut_is_durable:
-            self._refuse_until_flushed()
+        if not self.unflushed.cut_is_durable:
+            refuse_until_flushed(self.directory)
         config = self.config
         if isinstance(records, ValidatedRecords):
             records, batches = records
@@ -207,8 +169,8 @@ class UnifiedLog:
         at the log's end, or NOT_LEADER_OR_FOLLOWER while a truncation is not durable. A batch that is cut
         off at the end of the run is left for the next fetch.
         """
-        if not self._unflushed.cut_is_durable:
-            self._refuse_until_flushed()
+        if not self.unflushed.cut_is_durable:
+            refuse_until_flushed(self.directory)
         try:
             begin = first_offset_expected(records, self.log_start_offset, self.log_end_offset)
             run = check_leader_run(records, begin)
@@ -235,13 +197,6 @@ class UnifiedLog:
         self.advance_log_start(start_offset)
         return rolled
 
-    def _refuse_until_flushed(self) -> NoReturn:
-        """If records were written over a truncation that is not durable, a loss of power could leave pages of
-        both. Leader and follower try again; by then a flush is done."""
-        raise BrokerError(
-            ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.directory}: the truncation is not durable yet"
-        )
-
     def assign_epoch(self, epoch: int) -> None:
         """A new leader starts its epoch at the end of the log, with no record in it yet."""
         self.epochs.assign(epoch, self.log_end_offset)
@@ -257,7 +212,7 @@ class UnifiedLog:
             check_consistent(self)
         last_header = batches[-1][1]
         next_offset = offsets[-1] + last_header.last_offset_delta + 1
-        active = self._segments.active
+        active = self.log_segments.active
         rolled = must_roll(active, self.config, len(records), last_header.max_timestamp, next_offset, now_ms)
         if rolled:
             active = self.roll(now_ms)
@@ -289,7 +244,7 @@ class UnifiedLog:
     def _update_control(self, header: BatchHeader, marker: Record) -> None:
         aborted = self.producers.update_control(header, marker)
         if aborted is not None:
-            self.aborted.add(aborted, self._segments.active.base_offset)
+            self.aborted.add(aborted, self.log_segments.active.base_offset)
 
     # --- rolling
 
@@ -297,15 +252,15 @@ class UnifiedLog:
         """Close the active segment and open an empty one at the end of the log. Raises OSError; then nothing
         has changed."""
         base = self.log_end_offset
-        active = self._segments.active
+        active = self.log_segments.active
         if active.base_offset == base and active.size == 0:
             return active
         active.bring_up_indexes()
-        self._segments.remove_files_at(base)  # left by a truncation
+        self.log_segments.remove_files_at(base)  # left by a truncation
         self._write_producer_snapshot()
-        self._unflushed.new_files = True
+        self.unflushed.new_files = True
         try:
-            return self._segments.roll(base, self.config, now_ms)
+            return self.log_segments.roll(base, self.config, now_ms)
         except Exception:
             # The old one may grow beyond `base` now: recovery must not find a segment that begins there.
             self._remove_files_at(base)
@@ -313,11 +268,11 @@ class UnifiedLog:
 
     @all_or_inconsistent
     def _remove_files_at(self, base: int) -> None:
-        self._segments.remove_files_at(base)
+        self.log_segments.remove_files_at(base)
 
     def maybe_roll(self, now_ms: int) -> bool:
         """Roll a segment that is old enough although nothing is appended to it."""
-        active = self._segments.active
+        active = self.log_segments.active
         if active.size == 0 or active.waited_for_roll_ms(now_ms, now_ms) <= self.config.max_segment_ms:
             return False
         self.roll(now_ms)
@@ -327,7 +282,7 @@ class UnifiedLog:
         self.forgo_cut()  # it was prepared without this snapshot
         path = files.path_of(self.directory, self.log_end_offset, files.SNAPSHOT)
         checkpoints.write_unsynced(self.disk, path, encode_snapshot(self.producers.states))
-        self._unflushed.add_snapshot(path)
+        self.unflushed.add_snapshot(path)
 
     # --- reading
 
@@ -352,17 +307,17 @@ class UnifiedLog:
                 f"offset {offset} is not in the log's range {self.log_start_offset} to {end}",
             )
         upper = end if upper_offset is None or upper_offset > end else upper_offset
-        active = self._segments.active
+        active = self.log_segments.active
         if offset >= upper:
             return LogSlice(active, active.file, offset, active.size, 0)
         if offset >= active.base_offset:
             limit = active.size if upper == end else active.locate(upper)
             return active.slice(offset, max_bytes, limit, at_least_one_batch)
-        return self._segments.read_old(offset, max_bytes, upper, end, at_least_one_batch)
+        return self.log_segments.read_old(offset, max_bytes, upper, end, at_least_one_batch)
 
     def search_time(self, timestamp: int | None) -> TimeSearch:
         """For the first record at or after `timestamp` (ms); None: for the one with the greatest."""
-        return TimeSearch(self._segments.all(), self.log_start_offset, timestamp)
+        return TimeSearch(self.log_segments.all(), self.log_start_offset, timestamp)
 
     def offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset) of the greatest epoch known up to `epoch`; (-1, -1) where unknown."""
@@ -372,7 +327,7 @@ class UnifiedLog:
         """(producer id, first offset) of aborted transactions with records in the slice."""
         if not self.aborted.entries:
             return ()
-        return self.aborted.between(piece.offset, self._segments.end_offset_of(piece, self.log_end_offset))
+        return self.aborted.between(piece.offset, self.log_segments.end_offset_of(piece, self.log_end_offset))
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """Where the oldest transaction begins that is open or not yet replicated; the log's start, where the
@@ -388,48 +343,39 @@ class UnifiedLog:
         check_consistent(self)
         if offset >= self.log_end_offset:
             return None
-        self._cancel_cleaning()
-        work = CutWork(self.disk, self.directory, offset, self._segments.starting_up_to(offset))
-        self._unflushed.lower_recovery_point(work.base_offset)
+        self.cancel_cleaning()
+        work = CutWork(self.disk, self.directory, offset, self.log_segments.starting_up_to(offset))
+        self.unflushed.lower_recovery_point(work.base_offset)
         self.cleaned_to = min(self.cleaned_to, offset)  # or a new tombstone is removed before what it deletes
-        self._cut = work
+        self.prepared_cut = work
         return work
-
-    @property
-    def is_to_be_cut(self) -> bool:
-        return self._cut is not None
-
-    @property
-    def is_cut_durable(self) -> bool:
-        """Of the last truncation. Until it is, the log refuses appends."""
-        return self._unflushed.cut_is_durable
 
     def forgo_cut(self, work: CutWork | None = None) -> None:
         """What was prepared (`work`, or whatever it is) will not be applied, or is out of date: the recovery
         point may rise."""
-        if work is None or self._cut is work:
-            self._cut = None
+        if work is None or self.prepared_cut is work:
+            self.prepared_cut = None
 
     def truncate_to(self, work: CutWork) -> bool:
         """Apply a prepared cut; False where it is out of date: nothing is changed. Nor is anything where it
         raises OSError: the process has no file descriptors for it."""
-        if self._cut is not work or not work.ready:
+        if self.prepared_cut is not work or not work.ready:
             return False
         check_consistent(self)
-        with self.disk.spare_files(self._segments.active.path):
+        with self.disk.spare_files(self.log_segments.active.path):
             self._truncate_to(work)
         return True
 
     @all_or_inconsistent
     def _truncate_to(self, work: CutWork) -> None:
-        self._unflushed.cut_is_durable = False
+        self.unflushed.cut_is_durable = False
         if work.begins_anew:
             self._restart_at(work.end)
             return
-        self._cancel_cleaning()
-        self._unflushed.new_files = True
-        self._segments.drop_after(work.base_offset)
-        self._segments.active.truncate_to(work.end, work.position, self.epochs.epoch_at(work.end - 1))
+        self.cancel_cleaning()
+        self.unflushed.new_files = True
+        self.log_segments.drop_after(work.base_offset)
+        self.log_segments.active.truncate_to(work.end, work.position, self.epochs.epoch_at(work.end - 1))
         for path in work.stale_snapshots:
             self.disk.remove(path)
         self._end_at(work.end, work.producers)
@@ -438,16 +384,16 @@ class UnifiedLog:
         """Drop everything, epochs and producers included; the next record gets `offset`. Nothing is changed
         where it raises OSError: the process has no file descriptors for it."""
         check_consistent(self)
-        with self.disk.spare_files(self._segments.active.path):
+        with self.disk.spare_files(self.log_segments.active.path):
             self._restart_at(offset)
 
     @all_or_inconsistent
     def _restart_at(self, offset: int) -> None:
-        self._cancel_cleaning()
-        self._unflushed.new_files = True
-        self._segments.restart_at(offset, self.config)
+        self.cancel_cleaning()
+        self.unflushed.new_files = True
+        self.log_segments.restart_at(offset, self.config)
         remove_snapshots(self.disk, self.directory, ANY_OFFSET, _MAY_REMOVE_SNAPSHOTS)
-        self._unflushed.forget_snapshots()
+        self.unflushed.forget_snapshots()
         self.epochs.clear()
         self.aborted.clear()
         self.log_start_offset = offset
@@ -457,10 +403,10 @@ class UnifiedLog:
 
     def _end_at(self, offset: int, producers: ProducerStateManager) -> None:
         """The segments end at `offset` now: bring everything else there."""
-        self._cut = None
-        base = self._segments.active.base_offset
-        self._segments.forget_sealed_after_truncation()
-        self._unflushed.truncated(base)
+        self.prepared_cut = None
+        base = self.log_segments.active.base_offset
+        self.log_segments.forget_sealed_after_truncation()
+        self.unflushed.truncated(base)
         self.log_end_offset = offset
         self.log_start_offset = min(self.log_start_offset, offset)
         self.cleaned_to = min(self.cleaned_to, offset)
@@ -471,7 +417,7 @@ class UnifiedLog:
             checkpoints.write_unsynced(self.disk, path, checkpoints.encode_epochs(self.epochs.entries))
         self.producers = producers
 
-    # --- retention
+    # --- the old end (retention.py: which segments are dropped; compact_log.py: which are replaced)
 
     @all_or_inconsistent
     def advance_log_start(self, offset: int) -> bool:
@@ -488,114 +434,24 @@ class UnifiedLog:
         self.epochs.truncate_from_start(offset)
         return True
 
-    @all_or_inconsistent
-    def delete_old_segments(self, now_ms: int, high_watermark: int) -> list[Deletion]:
-        """Drop segments by retention and start offset; the deletions remove their files later."""
-        segments = self._segments.all()
-        count = retention.expired(
-            segments,
-            self.config,
-            now_ms=now_ms,
-            high_watermark=high_watermark,
-            log_start_offset=self.log_start_offset,
-            log_end_offset=self.log_end_offset,
-        )
-        if count == len(segments):
-            self.roll(now_ms)
-        if count:
-            self._cancel_cleaning()
-            self._unflushed.new_files = True
-            self._segments.drop_oldest(count, now_ms + self.config.file_delete_delay_ms)
-            first = self._segments.first_base_offset
-            if self._cut is not None and self._cut.base_offset < first:
-                self.forgo_cut()
-            self.advance_log_start(first)
-            self.aborted.truncate_from_start(first)
-        return self.take_deletions()
-
     def take_deletions(self) -> list[Deletion]:
         """Files of segments that were dropped since the last call, for the owner to remove."""
-        return self._segments.take_deletions()
+        return self.log_segments.take_deletions()
 
-    # --- compaction (cleaner.py: the order of its steps)
-
-    def to_clean(self, upper_offset: int, now_ms: int) -> LogToClean:
-        """What a compaction could clean below `upper_offset`, the last stable offset."""
-        return log_to_clean(self._segments.all(), self.cleaned_to, upper_offset, self.config, now_ms)
-
-    def plan_cleaning(
-        self, to_clean: LogToClean, now_ms: int, max_map_bytes: int = DEFAULT_MAP_BYTES
-    ) -> CleanWork:
-        """The work for an executor; then `replace`, `sync_dir` in the executor, `finish_replacing`."""
-        self._cleaning = CleanWork(
-            self.disk,
-            self.directory,
-            self.config,
-            to_clean,
-            now_ms,
-            frozenset(self.producers.states),
-            tuple(self.aborted.entries),
-            max_map_bytes,
-        )
-        return self._cleaning
-
-    def _cancel_cleaning(self) -> None:
+    def cancel_cleaning(self) -> None:
         """A segment is about to be cut or deleted."""
-        if self._cleaning is not None:
-            self._cleaning.cancel()
-            self._cleaning = None
-
-    @all_or_inconsistent
-    def replace(self, work: CleanWork, now_ms: int) -> bool:
-        """Put the cleaned segments in the place of the old ones; False where those were truncated or deleted
-        meanwhile: then nothing is changed."""
-        if self._cleaning is not work or work.cancelled:
-            return False
-        self._cleaning = None
-        self.forgo_cut()  # it was prepared for the old segments
-        work.replacing = True
-        self._unflushed.new_files = True
-        due_ms = now_ms + self.config.file_delete_delay_ms
-        for replacement in work.replacements:
-            self._segments.replace(replacement, due_ms)
-            base = replacement.new.base_offset
-            self.aborted.replaced(base, replacement.end, replacement.aborted)
-        remove_snapshots(self.disk, self.directory, range(work.last_removed + 1), _MAY_REMOVE_SNAPSHOTS)
-        self.cleaned_to = work.cleaned_to
-        return True
-
-    @all_or_inconsistent
-    def finish_replacing(self, work: CleanWork) -> None:
-        """The old names are durably removed: the new segments get theirs."""
-        self._unflushed.new_files = True
-        self._segments.finish_replacing(work.replacements)
+        if self.cleaning is not None:
+            self.cleaning.cancel()
+            self.cleaning = None
 
     # --- moving to another directory (replication/replica_moves.py)
-
-    def take_state(self, other: UnifiedLog) -> None:
-        """Take from `other`, of which this is a copy, the state that its batches no longer show: producers
-        whose records are deleted, an epoch without records."""
-        invariant(
-            self.log_end_offset == other.log_end_offset,
-            Invariant.REPLICAS_AGREE,
-            (self.directory, other.directory),
-        )
-        self.config = other.config
-        self.producers = other.producers
-        self.epochs = other.epochs
-        self.epochs.dirty = True
-
-    def set_aside(self, directory: str) -> None:
-        """Rename the directory, so that another log may take its name. Work in the executor finds this log's
-        files under the new name."""
-        self.disk.move(directory)
 
     def move_to(self, directory: str) -> None:
         """Rename the directory with all that is in it; not while a flush or a cleaning runs."""
         self.disk.move(directory)
-        self._segments.moved_to(directory)
+        self.log_segments.moved_to(directory)
         self.aborted.moved_to(directory)
-        self._unflushed.moved_to(directory)
+        self.unflushed.moved_to(directory)
         self.directory = directory
 
     # --- durability (flush.py)
@@ -603,39 +459,39 @@ class UnifiedLog:
     @property
     def recovery_point(self) -> int:
         """Everything below this offset is durable."""
-        return self._unflushed.recovery_point
+        return self.unflushed.recovery_point
 
     @property
     def unflushed_records(self) -> int:
-        return self.log_end_offset - self._unflushed.recovery_point
+        return self.log_end_offset - self.unflushed.recovery_point
 
     def prepare_flush(self) -> FlushWork | None:
         """What must be synced so that nothing up to the present end can be lost; None if nothing.
 
         Run it in an executor, then call `flush_done`.
         """
-        return self._unflushed.prepare(
-            self.disk, self.directory, self.log_end_offset, self._segments, self.epochs, self.aborted
+        return self.unflushed.prepare(
+            self.disk, self.directory, self.log_end_offset, self.log_segments, self.epochs, self.aborted
         )
 
     def flush_done(self, work: FlushWork) -> None:
         """`work.run(may_block)` has returned: its records are durable, and the truncations before it."""
-        self._unflushed.cut_done(work)
-        if self._cut is None:  # otherwise it would vouch for what is about to be cut
-            self._unflushed.done(work)
+        self.unflushed.cut_done(work)
+        if self.prepared_cut is None:  # otherwise it would vouch for what is about to be cut
+            self.unflushed.done(work)
 
     def flush_failed(self, work: FlushWork) -> None:
         """`work.run` has failed for a reason other than the disk: all of it remains to be done."""
-        self._unflushed.failed(work, self.epochs)
+        self.unflushed.failed(work, self.epochs)
 
     def close(self) -> None:
         """Bring the indexes up to date and release the files; nothing is synced."""
-        self._segments.close()
+        self.log_segments.close()
 
     def close_clean(self, may_block: MayBlock) -> None:
         """Flush all (blocks), write the producers' state, close: the next start need not recover."""
         self.identify(may_block)
-        self._segments.active.seal()
+        self.log_segments.active.seal()
         self._write_producer_snapshot()
         work = self.prepare_flush()
         if work is not None:

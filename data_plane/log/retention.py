@@ -1,9 +1,9 @@
-"""Which old segments a log may drop: by its start offset, by time, by size.
+"""A log's oldest segments are deleted: by its start offset, by time, by size.
 
-Pure: segments and limits in, a count from the oldest out. Only a prefix is ever dropped, and nothing at
-or above the high watermark.
+`expired` decides: segments and limits in, a count from the oldest out. Only a prefix is ever dropped, and
+nothing at or above the high watermark.
 
-Off the path of the data: replica_manager's sweep -> log.delete_old_segments -> here.
+Off the path of the data: log_manager/log_sweeps.py -> here -> log.
 """
 
 from __future__ import annotations
@@ -11,9 +11,39 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from data_plane.log.config import LogConfig
+from data_plane.log.consistency import all_or_inconsistent
+from data_plane.log.deletion import Deletion
+from data_plane.log.log import UnifiedLog
 from data_plane.log.segment import LogSegment
 
 UNLIMITED = -1
+
+
+@all_or_inconsistent
+def delete_old_segments(log: UnifiedLog, now_ms: int, high_watermark: int) -> list[Deletion]:
+    """Drop segments by retention and start offset; the deletions remove their files later. Raises
+    InconsistentLogError."""
+    segments = log.segments
+    count = expired(
+        segments,
+        log.config,
+        now_ms=now_ms,
+        high_watermark=high_watermark,
+        log_start_offset=log.log_start_offset,
+        log_end_offset=log.log_end_offset,
+    )
+    if count == len(segments):
+        log.roll(now_ms)
+    if count:
+        log.cancel_cleaning()
+        log.unflushed.new_files = True
+        log.log_segments.drop_oldest(count, now_ms + log.config.file_delete_delay_ms)
+        first = log.log_segments.first_base_offset
+        if log.prepared_cut is not None and log.prepared_cut.base_offset < first:
+            log.forgo_cut()
+        log.advance_log_start(first)
+        log.aborted.truncate_from_start(first)
+    return log.take_deletions()
 
 
 def expired(

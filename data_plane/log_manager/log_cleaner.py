@@ -4,7 +4,7 @@ Runs behind everything else: the reading and writing is done in the executor, th
 new segments in the place of the old ones. How far each log has been cleaned is in the log dir's
 `cleaner-offset-checkpoint`; without it a log is cleaned again from its start, which loses nothing.
 
-Beside the data's way: replica_manager's timer -> here -> log/cleaner.py -> log.replace.
+Off the path of the data: replica_manager's timer -> here -> log/compact_log.py, log/cleaner.py.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from data_plane.log.cleaner import CleanWork, LogToClean, UncleanableError
+from data_plane.log.compact_log import cleanable, finish_replacing, plan_cleaning, replace_segments
 from data_plane.log.consistency import InconsistentLogError
 from data_plane.log_manager.background_work import BackgroundWork
 from data_plane.log_manager.checkpoint_writer import CheckpointWriter
@@ -92,7 +93,7 @@ class LogCleaner:
             if replica in cleaned or replica in self._uncleanable:
                 continue
             try:
-                to_clean = replica.log.to_clean(replica.last_stable_offset, now_ms)
+                to_clean = cleanable(replica.log, replica.last_stable_offset, now_ms)
             except OSError as error:
                 self._failures.storage_failed(replica, error)
                 continue
@@ -106,16 +107,16 @@ class LogCleaner:
     async def _clean(self, replica: LocalReplica, to_clean: LogToClean) -> None:
         log = replica.log
         now_ms = self._now_ms()
-        work = log.plan_cleaning(to_clean, now_ms, self.max_map_bytes)
+        work = plan_cleaning(log, to_clean, now_ms, self.max_map_bytes)
         try:
             await self._background.blocking(work.run)
             gone = replica.removed or replica.offline or replica.log is not log
-            if gone or not log.replace(work, now_ms):
+            if gone or not replace_segments(log, work, now_ms):
                 await self._background.blocking(work.discard)
                 return
             await self._background.blocking(partial(log.disk.sync_dir, log.directory))
             if not replica.removed and replica.log is log:
-                log.finish_replacing(work)
+                finish_replacing(log, work)
                 self._executor.delete_files(replica, log.take_deletions())
                 await self._checkpoints.write()
         except OSError as error:

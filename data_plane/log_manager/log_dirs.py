@@ -26,6 +26,7 @@ from uuid import UUID
 from data_plane.log import checkpoints
 from data_plane.log.config import LogConfig
 from data_plane.log.files import PARTITION_METADATA
+from data_plane.log.load import load
 from data_plane.log.log import UnifiedLog
 from data_plane.log.recovery import LogCorruptError
 from metadata_quorum.foundation.batch import CorruptBatchError
@@ -156,17 +157,19 @@ class LogDir:
         path = self.partition_path(tp)
         if topic_id is not None:
             self._remove_half_made(path, topic_id, may_block)
-        log = UnifiedLog.open(
-            self.disk,
-            path,
-            config,
-            recovery_point=self._recovery_points.get(tp, 0),
-            log_start_offset=self._log_starts.get(tp, 0),
-            clean=self.clean,
-            machine_restarted=self._machine_restarted,
-            now_ms=now_ms,
-            topic_id=topic_id,
-            may_block=may_block,
+        log = UnifiedLog(
+            load(
+                self.disk,
+                path,
+                config,
+                recovery_point=self._recovery_points.get(tp, 0),
+                log_start_offset=self._log_starts.get(tp, 0),
+                clean=self.clean,
+                machine_restarted=self._machine_restarted,
+                now_ms=now_ms,
+                topic_id=topic_id,
+                may_block=may_block,
+            )
         )
         log.cleaned_to = min(self.cleaned_to.get(tp, 0), log.log_end_offset)
         return log
@@ -199,11 +202,11 @@ class LogDir:
         path = self.future_path(tp, tag)
         if self.disk.exists(path):
             self.disk.remove_tree(path, may_block)
-        log = UnifiedLog.open(
+        log = UnifiedLog(load(
             self.disk, path, config,
             recovery_point=0, log_start_offset=0, clean=False, now_ms=now_ms, topic_id=topic_id,
             may_block=may_block,
-        )  # fmt: skip
+        ))  # fmt: skip
         if unfinished not in (None, path):  # only now: until then it says that the replica is to come here
             self.disk.remove_tree(unfinished, may_block)
         return log
@@ -285,7 +288,7 @@ class LogDir:
         directory."""
         behind = f"-{tp.partition}.{tag.hex}-{suffix}"
         path = f"{self.path}/{tp.topic[: _MAX_NAME_BYTES - len(behind)]}{behind}"
-        log.set_aside(path)
+        log.disk.move(path)  # work in the executor finds the log's files under the new name
         self.forget(tp)
         return path
 

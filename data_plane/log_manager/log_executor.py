@@ -72,7 +72,7 @@ class LogExecutor:
                 replica.flushed(self._background.loop.time())
                 if (
                     replica.log.unflushed_records < replica.log.config.flush_messages
-                    or replica.log.is_to_be_cut
+                    or replica.log.prepared_cut is not None
                 ):
                     return
         except Exception as e:  # noqa: BLE001 - those who wait for the flush must not wait forever
@@ -122,7 +122,7 @@ class LogExecutor:
                 self.flush(replica)
                 if replica in self._flushing:
                     await asyncio.wait([self._flushing[replica]])
-        truncation.done(was_cut and replica.log.is_cut_durable)
+        truncation.done(was_cut and replica.log.unflushed.cut_is_durable)
 
     # --- deletion -----------------------------------------------------------------------------
 

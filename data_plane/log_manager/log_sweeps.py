@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from data_plane.log.consistency import InconsistentLogError
+from data_plane.log.retention import delete_old_segments
 from data_plane.log_manager.background_work import BackgroundWork
 from data_plane.log_manager.local_replica import LocalReplica, ReplicaFailures
 from data_plane.log_manager.log_executor import LogExecutor
@@ -43,7 +44,7 @@ class LogSweeps:
         try:
             replica.log.maybe_roll(now_ms)
             start_before = replica.log.log_start_offset
-            deletions = replica.log.delete_old_segments(now_ms, replica.high_watermark)
+            deletions = delete_old_segments(replica.log, now_ms, replica.high_watermark)
         except (OSError, InconsistentLogError) as e:
             self._failures.storage_failed(replica, e)
             return

@@ -35,6 +35,7 @@ from data_plane.replication.partition import Partition
 from metadata_quorum.foundation.batch import CorruptBatchError
 from metadata_quorum.foundation.blocking import Blocking, MayBlock
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.invariants import Invariant, invariant
 from metadata_quorum.foundation.supervision import supervised
 
 logger = logging.getLogger(__name__)
@@ -271,7 +272,7 @@ class ReplicaMoves:
         partition, log = move.partition, move.log
         current = partition.log
         log.advance_log_start(current.log_start_offset)
-        log.take_state(current)
+        _take_state(log, current)
         log.move_to(move.directory.partition_path(partition.tp))
         move.directory.disk.sync_dir(move.directory.path, MOVE)
         self._moves.pop(partition, None)
@@ -294,3 +295,17 @@ class ReplicaMoves:
                 return False
             move.log.append_as_follower(piece, now_ms=self._now_ms())
         return not move.lag
+
+
+def _take_state(copy: UnifiedLog, log: UnifiedLog) -> None:
+    """Give the copy the state that its batches no longer show: producers whose records are deleted, an epoch
+    without records."""
+    invariant(
+        copy.log_end_offset == log.log_end_offset,
+        Invariant.REPLICAS_AGREE,
+        (copy.directory, log.directory),
+    )
+    copy.config = log.config
+    copy.producers = log.producers
+    copy.epochs = log.epochs
+    copy.epochs.dirty = True

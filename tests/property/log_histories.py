@@ -12,9 +12,11 @@ from random import Random
 from typing import Final
 
 from chaos.sim.disk import SimDisk
+from data_plane.log.compact_log import cleanable, finish_replacing, plan_cleaning, replace_segments
 from data_plane.log.config import LogConfig
 from data_plane.log.log import UnifiedLog
 from data_plane.log.recovery import LogCorruptError
+from data_plane.log.retention import delete_old_segments
 from data_plane.log.validation import AppendOrigin
 from metadata_quorum.foundation.batch import (
     Record,
@@ -23,7 +25,7 @@ from metadata_quorum.foundation.batch import (
     encode_end_txn_marker,
     iter_headers,
 )
-from tests.support.logs import NOW_MS, open_log, read_committed
+from tests.support.logs import NOW_MS, flush, open_log, read_committed
 from tests.support.may_block import MAY_BLOCK
 
 KEYS: Final = (b"a", b"b", b"c")
@@ -210,10 +212,10 @@ class History:
 
     def clean(self, memory: int, first: int, second: int, third: int) -> None:
         unstable = self.log.first_unstable_offset(self.end)
-        to_clean = self.log.to_clean(self.end if unstable is None else unstable, self.now_ms)
+        to_clean = cleanable(self.log, self.end if unstable is None else unstable, self.now_ms)
         if not self.config.compact or not to_clean.is_due(self.config):
             return
-        work = self.log.plan_cleaning(to_clean, self.now_ms, 700 if memory % 4 == 0 else 1 << 20)
+        work = plan_cleaning(self.log, to_clean, self.now_ms, 700 if memory % 4 == 0 else 1 << 20)
         self.replicated = max(self.replicated, self.end)
         if not self.meanwhile(first):
             return
@@ -221,7 +223,7 @@ class History:
             work.run(MAY_BLOCK)
         if not self.meanwhile(second):
             return
-        if not self.log.replace(work, self.now_ms):
+        if not replace_segments(self.log, work, self.now_ms):
             assert work.cancelled
             work.discard(MAY_BLOCK)
             return
@@ -234,7 +236,7 @@ class History:
             self.kill(memory)
             return
         self.disk.sync_dir(PATH, MAY_BLOCK)
-        self.log.finish_replacing(work)
+        finish_replacing(self.log, work)
         for deletion in self.log.take_deletions():
             deletion.run(MAY_BLOCK)
 
@@ -274,7 +276,7 @@ class History:
         self.story[-1] += f" below {self.start}"
 
     def retire(self, *_: int) -> None:
-        for deletion in self.log.delete_old_segments(self.now_ms, self.end):
+        for deletion in delete_old_segments(self.log, self.now_ms, self.end):
             deletion.run(MAY_BLOCK)
         self.start = self.log.log_start_offset
 
@@ -288,14 +290,11 @@ class History:
         self.expired |= before - set(self.log.producers.states)
 
     def flush_cut(self) -> None:
-        if not self.log.is_cut_durable:
+        if not self.log.unflushed.cut_is_durable:
             self.flush()
 
     def flush(self, *_: int) -> None:
-        work = self.log.prepare_flush()
-        if work is not None:
-            work.run(MAY_BLOCK)
-            self.log.flush_done(work)
+        flush(self.log)
         self.point = self.log.recovery_point
         self.cut_unsynced = False
 

@@ -14,7 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from data_plane.log.config import LogConfig
 from data_plane.log.dump import verify
+from data_plane.log.load import load
 from data_plane.log.log import UnifiedLog
+from data_plane.log.retention import delete_old_segments
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.disk import OsDisk, OsFile
 from tests.support.logs import NOW_MS, batch, cut, read_all
@@ -91,15 +93,17 @@ class LogMachine(RuleBasedStateMachine):
         self.log = self.open(clean=False)
 
     def open(self, *, clean: bool) -> UnifiedLog:
-        return UnifiedLog.open(
-            self.disk,
-            str(self.directory),
-            CONFIG,
-            recovery_point=self.checkpoint,
-            log_start_offset=self.start,
-            clean=clean,
-            now_ms=NOW_MS,
-            may_block=MAY_BLOCK,
+        return UnifiedLog(
+            load(
+                self.disk,
+                str(self.directory),
+                CONFIG,
+                recovery_point=self.checkpoint,
+                log_start_offset=self.start,
+                clean=clean,
+                now_ms=NOW_MS,
+                may_block=MAY_BLOCK,
+            )
         )
 
     def teardown(self) -> None:
@@ -174,7 +178,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def retain(self) -> None:
-        for deletion in self.log.delete_old_segments(NOW_MS, self.end):
+        for deletion in delete_old_segments(self.log, NOW_MS, self.end):
             deletion.run(MAY_BLOCK)
         self.start = max(self.start, self.log.log_start_offset)
         assert self.log.log_start_offset <= self.end

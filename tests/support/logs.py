@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from data_plane.log.config import LogConfig
+from data_plane.log.load import load
 from data_plane.log.log import UnifiedLog
 from metadata_quorum.foundation.batch import (
     CONTROL_ABORT,
@@ -37,8 +38,8 @@ def open_log(
         "now_ms": NOW_MS,
         "may_block": MAY_BLOCK,
     }
-    return UnifiedLog.open(
-        disk or OsDisk(), str(directory), config or LogConfig(), **{**defaults, **arguments}
+    return UnifiedLog(
+        load(disk or OsDisk(), str(directory), config or LogConfig(), **{**defaults, **arguments})
     )
 
 

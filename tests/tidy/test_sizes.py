@@ -10,11 +10,7 @@ from tests.tidy.sources import python_files, text_of, tree_of
 FILE_LINES: Final = 500
 FUNCTION_LINES: Final = 70
 
-LONG_FILES: Final[frozenset[str]] = frozenset(
-    {
-        "data_plane/log/log.py",
-    }
-)
+LONG_FILES: Final[frozenset[str]] = frozenset()
 LONG_FUNCTIONS: Final[frozenset[str]] = frozenset(
     {
         "metadata_quorum/foundation/record_walk.py: _some",

@@ -10,6 +10,7 @@ import pytest
 from chaos.live.damage import CUT, GARBAGE, WAYS, ZEROS, flip_bit, tear_journal, tear_tail
 from data_plane.log.checkpoints import RUNNING
 from data_plane.log.config import LogConfig
+from data_plane.log.load import load
 from data_plane.log.log import UnifiedLog
 from data_plane.log.recovery import LogCorruptError
 from metadata_quorum.foundation.batch import Record, encode_batch
@@ -21,15 +22,17 @@ BATCHES = 20
 
 
 def open_log(path: Path) -> UnifiedLog:
-    return UnifiedLog.open(
-        OsDisk(),
-        str(path),
-        LogConfig(),
-        recovery_point=0,
-        log_start_offset=0,
-        clean=False,
-        now_ms=0,
-        may_block=MAY_BLOCK,
+    return UnifiedLog(
+        load(
+            OsDisk(),
+            str(path),
+            LogConfig(),
+            recovery_point=0,
+            log_start_offset=0,
+            clean=False,
+            now_ms=0,
+            may_block=MAY_BLOCK,
+        )
     )
 
 

@@ -10,6 +10,7 @@ from data_plane.log.aborted import AbortedTransaction, decode
 from data_plane.log.config import LogConfig
 from data_plane.log.dump import dump
 from data_plane.log.log import UnifiedLog
+from data_plane.log.retention import delete_old_segments
 from data_plane.log.validation import AppendOrigin
 from metadata_quorum.foundation.batch import encode_end_txn_marker
 from metadata_quorum.foundation.disk import OsDisk
@@ -123,7 +124,7 @@ def test_old_segments_take_theirs_with_them(tmp_path):
     log = interleaved(tmp_path)
     second = log.segments[1].base_offset
     log.advance_log_start(second)
-    log.delete_old_segments(NOW_MS, log.log_end_offset)
+    delete_old_segments(log, NOW_MS, log.log_end_offset)
     assert all(entry.last_offset >= second for entry in log.aborted.entries)
     assert log.aborted.entries
 

@@ -9,6 +9,7 @@ import pytest
 from crc32c import crc32c
 
 from data_plane.log.cleaner import CleanWork, UncleanableError, batches_of
+from data_plane.log.compact_log import cleanable, finish_replacing, plan_cleaning, replace_segments
 from data_plane.log.config import LogConfig
 from data_plane.log.dump import verify
 from data_plane.log.log import UnifiedLog
@@ -68,11 +69,11 @@ def contents(log: UnifiedLog) -> list[tuple[int, bytes | None, bytes | None]]:
 
 def clean(log: UnifiedLog, *, now_ms: int = NOW_MS, **arguments) -> CleanWork:
     """As the cleaner does it, without waiting for anything."""
-    work = log.plan_cleaning(log.to_clean(log.log_end_offset, now_ms), now_ms, **arguments)
+    work = plan_cleaning(log, cleanable(log, log.log_end_offset, now_ms), now_ms, **arguments)
     work.run(MAY_BLOCK)
-    assert log.replace(work, now_ms)
+    assert replace_segments(log, work, now_ms)
     log.disk.sync_dir(log.directory, MAY_BLOCK)
-    log.finish_replacing(work)
+    finish_replacing(log, work)
     for deletion in log.take_deletions():
         deletion.run(MAY_BLOCK)
     return work
@@ -302,7 +303,7 @@ def test_a_batch_that_cannot_be_opened_ends_the_pass_and_nothing_else(tmp_path):
     put(log, (b"a", b"3"))
     log.roll(NOW_MS)
     files_before = sorted(path.name for path in tmp_path.iterdir())
-    work = log.plan_cleaning(log.to_clean(log.log_end_offset, NOW_MS), NOW_MS)
+    work = plan_cleaning(log, cleanable(log, log.log_end_offset, NOW_MS), NOW_MS)
     with pytest.raises(UncleanableError, match="offset 1"):
         work.run(MAY_BLOCK)
     work.discard(MAY_BLOCK)
@@ -366,19 +367,19 @@ def test_a_transaction_whose_marker_is_gone_does_not_come_back_from_an_old_snaps
 
 def test_lag_and_ratio_decide_when(tmp_path):
     log = filled(tmp_path)
-    assert log.to_clean(log.log_end_offset, NOW_MS).is_due(COMPACT)
-    assert not log.to_clean(0, NOW_MS).is_due(COMPACT)  # nothing is replicated yet
+    assert cleanable(log, log.log_end_offset, NOW_MS).is_due(COMPACT)
+    assert not cleanable(log, 0, NOW_MS).is_due(COMPACT)  # nothing is replicated yet
     log.config = LogConfig(cleanup_policy=("compact",), min_compaction_lag_ms=1000)
-    assert not log.to_clean(log.log_end_offset, NOW_MS + 999).is_due(log.config)
-    assert log.to_clean(log.log_end_offset, NOW_MS + 1000).is_due(log.config)
+    assert not cleanable(log, log.log_end_offset, NOW_MS + 999).is_due(log.config)
+    assert cleanable(log, log.log_end_offset, NOW_MS + 1000).is_due(log.config)
     log.config = COMPACT
     clean(log)
     patient = LogConfig(cleanup_policy=("compact",), max_compaction_lag_ms=5000)
     put(log, (b"a", b"new"), (b"fill", b"x" * 300))
     log.roll(NOW_MS)
     log.config = patient
-    assert log.to_clean(log.log_end_offset, NOW_MS).ratio < 0.9
-    assert log.to_clean(log.log_end_offset, NOW_MS + 5001).is_due(
+    assert cleanable(log, log.log_end_offset, NOW_MS).ratio < 0.9
+    assert cleanable(log, log.log_end_offset, NOW_MS + 5001).is_due(
         LogConfig(min_cleanable_dirty_ratio=1, max_compaction_lag_ms=5000)
     )
 
@@ -398,11 +399,11 @@ def test_a_pass_that_runs_out_of_memory_goes_on_with_the_next(tmp_path):
 
 def test_a_log_that_was_cut_meanwhile_keeps_its_segments(tmp_path):
     log = filled(tmp_path)
-    work = log.plan_cleaning(log.to_clean(log.log_end_offset, NOW_MS), NOW_MS)
+    work = plan_cleaning(log, cleanable(log, log.log_end_offset, NOW_MS), NOW_MS)
     work.run(MAY_BLOCK)
     cut(log, 5)
     expected = contents(log)
-    assert not log.replace(work, NOW_MS)
+    assert not replace_segments(log, work, NOW_MS)
     work.discard(MAY_BLOCK)
     assert contents(log) == expected
     assert not list(tmp_path.glob("*.swap"))

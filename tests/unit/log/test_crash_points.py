@@ -19,6 +19,7 @@ from data_plane.log import checkpoints
 from data_plane.log.config import LogConfig
 from data_plane.log.log import UnifiedLog
 from data_plane.log.recovery import LogCorruptError
+from data_plane.log.retention import delete_old_segments
 from data_plane.log.validation import AppendOrigin
 from metadata_quorum.foundation.batch import encode_end_txn_marker
 from metadata_quorum.foundation.model import TopicPartition
@@ -161,7 +162,7 @@ def begun_anew(log: UnifiedLog) -> None:
 
 
 def retired(log: UnifiedLog) -> None:
-    for deletion in log.delete_old_segments(NOW_MS, log.log_end_offset):
+    for deletion in delete_old_segments(log, NOW_MS, log.log_end_offset):
         deletion.run(MAY_BLOCK)
     flush(log)
 

@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 
 from chaos.sim.disk import SimDisk
+from data_plane.log.compact_log import cleanable, finish_replacing, plan_cleaning, replace_segments
 from data_plane.log.log import UnifiedLog
 from metadata_quorum.foundation.blocking import MayBlock
 from tests.support.logs import NOW_MS, cut, flush, open_log, read_all
@@ -40,7 +41,7 @@ def cut_and_led_anew(log: UnifiedLog) -> None:
 def test_what_a_cancelled_cleaning_made_does_not_come_back_over_newer_records():
     disk = SimDisk()
     log = compactable(disk)
-    work = log.plan_cleaning(log.to_clean(log.log_end_offset, NOW_MS), NOW_MS)
+    work = plan_cleaning(log, cleanable(log, log.log_end_offset, NOW_MS), NOW_MS)
     work.run(MAY_BLOCK)
     cut_and_led_anew(log)
     for left in (disk.durable_clone(), disk):
@@ -52,7 +53,7 @@ def test_what_a_cancelled_cleaning_made_does_not_come_back_over_newer_records():
 def test_a_log_that_is_cut_while_new_segments_get_their_names(sync):
     disk = SimDisk()
     log = compactable(disk)
-    work = log.plan_cleaning(log.to_clean(log.log_end_offset, NOW_MS), NOW_MS)
+    work = plan_cleaning(log, cleanable(log, log.log_end_offset, NOW_MS), NOW_MS)
     sync_dir, synced = disk.sync_dir, []
 
     def meanwhile(path: str, may_block: MayBlock) -> None:
@@ -74,12 +75,12 @@ OPERATIONS: Final = ("open", "rename", "append", "remove", "sync", "sync_dir")
 
 
 def clean_or_discard(log: UnifiedLog) -> None:
-    work = log.plan_cleaning(log.to_clean(log.log_end_offset, NOW_MS), NOW_MS)
+    work = plan_cleaning(log, cleanable(log, log.log_end_offset, NOW_MS), NOW_MS)
     try:
         work.run(MAY_BLOCK)
-        log.replace(work, NOW_MS)
+        replace_segments(log, work, NOW_MS)
         log.disk.sync_dir(log.directory, MAY_BLOCK)
-        log.finish_replacing(work)
+        finish_replacing(log, work)
     except Exception:
         work.discard(MAY_BLOCK)
         raise

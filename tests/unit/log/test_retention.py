@@ -8,6 +8,7 @@ import pytest
 
 from data_plane.log.config import LogConfig
 from data_plane.log.log import UnifiedLog
+from data_plane.log.retention import delete_old_segments
 from metadata_quorum.foundation.errors import BrokerError
 from tests.support.logs import NOW_MS, cut, lead, open_log, read_all
 from tests.support.may_block import MAY_BLOCK
@@ -26,7 +27,7 @@ def filled(directory: Path, **settings) -> UnifiedLog:
 def test_by_size(tmp_path):
     log = filled(tmp_path, retention_bytes=300)
     record_bytes = log.size // 10
-    log.delete_old_segments(NOW_MS, 10)
+    delete_old_segments(log, NOW_MS, 10)
     assert 300 <= log.size < 300 + record_bytes
     assert log.log_start_offset == 10 - log.size // record_bytes
     assert read_all(log)[0][0] == log.log_start_offset
@@ -35,7 +36,7 @@ def test_by_size(tmp_path):
 @pytest.mark.row("L3")
 def test_by_time(tmp_path):
     log = filled(tmp_path, retention_ms=5000)
-    log.delete_old_segments(NOW_MS + 9000, 10)
+    delete_old_segments(log, NOW_MS + 9000, 10)
     assert log.log_start_offset == 4
     with pytest.raises(BrokerError, match="OFFSET_OUT_OF_RANGE"):
         log.read(3, 100)
@@ -44,27 +45,27 @@ def test_by_time(tmp_path):
 @pytest.mark.row("L3")
 def test_all_of_it_by_time(tmp_path):
     log = filled(tmp_path, retention_ms=5000)
-    log.delete_old_segments(NOW_MS + 60_000, 10)
+    delete_old_segments(log, NOW_MS + 60_000, 10)
     assert (log.log_start_offset, log.log_end_offset, log.size) == (10, 10, 0)
-    assert log.delete_old_segments(NOW_MS + 60_000, 10) == []
+    assert delete_old_segments(log, NOW_MS + 60_000, 10) == []
     assert lead(log, b"v") == 10
 
 
 def test_nothing_above_the_high_watermark(tmp_path):
     log = filled(tmp_path, retention_ms=5000)
-    log.delete_old_segments(NOW_MS + 60_000, 3)
+    delete_old_segments(log, NOW_MS + 60_000, 3)
     assert log.log_start_offset == 3
 
 
 def test_unlimited(tmp_path):
     log = filled(tmp_path, retention_ms=-1)
-    assert log.delete_old_segments(NOW_MS * 2, 10) == []
+    assert delete_old_segments(log, NOW_MS * 2, 10) == []
 
 
 def test_compacted_topics_keep_their_segments(tmp_path):
     log = filled(tmp_path, retention_ms=5000, retention_bytes=100)
     log.config = LogConfig(segment_bytes=100, retention_ms=5000, cleanup_policy=("compact",))
-    assert log.delete_old_segments(NOW_MS * 2, 10) == []
+    assert delete_old_segments(log, NOW_MS * 2, 10) == []
 
 
 @pytest.mark.row("L3")
@@ -72,7 +73,7 @@ def test_by_start_offset(tmp_path):
     log = filled(tmp_path)
     assert log.advance_log_start(5)
     assert not log.advance_log_start(4)
-    log.delete_old_segments(NOW_MS, 10)
+    delete_old_segments(log, NOW_MS, 10)
     assert log.segments[0].base_offset == 5
     assert log.epochs.entries == [(0, 5)]
 
@@ -81,7 +82,7 @@ def test_by_start_offset(tmp_path):
 def test_files_go_later(tmp_path):
     log = filled(tmp_path, retention_ms=5000, file_delete_delay_ms=60_000)
     held = log.read(0, 1000)
-    deletions = log.delete_old_segments(NOW_MS + 9000, 10)
+    deletions = delete_old_segments(log, NOW_MS + 9000, 10)
     assert {deletion.due_ms for deletion in deletions} == {NOW_MS + 69_000}
     assert len(list(tmp_path.glob("*.log"))) == 6
     assert len(list(tmp_path.glob("*.log.deleted"))) == 4
@@ -93,7 +94,7 @@ def test_files_go_later(tmp_path):
 
 def test_a_restart_ends_what_the_delay_did_not(tmp_path):
     log = filled(tmp_path, retention_ms=5000)
-    log.delete_old_segments(NOW_MS + 9000, 10)
+    delete_old_segments(log, NOW_MS + 9000, 10)
     log.close()
     log = open_log(tmp_path, LogConfig(segment_bytes=100))
     assert log.log_start_offset == 4
@@ -106,7 +107,7 @@ def test_a_cut_whose_segment_retention_takes_meanwhile_is_begun_again(tmp_path):
     work = log.prepare_cut(2)
     assert work is not None
     work.run(MAY_BLOCK)
-    log.delete_old_segments(NOW_MS, 10)
+    delete_old_segments(log, NOW_MS, 10)
     assert log.log_start_offset > 2
     assert not log.truncate_to(work)
     assert not log.inconsistent

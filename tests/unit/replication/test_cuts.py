@@ -159,7 +159,7 @@ async def test_whoever_leads_before_its_cut_is_durable_takes_records_once_it_is(
         found = [names_after_power_loss(cluster, follower, seed) for seed in range(50)]
         executor.release()
         assert not [names for names in found if mixed(names)]
-        await until(lambda: follower.log.is_cut_durable)
+        await until(lambda: follower.log.unflushed.cut_is_durable)
         assert cluster.produce(value("new-"), acks=1) == 11
 
 
@@ -197,7 +197,7 @@ async def test_a_cut_that_could_not_be_flushed_is_not_done():
         manager.flush = flush
         cluster.disks[2].heal()
         manager.flush(follower)
-        await until(lambda: follower.log.is_cut_durable)
+        await until(lambda: follower.log.unflushed.cut_is_durable)
 
 
 @pytest.mark.parametrize("is_cut", [True, False])

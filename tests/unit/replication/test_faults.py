@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 from uuid import UUID
 
@@ -12,6 +13,7 @@ import pytest
 from data_plane.log import checkpoints
 from data_plane.log.cleaner import CleanWork
 from data_plane.log.config import LogConfig
+from data_plane.log_manager import log_sweeps
 from data_plane.replication.partition import Partition
 from fetch.follower_session import FollowerFetchSession
 from metadata_quorum.foundation.batch import Record, encode_batch
@@ -30,7 +32,7 @@ SMALL_SEGMENTS = LogConfig(segment_bytes=300)
 def bugs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """`bugs(owner, name, when)`: that method fails where `when(self)` says so."""
 
-    def plant(owner: type, name: str, when: Any) -> None:
+    def plant(owner: type | ModuleType, name: str, when: Any) -> None:
         kept = getattr(owner, name)
 
         def wrapped(self: Any, *args: Any, **more: Any) -> Any:
@@ -147,8 +149,7 @@ async def test_retention_goes_on_with_the_next_partition(bugs):
         for name in ("bad", "good"):
             cluster.create_topic(name, [[1]], retention_ms="1000", segment_ms="500")
             cluster.produce(b"x", topic=name)
-        log = type(cluster.leader("bad").log)
-        bugs(log, "delete_old_segments", lambda log: "/bad-" in log.directory)
+        bugs(log_sweeps, "delete_old_segments", lambda log: "/bad-" in log.directory)
         cluster.now_ms = NOW_MS + 10_000
         cluster.brokers[1].partitions.sweeps.apply_retention()
         assert sum(boundary.faults.values()) == 1
