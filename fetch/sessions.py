@@ -100,7 +100,7 @@ class CachedPartition:
             if session.parked is not None:
                 session.parked.wake()
 
-    def high_watermark_rose(self) -> None:
+    def readable_range_changed(self) -> None:
         session = self._session
         session.dirty[self] = None
         # A follower learns it with its next answer; unless consumers read from it, that is soon enough.

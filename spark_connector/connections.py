@@ -33,7 +33,7 @@ from kraft.wire.fast_fetch import (
     write_fetch_request,
 )
 from metadata_quorum.foundation.errors import ErrorCode
-from metadata_quorum.foundation.model import ZERO_UUID, TopicPartition
+from metadata_quorum.foundation.model import NO_LEADER, ZERO_UUID, TopicPartition
 from spark_connector.client_settings import ClientSettings, client_settings
 from spark_connector.errors import Retry, SourceError
 from spark_connector.fetching import Fetching
@@ -63,7 +63,6 @@ FETCH_WAIT_MS: Final = 500
 
 LARGE_ANSWER_BYTES: Final = 512 * 1024
 
-NO_LEADER: Final = -1
 
 UNKNOWN_TOPIC: Final = frozenset(
     {

@@ -34,8 +34,6 @@ TIME_ENTRY: Final = struct.Struct(">qi")
 _PENDING_BYTES: Final = 4096  # entries gathered before they are written to the file
 _BLOCK_ENTRIES: Final = 256  # a search that has narrowed to this many reads them at once
 
-_Key = Callable[[int], int]
-
 
 class NotCachedError(Exception):
     """A lookup would have to wait for the device; ask again where blocking is allowed."""

@@ -20,8 +20,9 @@ from typing import Final
 
 from crc32c import crc32c
 
-from data_plane.log.producers import NO_EPOCH, BatchMetadata, ProducerStateEntry
+from data_plane.log.producers import BatchMetadata, ProducerStateEntry
 from metadata_quorum.foundation.batch import NO_SEQUENCE
+from metadata_quorum.foundation.model import NO_EPOCH
 
 _VERSION: Final = 1
 _PREFIX: Final = struct.Struct(">hI")

@@ -26,10 +26,10 @@ from metadata_quorum.foundation.batch import (
     coordinator_epoch,
 )
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import NO_EPOCH
 
 KEPT_BATCHES: Final = 5
 MAX_SEQUENCE: Final = 2**31 - 1
-NO_EPOCH: Final = -1
 DEFAULT_EXPIRATION_MS: Final = 86_400_000  # producer.id.expiration.ms
 
 

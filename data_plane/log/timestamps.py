@@ -15,12 +15,15 @@ from typing import NamedTuple
 from data_plane.log.segment import LogSegment
 from metadata_quorum.foundation.batch import BatchHeader, Record, iter_records
 from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.foundation.model import NO_EPOCH
 
 
-class TimestampedOffset(NamedTuple):
-    offset: int
-    timestamp: int
-    leader_epoch: int
+class TimestampAndOffset(NamedTuple):
+    """One answer of ListOffsets; all -1 where no record fits. `timestamp` in ms."""
+
+    offset: int = -1
+    timestamp: int = -1
+    leader_epoch: int = NO_EPOCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,7 @@ class TimeSearch:
     log_start_offset: int
     timestamp: int | None
 
-    def run(self, may_block: MayBlock) -> TimestampedOffset | None:
+    def run(self, may_block: MayBlock) -> TimestampAndOffset | None:
         """None where there is no such record. Raises OSError, CorruptBatchError."""
         if self.timestamp is None:
             return greatest(self.segments)
@@ -40,7 +43,7 @@ class TimeSearch:
 
 def first_at_or_after(
     segments: Iterable[LogSegment], timestamp: int, log_start_offset: int
-) -> TimestampedOffset | None:
+) -> TimestampAndOffset | None:
     """The first record from `log_start_offset` on whose timestamp is `timestamp` or later."""
     for segment in segments:
         if segment.max_timestamp < timestamp:
@@ -52,11 +55,11 @@ def first_at_or_after(
                 continue
             for record in _records(segment, position, header):
                 if record.timestamp >= timestamp and record.offset >= log_start_offset:
-                    return TimestampedOffset(record.offset, record.timestamp, header.partition_leader_epoch)
+                    return TimestampAndOffset(record.offset, record.timestamp, header.partition_leader_epoch)
     return None
 
 
-def greatest(segments: Iterable[LogSegment]) -> TimestampedOffset | None:
+def greatest(segments: Iterable[LogSegment]) -> TimestampAndOffset | None:
     """The first record that has the greatest timestamp of the log."""
     newest = max(segments, key=lambda s: s.max_timestamp, default=None)
     if newest is None or newest.max_timestamp < 0:
@@ -67,7 +70,7 @@ def greatest(segments: Iterable[LogSegment]) -> TimestampedOffset | None:
         if header.max_timestamp == greatest_ms:
             for record in _records(newest, position, header):
                 if record.timestamp == greatest_ms:
-                    return TimestampedOffset(record.offset, record.timestamp, header.partition_leader_epoch)
+                    return TimestampAndOffset(record.offset, record.timestamp, header.partition_leader_epoch)
     return None
 
 

@@ -159,8 +159,8 @@ class Watcher(Protocol):
     def log_grew(self) -> None:
         """The leader appended: there is more for followers."""
 
-    def high_watermark_rose(self) -> None:
-        """There is more for consumers; also told when the log's beginning moved."""
+    def readable_range_changed(self) -> None:
+        """The high watermark rose, or the log start offset moved."""
 
     def role_changed(self) -> None:
         """Leader or epoch changed, or the partition is gone: readers will be refused."""
@@ -187,9 +187,9 @@ class Watchers:
         for watcher in self._watchers:
             watcher.log_grew()
 
-    def high_watermark_rose(self) -> None:
+    def readable_range_changed(self) -> None:
         for watcher in self._watchers:
-            watcher.high_watermark_rose()
+            watcher.readable_range_changed()
 
     def role_changed(self) -> None:
         for watcher in self._watchers:

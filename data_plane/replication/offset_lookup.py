@@ -1,6 +1,6 @@
 """ListOffsets and OffsetForLeaderEpoch for one partition. An offset by time is searched for off the loop.
 
-    api/offsets -> list_offset -> TimestampOffset, or OffsetSearch.run (executor) -> answer (loop)
+    api/offsets -> list_offset -> TimestampAndOffset, or OffsetSearch.run (executor) -> answer (loop)
 
 A consumer sees offsets up to the high watermark or the last stable offset, a follower up to the log's end.
 """
@@ -8,33 +8,22 @@ A consumer sees offsets up to the high watermark or the last stable offset, a fo
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from data_plane.log.timestamps import TimeSearch, TimestampedOffset
-from data_plane.replication.partition import UNDEFINED_OFFSET, Partition
+from data_plane.log.timestamps import TimeSearch, TimestampAndOffset
+from data_plane.replication.partition import Partition
 from metadata_quorum.foundation.batch import CorruptBatchError
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from metadata_quorum.foundation.model import NO_EPOCH
 
 # Timestamps with a meaning of their own in ListOffsets.
-LATEST_TIMESTAMP: Final = -1
-EARLIEST_TIMESTAMP: Final = -2
-MAX_TIMESTAMP: Final = -3
-EARLIEST_LOCAL_TIMESTAMP: Final = -4
-LATEST_TIERED_TIMESTAMP: Final = -5
+LATEST_TIMESTAMP_SPEC: Final = -1
+EARLIEST_TIMESTAMP_SPEC: Final = -2
+MAX_TIMESTAMP_SPEC: Final = -3
+EARLIEST_LOCAL_TIMESTAMP_SPEC: Final = -4
+LATEST_TIERED_TIMESTAMP_SPEC: Final = -5
 
 _CLOSED: Final = frozenset({errno.EBADF, errno.ENOENT})
-
-
-@dataclass(frozen=True, slots=True)
-class TimestampOffset:
-    """An answer of ListOffsets; all -1 where no record fits."""
-
-    offset: int = UNDEFINED_OFFSET
-    timestamp: int = -1
-    leader_epoch: int = NO_EPOCH
 
 
 class OffsetSearch:
@@ -49,7 +38,7 @@ class OffsetSearch:
         self._search = search
         self._replica = replica
         self._committed_only = committed_only
-        self._found: TimestampedOffset | Exception | None = None
+        self._found: TimestampAndOffset | Exception | None = None
 
     def run(self, may_block: MayBlock) -> None:
         try:
@@ -57,17 +46,17 @@ class OffsetSearch:
         except Exception as error:  # noqa: BLE001 - `answer` decides what it means
             self._found = error
 
-    def answer(self) -> TimestampOffset:
+    def answer(self) -> TimestampAndOffset:
         """What was found, as far as the client may see it now. Raises BrokerError: OFFSET_NOT_AVAILABLE,
         KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE, UNKNOWN_SERVER_ERROR."""
         found, partition = self._found, self._partition
         if isinstance(found, Exception):
             self._refuse(found)
         if found is not None and found.offset < _visible_end(partition, self._replica, self._committed_only):
-            return TimestampOffset(found.offset, found.timestamp, found.leader_epoch)
+            return found
         if not _end_is_known(partition, self._replica):
             raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE)
-        return TimestampOffset()
+        return TimestampAndOffset()
 
     def _refuse(self, error: Exception) -> NoReturn:
         partition = self._partition
@@ -85,20 +74,22 @@ class OffsetSearch:
 
 def list_offset(
     partition: Partition, timestamp: int, *, replica: bool, committed_only: bool
-) -> TimestampOffset | OffsetSearch:
+) -> TimestampAndOffset | OffsetSearch:
     """The offset for `timestamp` in milliseconds, or for one of the constants above. `replica`: a follower
     asks. Raises BrokerError: OFFSET_NOT_AVAILABLE."""
     log = partition.log
-    if timestamp == LATEST_TIMESTAMP:
+    if timestamp == LATEST_TIMESTAMP_SPEC:
         if not _end_is_known(partition, replica):
             raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE)
-        return TimestampOffset(_visible_end(partition, replica, committed_only), -1, partition.leader_epoch)
-    if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
+        return TimestampAndOffset(
+            _visible_end(partition, replica, committed_only), -1, partition.leader_epoch
+        )
+    if timestamp in (EARLIEST_TIMESTAMP_SPEC, EARLIEST_LOCAL_TIMESTAMP_SPEC):
         start = log.log_start_offset
-        return TimestampOffset(start, -1, log.epochs.epoch_at(start))
-    if timestamp == LATEST_TIERED_TIMESTAMP:
-        return TimestampOffset()
-    search = log.search_time(None if timestamp == MAX_TIMESTAMP else timestamp)
+        return TimestampAndOffset(start, -1, log.epochs.epoch_at(start))
+    if timestamp == LATEST_TIERED_TIMESTAMP_SPEC:
+        return TimestampAndOffset()
+    search = log.search_time(None if timestamp == MAX_TIMESTAMP_SPEC else timestamp)
     return OffsetSearch(partition, search, replica=replica, committed_only=committed_only)
 
 

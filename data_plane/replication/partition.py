@@ -324,7 +324,7 @@ class Partition:
     def _raise_high_watermark(self, offset: int) -> None:
         self.high_watermark = offset
         self.high_watermark_purgatory.reached(offset)
-        self.watchers.high_watermark_rose()
+        self.watchers.readable_range_changed()
 
     # --- follower -----------------------------------------------------------------------------
 
@@ -462,7 +462,7 @@ class Partition:
 
     def log_start_moved(self) -> None:
         """The log start offset is higher: retention, DeleteRecords, or the leader's has moved."""
-        self.watchers.high_watermark_rose()
+        self.watchers.readable_range_changed()
         if self.low_watermark_purgatory:
             self.low_watermark_purgatory.reached(self.low_watermark())
 

@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
+from data_plane.log.timestamps import TimestampAndOffset
 from data_plane.replication.delayed_produce import await_deletion
 from data_plane.replication.offset_lookup import (
-    EARLIEST_LOCAL_TIMESTAMP,
-    LATEST_TIERED_TIMESTAMP,
-    MAX_TIMESTAMP,
+    EARLIEST_LOCAL_TIMESTAMP_SPEC,
+    LATEST_TIERED_TIMESTAMP_SPEC,
+    MAX_TIMESTAMP_SPEC,
     OffsetSearch,
-    TimestampOffset,
     list_offset,
     offset_for_leader_epoch,
 )
@@ -39,7 +39,11 @@ _DEBUGGING_CONSUMER: Final = -2
 _SEARCH: Final = "search"
 """In an answer that is not complete yet."""
 
-_SINCE_VERSION: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL_TIMESTAMP: 8, LATEST_TIERED_TIMESTAMP: 9}
+_SINCE_VERSION: Final = {
+    MAX_TIMESTAMP_SPEC: 7,
+    EARLIEST_LOCAL_TIMESTAMP_SPEC: 8,
+    LATEST_TIERED_TIMESTAMP_SPEC: 9,
+}
 """ListOffsets: timestamps with a meaning of their own that older versions do not know."""
 
 
@@ -87,7 +91,7 @@ async def _with_found(
     return {"topics": topics}
 
 
-def _offset_fields(found: TimestampOffset) -> dict[str, Any]:
+def _offset_fields(found: TimestampAndOffset) -> dict[str, Any]:
     return {"timestamp": found.timestamp, "offset": found.offset, "leader_epoch": found.leader_epoch}
 
 

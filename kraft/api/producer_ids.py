@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from data_plane.coordinator.state_machine import ProducerIdAndEpoch
-from data_plane.coordinator.transactions.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from data_plane.coordinator.transactions.records import NO_PRODUCER_EPOCH
 from kraft.api.authz.group_checks import init_producer_id
 from kraft.api.context import BrokerContext
 from kraft.api.request_context import RequestContext
@@ -17,6 +17,7 @@ from kraft.api.row import ApiRow, Response
 from kraft.api.transactions import error_for_version
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
+from metadata_quorum.foundation.batch import NO_PRODUCER_ID
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 

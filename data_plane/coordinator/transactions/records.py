@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Annotated, Final, NamedTuple
 
+from metadata_quorum.foundation.batch import NO_PRODUCER_ID
 from metadata_quorum.foundation.codec import (
     Int8,
     Int16,
@@ -39,7 +40,6 @@ _V0_HEAD: Final = struct.Struct(
 _KEY_VERSION: Final = 0
 _VALUE_VERSION: Final = 1
 
-NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
 
 

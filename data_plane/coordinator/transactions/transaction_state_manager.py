@@ -33,11 +33,11 @@ from data_plane.coordinator.state_machine import (
 from data_plane.coordinator.transactions import records
 from data_plane.coordinator.transactions.records import (
     NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
     TransactionMetadata,
     TransactionRecord,
     TransactionState,
 )
+from metadata_quorum.foundation.batch import NO_PRODUCER_ID
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 
