@@ -5,15 +5,10 @@ Off the path of the data: log_manager/log_cleaner.py -> here -> log.
 
 from __future__ import annotations
 
-from typing import Final
-
 from data_plane.log.cleaner import DEFAULT_MAP_BYTES, CleanWork, LogToClean, log_to_clean
 from data_plane.log.consistency import all_or_inconsistent
-from data_plane.log.log import UnifiedLog
+from data_plane.log.log import MAY_REMOVE_SNAPSHOTS, UnifiedLog
 from data_plane.log.producer_recovery import remove_snapshots
-from metadata_quorum.foundation.blocking import MayBlock
-
-_MAY_REMOVE_SNAPSHOTS: Final = MayBlock("producer snapshots must not outlive the batches they describe; rare")
 
 
 def cleanable(log: UnifiedLog, upper_offset: int, now_ms: int) -> LogToClean:
@@ -53,7 +48,7 @@ def replace_segments(log: UnifiedLog, work: CleanWork, now_ms: int) -> bool:
         log.log_segments.replace(replacement, due_ms)
         base = replacement.new.base_offset
         log.aborted.replaced(base, replacement.end, replacement.aborted)
-    remove_snapshots(log.disk, log.directory, range(work.last_removed + 1), _MAY_REMOVE_SNAPSHOTS)
+    remove_snapshots(log.disk, log.directory, range(work.last_removed + 1), MAY_REMOVE_SNAPSHOTS)
     log.cleaned_to = work.cleaned_to
     return True
 

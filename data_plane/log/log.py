@@ -63,7 +63,7 @@ from metadata_quorum.foundation.invariants import Invariant, invariant
 from metadata_quorum.foundation.primitives import Buffer
 from metadata_quorum.foundation.topic_configs import LOG_APPEND_TIME
 
-_MAY_REMOVE_SNAPSHOTS: Final = MayBlock("producer snapshots must not outlive the batches they describe; rare")
+MAY_REMOVE_SNAPSHOTS: Final = MayBlock("producer snapshots must not outlive the batches they describe; rare")
 
 
 class UnifiedLog:
@@ -392,7 +392,7 @@ class UnifiedLog:
         self.cancel_cleaning()
         self.unflushed.new_files = True
         self.log_segments.restart_at(offset, self.config)
-        remove_snapshots(self.disk, self.directory, ANY_OFFSET, _MAY_REMOVE_SNAPSHOTS)
+        remove_snapshots(self.disk, self.directory, ANY_OFFSET, MAY_REMOVE_SNAPSHOTS)
         self.unflushed.forget_snapshots()
         self.epochs.clear()
         self.aborted.clear()
