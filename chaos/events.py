@@ -1,4 +1,4 @@
-"""The faults of a run and their times: events.jsonl, written during the run, read by its report.
+"""What was done to a run's cluster, and when: events.jsonl, which expectations and the report read.
 
     {"time":3000112233,"kind":"begin","fault":"cut 2>1","detail":"follower(all-0) is 2, leader(all-0) is 1"}
     {"time":9000004455,"kind":"end","fault":"cut 2>1","detail":null}

@@ -1,4 +1,4 @@
-"""The faults of a run and their times: steps, and their one text form.
+"""A schedule: which faults to inject, and when; its steps and their text form.
 
     at 3 for 6: cut follower(all-0)>leader(all-0)
     at 12.5: restart controller

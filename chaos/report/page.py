@@ -10,12 +10,12 @@ from pathlib import Path
 from string import Template
 from typing import Any, Final
 
-from chaos.report import client_series, cluster_series, evidence, recorded
+from chaos.report import anomalies, client_series, cluster_series, recorded
 from chaos.report.buckets import MS, Buckets, buckets_over, milliseconds
 from chaos.report.recorded import RecordedRun
+from chaos.run_files import HISTORY, REPORT, TWIN
 
-NAME: Final = "report.html"
-TWIN: Final = f"planted/{NAME}"
+TWIN_REPORT: Final = f"{TWIN}/{REPORT}"
 """The same run with a bug planted, where its scenario plays it twice."""
 TEMPLATE: Final = "page.html"
 STYLE: Final = "page.css"
@@ -24,7 +24,7 @@ SCRIPTS: Final = ("axis.js", "rows.js", "timeline.js", "anomalies.js", "page.js"
 
 def write_report(directory: Path) -> Path:
     """Reads the files of the run in `directory`, writes report.html beside them, and returns its path."""
-    page = directory / NAME
+    page = directory / REPORT
     page.write_text(_filled(_data(directory, recorded.read(directory))), encoding="utf-8")
     return page
 
@@ -38,7 +38,7 @@ def _data(directory: Path, run: RecordedRun) -> dict[str, Any]:
         "faults": cluster_series.faults(run.events, buckets),
         "cluster": cluster_series.cluster(run.cluster, buckets),
         "clients": _clients(run, buckets),
-        "anomalies": evidence.anomalies(run),
+        "anomalies": anomalies.shown(run),
     }
 
 
@@ -61,7 +61,7 @@ def _verdict(directory: Path, run: RecordedRun) -> dict[str, Any]:
         "ok": bool(verdict["ok"]),
         "sentence": _sentence(run),
         "command": _command(scenario, seed),
-        "twin": TWIN if (directory / TWIN).exists() else None,
+        "twin": TWIN_REPORT if (directory / TWIN_REPORT).exists() else None,
         "expectations": list(verdict.get("expectations", ())),
         "facts": _facts(run),
     }
@@ -69,7 +69,7 @@ def _verdict(directory: Path, run: RecordedRun) -> dict[str, Any]:
 
 def _command(scenario: str | None, seed: int | None) -> str:
     if scenario is None:
-        return f"kraft chaos check {recorded.HISTORY}"
+        return f"kraft chaos check {HISTORY}"
     return f"kraft chaos run {scenario}" + (f" --seed {seed}" if seed is not None else "")
 
 

@@ -6,16 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from chaos import events, history
 from chaos.events import Event
 from chaos.history import History
-
-HISTORY: Final = "history.jsonl"
-EVENTS: Final = "events.jsonl"
-CLUSTER: Final = "cluster.jsonl"
-VERDICT: Final = "verdict.json"
+from chaos.run_files import CLUSTER, EVENTS, HISTORY, VERDICT
 
 Fields = Mapping[str, Any]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from chaos.events import Event
 from chaos.history import Header, History, Operation, Poll, Send, TopicMode
-from chaos.report import client_series, cluster_series, evidence, write_report
+from chaos.report import anomalies, client_series, cluster_series, write_report
 from chaos.report.buckets import MAX_BUCKETS, MS, Buckets, buckets_over, thinned
 from chaos.report.recorded import RecordedRun
 from tests.support.chaos import synthetic_run
@@ -164,7 +164,7 @@ def test_what_is_not_shown_is_counted_against_what_the_checker_counted() -> None
     ]
     counts = {"unseen": {"forbidden": 1, "allowed": 1_000}}
     verdict = {"ok": False, "checker": {"anomalies": found, "counts": counts, "not_judged": {}, "stats": {}}}
-    made = evidence.anomalies(RecordedRun(history(sent(0), sent(5)), (), (), verdict))
+    made = anomalies.shown(RecordedRun(history(sent(0), sent(5)), (), (), verdict))
     assert made["shown"][0]["allowed"] is False
     assert (made["shown"][0]["start"], made["shown"][0]["end"]) == (0.0, 6.0)
     assert made["shown"][0]["marks"] == {"offsets": [], "values": [3]}

@@ -1,6 +1,6 @@
 """The anomalies of a verdict with the operations that prove them, as the page unfolds them.
 
-Operations are given once, by their place in the history, however many anomalies name them.
+Operations are given once, by their index in the history, however many anomalies name them.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ MAX_OPERATIONS: Final = 100  # named by one anomaly
 MAX_MESSAGES: Final = 1_000  # of one key, returned by one poll
 
 
-def anomalies(run: RecordedRun) -> dict[str, Any]:
+def shown(run: RecordedRun) -> dict[str, Any]:
     """The forbidden ones first, each with its time; how many are not shown; the operations; what the kinds
     mean, and which could not be checked."""
-    shown: list[dict[str, Any]] = []
+    found: list[dict[str, Any]] = []
     per_kind: Counter[tuple[str, bool]] = Counter()
     operations: dict[int, dict[str, Any]] = {}
     for anomaly in sorted(run.findings.get("anomalies", ()), key=lambda found: bool(found["allowed"])):
@@ -34,9 +34,9 @@ def anomalies(run: RecordedRun) -> dict[str, Any]:
         named = anomaly["evidence"][:MAX_OPERATIONS]
         evidence = [run.history.operations[index] for index in named]
         operations |= {index: _unfolded(operation) for index, operation in zip(named, evidence, strict=True)}
-        shown.append(_shown(anomaly, evidence))
+        found.append(_shown(anomaly, evidence))
     return {
-        "shown": shown,
+        "shown": found,
         "left_out": list(_left_out(run.findings.get("counts", {}), per_kind)),
         "operations": operations,
         "definitions": {
