@@ -7,7 +7,7 @@ are sent in one answer. At its deadline it is answered with what there is.
 A newer fetch of the same session supersedes a parked one, which is answered at once: so a follower that is
 assigned one more partition fetches it without delay.
 
-Way of the data: api/fetch -> here -> sessions, reader -> (parked) -> reply.
+Path of the data: api/fetch -> here -> sessions, reader -> (parked) -> reply.
 """
 
 from __future__ import annotations

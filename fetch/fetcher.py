@@ -6,7 +6,7 @@ sent, and the leader answers the first at once; so a new partition never waits f
 
 follower.py says what each partition's answer asks for. A partition that was refused leaves the session
 and comes again after a short, growing delay: the leader may only be about to learn that it leads.
-Way of the data: leader -> LeaderEndpoint -> here -> partition.append_as_follower -> log.
+Path of the data: leader -> LeaderEndpoint -> here -> partition.append_as_follower -> log.
 """
 
 from __future__ import annotations

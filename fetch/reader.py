@@ -8,7 +8,7 @@ Followers read to the end of the log, and their offset says how far they have co
 the high watermark, or to the last stable offset, or are sent to a nearer replica. A follower
 that catches up gets nothing of a throttled partition while its quota is used up; one in sync is never held
 back.
-Way of the data: api/fetch -> delayed_fetch -> here -> partition -> log.
+Path of the data: api/fetch -> delayed_fetch -> here -> partition -> log.
 """
 
 from __future__ import annotations

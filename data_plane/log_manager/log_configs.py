@@ -1,6 +1,6 @@
 """How each topic's logs are configured: its own values over the broker's dynamic ones over server.properties.
 
-Way of the data: committed ConfigRecords -> replication/delta_applier.py -> here -> LogConfig of a log.
+Path of the data: committed ConfigRecords -> replication/delta_applier.py -> here -> LogConfig of a log.
 """
 
 from __future__ import annotations

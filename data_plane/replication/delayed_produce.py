@@ -5,7 +5,7 @@ the offset after its last record. It fails early where that cannot happen: leade
 min.insync.replicas, disk failed. After the request's timeout the remaining partitions answer
 REQUEST_TIMED_OUT; their records stay, and may yet be replicated.
 
-Way of the data: api/produce -> partition.append_as_leader -> here -> (follower fetches raise the high
+Path of the data: api/produce -> partition.append_as_leader -> here -> (follower fetches raise the high
 watermark) -> reply.
 """
 

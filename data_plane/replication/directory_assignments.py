@@ -5,7 +5,7 @@ directory failed before the controller knew what it holds. Without the report th
 which replicas a failed directory takes offline nor which may come back.
 
 One request at a time, for all replicas that are to be reported; repeated until it is answered.
-Way of the data: delta_applier.py -> here -> `DirectoryChannel` -> AssignReplicasToDirs.
+Path of the data: delta_applier.py -> here -> `DirectoryChannel` -> AssignReplicasToDirs.
 """
 
 from __future__ import annotations

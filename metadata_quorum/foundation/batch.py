@@ -4,7 +4,7 @@ Brokers read the fixed header and check the CRC; they touch the records inside o
 path. Base offset and leader epoch are before the CRC, so that a leader can set them in place.
 
 Lowest floor: the metadata log, the partition log, the coordinators and the tools all use it.
-Way of the data: api/produce -> partition -> here (header, CRC, offset set in place) -> segment.
+Path of the data: api/produce -> partition -> here (header, CRC, offset set in place) -> segment.
 
     offset size field
     0      8    base_offset             int64

@@ -3,7 +3,7 @@
     key    int16 version (0) | int16 type
     value  struct in flexible encoding, see foundation/codec.py
 
-On the way of the data: metadata_log.py and snapshot.py write and read them; image.py never sees one.
+On the path of the data: metadata_log.py and snapshot.py write and read them; image.py never sees one.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     MetadataImage + records --replay--> MetadataDelta --apply()--> the next MetadataImage
 
-On the way of the data: controller/state_machine.py (from commands) and kraft/broker/metadata_follower.py
+On the path of the data: controller/state_machine.py (from commands) and kraft/broker/metadata_follower.py
 (from fetched batches) replay here, then hand (delta, image) to their subscribers, above all the publisher.
 """
 

@@ -9,7 +9,7 @@ record is always written in the version named in its row and read in any version
         uvarint version      of its fields
         struct               flexible encoding, see foundation/codec.py
 
-On the way of the data: a decision yields these dataclasses, metadata_log.py stores their bytes,
+On the path of the data: a decision yields these dataclasses, metadata_log.py stores their bytes,
 delta.py replays them.
 """
 

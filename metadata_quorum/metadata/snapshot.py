@@ -6,7 +6,7 @@
 Offsets count from 0 within the file; every batch carries the epoch of the snapshot. The order of
 the records is fixed (features first, then sorted), so equal images give equal bytes.
 
-Way of the data: state_machine.snapshot() -> bytes here -> Raft's snapshot and metadata_log's
+Path of the data: state_machine.snapshot() -> bytes here -> Raft's snapshot and metadata_log's
 `.checkpoint` file -> restore() or a follower's FetchSnapshot -> image.
 """
 

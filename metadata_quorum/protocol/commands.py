@@ -3,7 +3,7 @@
 A command is a request: it is decided when it is applied, on committed state, and may be refused.
 It carries everything that is not in that state: uuids, random choices; the clock is in its stamps.
 
-Way of the data: controller/controller.py -> stamped_command.py -> Raft -> state_machine.py -> decisions/.
+Path of the data: controller/controller.py -> stamped_command.py -> Raft -> state_machine.py -> decisions/.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Replies of decisions, close to the responses of Kafka's APIs.
 
-Way of the data: decisions -> state_machine.apply -> Raft's result -> controller.py -> api handlers.
+Path of the data: decisions -> state_machine.apply -> Raft's result -> controller.py -> api handlers.
 `error` is NONE where it went well; `message` is for a person.
 """
 

@@ -1,6 +1,6 @@
 """What the API handlers hand to the controller: plain values near the requests of Kafka's APIs.
 
-Way of the data: socket -> api handler -> these -> controller/controller.py -> commands.py (with its stamps).
+Path of the data: socket -> api handler -> these -> controller/controller.py -> commands.py (with its stamps).
 """
 
 from __future__ import annotations

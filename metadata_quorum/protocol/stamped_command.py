@@ -5,7 +5,7 @@
 The controller epoch is the Raft term in which the proposer led. A command that was queued by a
 deposed controller and committed by its successor is refused, since the two terms differ.
 
-Way of the data: controller/controller.py -> encode -> Raft's journals -> decode -> state_machine.apply.
+Path of the data: controller/controller.py -> encode -> Raft's journals -> decode -> state_machine.apply.
 """
 
 from __future__ import annotations
