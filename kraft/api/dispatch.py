@@ -3,7 +3,7 @@
     frame -> header -> row of the table -> message -> authorize -> handler -> dict -> header + body
                    \\-> raw handler (Produce, Fetch, Raft) ---------------------> header + buffers
 
-What goes wrong:
+Errors:
 * no such API, not on this listener, or not in this version: the connection ends, as Kafka's does
   (ApiVersions alone is answered, in version 0, with UNSUPPORTED_VERSION and the range that we know);
 * `BrokerError`: the API's own error response;
