@@ -3,7 +3,7 @@
 What did not change from one image to the next is shared between them, so an image costs as much as
 the change (delta.py), and the holder of an old one keeps a consistent view.
 
-On the path of the data: records -> delta.py -> here -> decisions on the controllers, the publisher on brokers.
+On the path of the data: records -> delta.py -> here -> decisions on controllers, the publisher on brokers.
 """
 
 from __future__ import annotations
