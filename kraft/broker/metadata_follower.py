@@ -128,7 +128,7 @@ class MetadataFollower:
         return self._client
 
     async def _replay(self, batches: memoryview) -> None:
-        """One delta per batch: what was decided together is put into action together."""
+        """One delta per batch: what was decided together is applied together."""
         for position, header in iter_headers(batches):
             if header.last_offset <= self.image.offset:
                 continue

@@ -1,25 +1,25 @@
-"""Committed metadata put into action on a broker: the one place where image changes become roles.
+"""Applies committed metadata on a broker: the one place where image changes become roles.
 
     state_machine or metadata_follower -> publish(delta, image)
-        -> executor               make the logs of many new partitions; what is published waits for it
+        -> executor               create the logs of many new partitions; later changes wait for it
         -> metadata_cache         what handlers answer from
         -> delta_applier          become leader, become follower, create, delete, configure
         -> fetcher_manager        follow, unfollow
-        -> groups, transactions   load a coordinator's partition, or let go of it
-        -> failover_metadata      who has died, for those who ask for metadata
-        -> a timer                what could have no files is made again, later
+        -> groups, transactions   load a coordinator's partition, or resign from it
+        -> failover_metadata      brokers that died, for Metadata responses
+        -> a timer                retry partitions whose files could not be created
         -> lifecycle              caught up with our own registration?
 
-Nothing is put into action before the metadata holds the registration of this very incarnation. What
-is older may still name this broker as a leader, in epochs that its log must not open again; at
-our registration it has left every ISR, so from there on metadata speaks of what is now. And nothing
-more once another process has registered under our id (we were paused, and somebody started a second one):
-what metadata then says of this broker is said of that process, so the node stops.
+Nothing is applied before the metadata contains the registration of this incarnation. Older metadata may still
+name this broker as a leader, in epochs that its log must not open again; at our registration it has left
+every ISR, so from there on metadata is current. And nothing is applied once another process has registered
+under our id (we were paused, and somebody started a second one): what metadata then says of this broker is
+about that process, so the node stops.
 
-A change of very many partitions is put into action in steps, between which the loop is everybody else's.
-Handlers see the new image from the first step on, and each partition changes in one call: one whose turn has
-not come is what it is on any broker that hears of the change a little later, and refuses by its leader epoch
-or role. What is published next waits for the last step, and only then is the change called published.
+A change of very many partitions is applied in steps, and other work runs on the loop between them. Handlers
+see the new image from the first step on, and each partition changes in one call: one that a later step
+changes is as it is on any broker that gets the change a little later, and refuses by its leader epoch or
+role. The next change waits for the last step, and only then does this one count as published.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ from metadata_quorum.metadata.delta import MetadataDelta
 from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
 from metadata_quorum.metadata.metadata_cache import MetadataCache
 
-AGAIN_S: Final = 1.0
-"""Until partitions are tried again that could not be made; twice as long each time."""
-MAX_AGAIN_S: Final = 60.0
+RETRY_S: Final = 1.0
+"""Before partitions that could not be created are retried; doubled each time."""
+MAX_RETRY_S: Final = 60.0
 
 STEP: Final = 500
 """Partitions that change or are deleted between two turns of the loop; each takes some 20 to 50 us."""
@@ -62,8 +62,8 @@ class Step(NamedTuple):
     image: MetadataImage
     first: bool
     last: bool
-    gone: Sequence[tuple[UUID, int]] = ()
-    """Partitions of topics that a later step calls deleted."""
+    deleted: Sequence[tuple[UUID, int]] = ()
+    """Partitions to delete; the delta of a later step has their topics."""
 
 
 class BrokerMetadataPublisher:
@@ -105,15 +105,16 @@ class BrokerMetadataPublisher:
         self._closed = False
         self._blocking = blocking
         self._waiting: deque[Step] = deque()
-        self._making: asyncio.Task[None] | None = None
-        self._again: asyncio.TimerHandle | None = None
-        self._again_s = AGAIN_S
+        self._task: asyncio.Task[None] | None = None
+        """Creates logs, or pauses between two steps."""
+        self._retry_timer: asyncio.TimerHandle | None = None
+        self._retry_s = RETRY_S
         self.begun = False
-        """Metadata has been put into action, or is about to be."""
+        """Our registration was in the metadata: changes are applied."""
         self.published_offset = -1
-        """Of the last record that was put into action."""
+        """Of the last record that was applied."""
         self.started = asyncio.Event()
-        """Set when metadata is put into action for the first time."""
+        """Set when metadata has been applied for the first time."""
 
     def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Take the next image. Called in the order of the metadata log."""
@@ -132,8 +133,8 @@ class BrokerMetadataPublisher:
         self._apply(delta, image)
 
     def begin(self) -> None:
-        """Start with everything known so far, if our registration is in it. Called again once the
-        controller has told our broker epoch: its record may have come first."""
+        """Start with the newest image, if our registration is in it. Called again once the controller has
+        sent our broker epoch: the record may have come first."""
         image = self._newest
         ours = image.brokers.get(self._node_id)
         if self.begun or self._closed or ours is None or ours.broker_epoch != self._broker_epoch():
@@ -142,67 +143,67 @@ class BrokerMetadataPublisher:
         self._apply(MetadataDelta.between(EMPTY_IMAGE, image), image)
 
     def close(self) -> None:
-        """The broker stops: what it would act with is being closed."""
+        """The broker stops: nothing more is applied, because what would be changed is being closed."""
         self._closed = True
-        if self._making is not None:
-            self._making.cancel()
-        if self._again is not None:
-            self._again.cancel()
+        if self._task is not None:
+            self._task.cancel()
+        if self._retry_timer is not None:
+            self._retry_timer.cancel()
 
     def _apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """At once, unless it is long or many logs have to be made for it first; in order in any case."""
+        """At once, unless it is long or needs many logs created first; always in order."""
         self._waiting.extend(steps_of(delta, image))
-        if self._making is None:
-            self._act_on_waiting()
+        if self._task is None:
+            self._apply_waiting()
 
-    def _act_on_waiting(self) -> None:
+    def _apply_waiting(self) -> None:
         while self._waiting and not self._closed:
             step = self._waiting[0]
-            made = self._many_to_make(step.delta, step.image)
-            if made is not None:
-                self._making = supervised(self._loop, self._make(made), "making logs")
+            logs = self._logs_to_create(step.delta, step.image)
+            if logs is not None:
+                self._task = supervised(self._loop, self._create(logs), "creating logs")
                 return
-            self._act_on_next()
+            self._apply_next()
             if not step.last:
-                self._making = supervised(self._loop, self._pause(), "a long change of metadata")
+                self._task = supervised(self._loop, self._pause(), "a long change of metadata")
                 return
 
     async def _pause(self) -> None:
         await asyncio.sleep(0)
-        self._making = None
-        self._act_on_waiting()
+        self._task = None
+        self._apply_waiting()
 
-    def _many_to_make(self, delta: MetadataDelta, image: MetadataImage) -> CreatedLogs | None:
+    def _logs_to_create(self, delta: MetadataDelta, image: MetadataImage) -> CreatedLogs | None:
         try:
             return self._applier.logs_to_create(delta, image)
-        except Exception as error:  # noqa: BLE001 - what is missing is made by `apply`
-            report_fault(self._loop, "the judgement of what is to be made", error)
+        except Exception as error:  # noqa: BLE001 - `apply` creates what is missing
+            report_fault(self._loop, "finding the logs to create", error)
             return None
 
-    async def _make(self, made: CreatedLogs) -> None:
+    async def _create(self, logs: CreatedLogs) -> None:
         try:
-            await self._blocking(made.run)
-            self._applier.add_created(made)
-        except Exception as error:  # noqa: BLE001 - what is missing is made by `apply`
-            report_fault(self._loop, "making logs", error)
-        self._making = None
-        self._act_on_next()
-        self._act_on_waiting()
+            await self._blocking(logs.run)
+            self._applier.add_created(logs)
+        except Exception as error:  # noqa: BLE001 - `apply` creates what is missing
+            report_fault(self._loop, "creating logs", error)
+        self._task = None
+        self._apply_next()
+        self._apply_waiting()
 
-    def _act_on_next(self) -> None:
-        """Whatever becomes of it: what was published after it must not wait for ever."""
+    def _apply_next(self) -> None:
+        """Even if it fails: later changes must not wait for ever."""
         step = self._waiting.popleft()
-        bounded(self._loop, f"metadata up to {step.image.offset}", self._act, step)
+        bounded(self._loop, f"metadata up to {step.image.offset}", self._apply_step, step)
 
-    def _act(self, step: Step) -> None:
-        """Each part of the change for itself: a bug in one leaves the others done."""
+    def _apply_step(self, step: Step) -> None:
+        """Each part of the change is bounded by itself: an exception in one leaves the others done."""
         image, whole = step.image, step.whole
         loop = self._loop
         if step.first:
             self._metadata_cache.image = image
             bounded(loop, "the groups' view", self._group_coordinator.view.take, whole, image)
         changes = self._applier.apply(step.delta, image)
-        changes.removed.extend(self._applier.remove(step.gone))
+        changes.removed.extend(self._applier.remove(step.deleted))
         if step.first:
             self._take_coordinated(whole, image)
         for partition in changes.removed:
@@ -216,7 +217,7 @@ class BrokerMetadataPublisher:
         bounded(loop, "failover metadata", self._failover_metadata.take, whole, image)
         if self.published_offset < 0:
             bounded(loop, "strays", self._applier.remove_stray_replicas, image)
-        self._make_again_later()
+        self._schedule_retry()
         self.published_offset = image.offset
         self.started.set()
         self._on_published()
@@ -232,21 +233,21 @@ class BrokerMetadataPublisher:
                 self._loop, "the offsets of deleted topics", self._group_coordinator.topics_deleted, deleted
             )
 
-    def _make_again_later(self) -> None:
-        """What the process had no file for: files are closed, too."""
+    def _schedule_retry(self) -> None:
+        """For partitions that had no free file descriptor: others are closed meanwhile."""
         if not self._applier.to_make_again:
-            self._again_s = AGAIN_S
-        elif self._again is None and not self._closed:
-            self._again = self._loop.call_later(self._again_s, self._make_again)
-            self._again_s = min(2 * self._again_s, MAX_AGAIN_S)
+            self._retry_s = RETRY_S
+        elif self._retry_timer is None and not self._closed:
+            self._retry_timer = self._loop.call_later(self._retry_s, self._retry)
+            self._retry_s = min(2 * self._retry_s, MAX_RETRY_S)
 
-    def _make_again(self) -> None:
-        self._again = None
+    def _retry(self) -> None:
+        self._retry_timer = None
         image = self._newest
         try:
             self._apply(self._applier.make_again(image), image)
         except Exception as error:  # noqa: BLE001
-            report_fault(self._loop, "the making of partitions that could have no files", error)
+            report_fault(self._loop, "the retry of partitions without files", error)
 
     def _remove(self, partition: Partition) -> None:
         self._fetcher_manager.unfollow(partition)
@@ -269,21 +270,21 @@ class BrokerMetadataPublisher:
 
 
 def steps_of(delta: MetadataDelta, image: MetadataImage) -> list[Step]:
-    """Deleted topics come before new ones, which may have their names."""
+    """Deletions come before creations: a new topic may have the name of a deleted one."""
     before = delta.image.topics_by_id
     old = [(i, n) for i in delta.deleted_topics if i in before for n in before[i].partitions]
     if len(old) + sum(map(len, delta.changed_partitions.values())) <= STEP:
         return [Step(delta, delta, image, first=True, last=True)]
-    gone = [old[start : start + STEP] for start in range(0, len(old), STEP)]
-    parts = [*(MetadataDelta(delta.image) for _ in gone), *_in_parts(delta)]
-    parts[len(gone)].deleted_topics = delta.deleted_topics
+    deletions = [old[start : start + STEP] for start in range(0, len(old), STEP)]
+    parts = [*(MetadataDelta(delta.image) for _ in deletions), *_in_parts(delta)]
+    parts[len(deletions)].deleted_topics = delta.deleted_topics
     # Who may be in an ISR is known before the partitions change, and judged again after.
     parts[0].changed_configs = delta.changed_configs
     parts[0].changed_brokers = parts[-1].changed_brokers = delta.changed_brokers
     last = len(parts) - 1
     return [
-        Step(part, delta, image, number == 0, number == last, gone[number] if number < len(gone) else ())
-        for number, part in enumerate(parts)
+        Step(part, delta, image, i == 0, i == last, deletions[i] if i < len(deletions) else ())
+        for i, part in enumerate(parts)
     ]
 
 

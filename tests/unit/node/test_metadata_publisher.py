@@ -1,4 +1,4 @@
-"""When committed metadata is put into action, and when no longer."""
+"""When committed metadata is applied, and when no longer."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def test_a_change_of_very_many_partitions_is_cut_and_what_goes_comes_before_what
     delta, image = _replayed(before, [*gone, *_topic("a", 12, 3 * STEP)])
     steps = steps_of(delta, image)
     sizes = [sum(map(len, step.delta.changed_partitions.values())) for step in steps]
-    assert [len(step.gone) for step in steps] == [STEP, 4] + [0] * (len(steps) - 2)
+    assert [len(step.deleted) for step in steps] == [STEP, 4] + [0] * (len(steps) - 2)
     assert [len(step.delta.deleted_topics) for step in steps] == [0, 0, 2] + [0] * (len(steps) - 3)
     assert max(sizes) <= STEP
     assert sum(sizes) == 3 * STEP
