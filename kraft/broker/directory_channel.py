@@ -1,6 +1,6 @@
 """Sends directory assignments to the controller: the data plane's `DirectoryChannel` port.
 
-replica_manager -> directory_assignments -> here, with our broker id and epoch -> AssignReplicasToDirs
+replica_manager -> directory_assignments -> here -> controller_requests -> AssignReplicasToDirs
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ from typing import Any, Final
 from uuid import UUID
 
 from data_plane.replication.directory_assignments import ReplicaAssignment
-from kraft.broker.lifecycle import BrokerLifecycle
-from kraft.peers.controller_channel import ControllerChannel
+from kraft.broker.controller_requests import ControllerRequests
 from kraft.wire.api_keys import ApiKey
-from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 ASSIGN_REPLICAS_TO_DIRS_VERSION: Final = 0
 
@@ -21,12 +19,8 @@ ASSIGN_REPLICAS_TO_DIRS_VERSION: Final = 0
 class BrokerDirectoryChannel:
     """Reports in the name of this broker's current registration."""
 
-    def __init__(
-        self, broker_id: int, lifecycle: BrokerLifecycle, controller_channel: ControllerChannel
-    ) -> None:
-        self._broker_id = broker_id
-        self._lifecycle = lifecycle
-        self._controller_channel = controller_channel
+    def __init__(self, controller: ControllerRequests) -> None:
+        self._controller = controller
 
     async def assign_replicas(self, places: Sequence[ReplicaAssignment]) -> None:
         found: dict[UUID, dict[UUID, list[dict[str, int]]]] = {}
@@ -40,13 +34,9 @@ class BrokerDirectoryChannel:
             }
             for directory, topics in found.items()
         ]
-        fields = {
-            "broker_id": self._broker_id,
-            "broker_epoch": self._lifecycle.broker_epoch,
-            "directories": directories,
-        }
-        answer = await self._controller_channel.request(
-            ApiKey.ASSIGN_REPLICAS_TO_DIRS, ASSIGN_REPLICAS_TO_DIRS_VERSION, fields
+        await self._controller.request(
+            ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+            ASSIGN_REPLICAS_TO_DIRS_VERSION,
+            {"directories": directories},
+            "AssignReplicasToDirs was refused as a whole",
         )
-        if answer.error_code != ErrorCode.NONE:
-            raise BrokerError(ErrorCode(answer.error_code), "AssignReplicasToDirs was refused as a whole")

@@ -1,6 +1,6 @@
 """Sends ISR changes to the controller: the data plane's `IsrChannel` port over the controller channel.
 
-partition -> isr_requests -> here, with our broker id and epoch -> AlterPartition -> the active controller
+partition -> isr_requests -> here -> controller_requests -> AlterPartition -> the active controller
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from typing import Final
 from uuid import UUID
 
 from data_plane.replication.leader_state import AlterPartitionItem, AlterPartitionResult
-from kraft.broker.lifecycle import BrokerLifecycle
-from kraft.peers.controller_channel import ControllerChannel
+from kraft.broker.controller_requests import ControllerRequests
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Fields, Message
-from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.errors import ErrorCode
 
 ALTER_PARTITION_VERSION: Final = 3
 
@@ -22,26 +21,18 @@ ALTER_PARTITION_VERSION: Final = 3
 class BrokerIsrChannel:
     """Asks in the name of this broker's current registration."""
 
-    def __init__(
-        self, broker_id: int, lifecycle: BrokerLifecycle, controller_channel: ControllerChannel
-    ) -> None:
-        self._broker_id = broker_id
-        self._lifecycle = lifecycle
-        self._controller_channel = controller_channel
+    def __init__(self, controller: ControllerRequests) -> None:
+        self._controller = controller
 
     async def alter_partitions(self, items: Sequence[AlterPartitionItem]) -> Sequence[AlterPartitionResult]:
         """One result per item, in order. Raises `BrokerError` where the request is refused as a whole, or
         REQUEST_TIMED_OUT."""
-        fields = {
-            "broker_id": self._broker_id,
-            "broker_epoch": self._lifecycle.broker_epoch,
-            "topics": _topics(items),
-        }
-        answer = await self._controller_channel.request(
-            ApiKey.ALTER_PARTITION, ALTER_PARTITION_VERSION, fields
+        answer = await self._controller.request(
+            ApiKey.ALTER_PARTITION,
+            ALTER_PARTITION_VERSION,
+            {"topics": _topics(items)},
+            "AlterPartition was refused as a whole",
         )
-        if answer.error_code != ErrorCode.NONE:
-            raise BrokerError(ErrorCode(answer.error_code), "AlterPartition was refused as a whole")
         found = {
             (topic.topic_id, partition.partition_index): partition
             for topic in answer.topics

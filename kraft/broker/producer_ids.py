@@ -13,8 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from kraft.broker.lifecycle import BrokerLifecycle
-from kraft.peers.controller_channel import ControllerChannel
+from kraft.broker.controller_requests import ControllerRequests
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.supervision import awaited
@@ -26,14 +25,14 @@ Allocate = Callable[[], Awaitable[tuple[int, int]]]
 PATIENCE_S: Final = 1.0
 
 
-async def allocate_block(
-    channel: ControllerChannel, broker_id: int, lifecycle: BrokerLifecycle
-) -> tuple[int, int]:
+async def allocate_block(controller: ControllerRequests) -> tuple[int, int]:
     """Ask the controller for a block: (first id, how many). Raises `BrokerError`."""
-    fields = {"broker_id": broker_id, "broker_epoch": lifecycle.broker_epoch}
-    answer = await channel.request(ApiKey.ALLOCATE_PRODUCER_IDS, ALLOCATE_PRODUCER_IDS_VERSION, fields)
-    if answer.error_code != ErrorCode.NONE:
-        raise BrokerError(ErrorCode(answer.error_code), "no producer ids from the controller")
+    answer = await controller.request(
+        ApiKey.ALLOCATE_PRODUCER_IDS,
+        ALLOCATE_PRODUCER_IDS_VERSION,
+        {},
+        "no producer ids from the controller",
+    )
     return answer.producer_id_start, answer.producer_id_len
 
 

@@ -31,6 +31,7 @@ from fetch.sessions import SessionCache
 from kraft.api.context import BrokerContext, NodeContext
 from kraft.api.partition_lookup import max_request_partitions
 from kraft.api.versions import SUPPORTED_FEATURES
+from kraft.broker.controller_requests import ControllerRequests
 from kraft.broker.directory_channel import BrokerDirectoryChannel
 from kraft.broker.failover_metadata import FailoverMetadata
 from kraft.broker.isr_channel import BrokerIsrChannel
@@ -81,6 +82,7 @@ class BrokerRole:
             heartbeat_interval_s=node.config.broker_heartbeat_interval_ms * settings.MS,
             session_timeout_s=node.config.broker_session_timeout_ms * settings.MS,
         )
+        self._controller = ControllerRequests(node.node_id, self.lifecycle, node.controller_channel)
         log_dirs = [
             LogDir(environment.disk, path, uuid, environment.boot_id) for path, uuid in directories.items()
         ]
@@ -115,14 +117,14 @@ class BrokerRole:
         self.replica_manager = ReplicaManager(
             settings.replica_manager_config(node.config),
             log_dirs,
-            BrokerIsrChannel(node.node_id, self.lifecycle, node.controller_channel),
+            BrokerIsrChannel(self._controller),
             loop=node.loop,
             timer=self.timer,
             rng=node.random,
             now_ms=node.now_ms,
             blocking=blocking,
             on_log_dir_failed=partial(_log_dir_failed, log_dirs, self.lifecycle, end_node),
-            directory_channel=BrokerDirectoryChannel(node.node_id, self.lifecycle, node.controller_channel),
+            directory_channel=BrokerDirectoryChannel(self._controller),
             moves_quota=self.replication_quotas.moves,
         )
 
@@ -192,9 +194,7 @@ class BrokerRole:
             loop,
             request_timeout_s + _ANSWER_GRACE_S,
         )
-        self.producer_ids = ProducerIds(
-            partial(allocate_block, node.controller_channel, node.node_id, self.lifecycle)
-        )
+        self.producer_ids = ProducerIds(partial(allocate_block, self._controller))
         self.transaction_coordinator = TransactionCoordinator(
             settings.transaction_settings(config),
             InternalTopic(TRANSACTIONS_TOPIC, self.replica_manager, loop, now_ms, blocking),

@@ -16,6 +16,7 @@ from chaos.sim.replication_controller import SimController
 from data_plane.replication.isr_requests import IsrChannel
 from data_plane.replication.leader_state import AlterPartitionItem, AlterPartitionResult, PendingIsrChange
 from kraft.api.brokers import handle_alter_partition
+from kraft.broker.controller_requests import ControllerRequests
 from kraft.broker.isr_channel import BrokerIsrChannel
 from kraft.peers.controller_channel import ControllerChannel
 from kraft.wire.api_keys import ApiKey
@@ -147,7 +148,7 @@ class QuorumRig:
 
     def channel(self, broker_id: int) -> IsrChannel:
         lifecycle: Any = SimpleNamespace(broker_epoch=self.broker_epoch(broker_id))
-        return BrokerIsrChannel(broker_id, lifecycle, QuorumChannel(self._machine))
+        return BrokerIsrChannel(ControllerRequests(broker_id, lifecycle, QuorumChannel(self._machine)))
 
     def state(self) -> tuple[UUID, int, int]:
         topic = self._machine.image.topics_by_name[TOPIC]
