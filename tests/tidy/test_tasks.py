@@ -7,10 +7,10 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from functools import cache
-from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).parents[2]
+from tests.tidy.sources import python_files, text_of, tree_of
+
 ROOMS: Final = ("kraft", "fetch", "data_plane", "metadata_quorum")
 
 TASKS: Final = frozenset({"create_task", "ensure_future", "TaskGroup"})
@@ -88,24 +88,21 @@ SOUGHT: Final = TASKS | SILENCERS | SELF_ARMING | {"MayBlock", "NOT_SERVING", "R
 def _names() -> Mapping[str, set[str]]:
     """Of every attribute and every name in the files that use one of SOUGHT: in which files."""
     found: dict[str, set[str]] = defaultdict(set)
-    for room in ROOMS:
-        for path in sorted((ROOT / room).rglob("*.py")):
-            place = str(path.relative_to(ROOT))
-            if place.startswith("kraft/cli/"):  # a client's own loop
-                continue
-            text = path.read_text()
-            if not any(name in text for name in SOUGHT):  # most files: to parse them all takes seconds
-                continue
-            for node in ast.walk(ast.parse(text)):
-                if isinstance(node, ast.Attribute):
-                    found[node.attr].add(place)
-                elif isinstance(node, ast.Name):
-                    found[node.id].add(place)
-                if isinstance(node, ast.ImportFrom) and node.module == BLOCKING:
-                    for alias in node.names:
-                        found[f"{alias.name} of blocking"].add(place)
-                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                    found[f"{node.func.id}()"].add(place)
+    for file in python_files(*ROOMS):
+        if file.startswith("kraft/cli/"):  # a client's own loop
+            continue
+        if not any(name in text_of(file) for name in SOUGHT):  # most files: to parse them all takes seconds
+            continue
+        for node in ast.walk(tree_of(file)):
+            if isinstance(node, ast.Attribute):
+                found[node.attr].add(file)
+            elif isinstance(node, ast.Name):
+                found[node.id].add(file)
+            if isinstance(node, ast.ImportFrom) and node.module == BLOCKING:
+                for alias in node.names:
+                    found[f"{alias.name} of blocking"].add(file)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                found[f"{node.func.id}()"].add(file)
     return found
 
 
