@@ -48,7 +48,7 @@ async def outcomes(
     """Of each resource what is known of it now. `levels`: takes those of broker loggers."""
     times = Counter((each.resource_type, each.resource_name) for each in resources)
     found: list[ConfigResult | None] = []
-    async for resource in in_slices(resources, RESOURCES_PER_SLICE):
+    async for resource in in_slices(node.long_work, resources, RESOURCES_PER_SLICE):
         kind, name = resource.resource_type, resource.resource_name
         try:
             if times[kind, name] > 1:

@@ -111,7 +111,7 @@ _KAFKA_TYPES: Final = {
 
 
 async def handle_describe(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
-    resources = in_slices(request.resources, RESOURCES_PER_SLICE)
+    resources = in_slices(node.long_work, request.resources, RESOURCES_PER_SLICE)
     return {"results": [_describe(node, request, resource) async for resource in resources]}
 
 
@@ -314,6 +314,7 @@ async def handle_incremental_alter(
         levels=partial(_alter_levels, controller.node, request),
     )
     judged = await _results(
+        controller.node,
         request.resources,
         known,
         lambda resources: controller.quorum_controller.incremental_alter_configs(
@@ -324,13 +325,14 @@ async def handle_incremental_alter(
 
 
 async def _results(
+    node: NodeContext,
     resources: Sequence[Message],
     known: Iterable[ConfigResult | None],
     ask: Callable[[Sequence[Message]], Awaitable[Iterable[ConfigResult]]],
 ) -> list[ConfigResult]:
     """What the controller says of those of which nothing is known."""
     asked = [resource for resource, outcome in zip(resources, known, strict=True) if outcome is None]
-    return await in_batches(asked, ask) if asked else []
+    return await in_batches(node.long_work, asked, ask) if asked else []
 
 
 def _change(resource: Message) -> ConfigChange:
@@ -379,6 +381,7 @@ def _alter_levels(node: NodeContext, request: Message, resource: Message) -> Con
 async def handle_alter(controller: ControllerContext, ctx: RequestContext, request: Message) -> Response:
     known = await outcomes(controller.node, request.resources, incremental=False)
     judged = await _results(
+        controller.node,
         request.resources,
         known,
         lambda resources: controller.quorum_controller.alter_configs(

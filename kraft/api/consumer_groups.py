@@ -142,7 +142,7 @@ async def handle_describe(broker: BrokerContext, ctx: RequestContext, request: M
         operation_bits(AclResourceType.GROUP) if request.include_authorized_operations else OPERATIONS_OMITTED
     )
     groups = []
-    async for group_id in in_slices(request.group_ids, GROUPS_PER_SLICE):
+    async for group_id in in_slices(broker.node.long_work, request.group_ids, GROUPS_PER_SLICE):
         try:
             described = await broker.group_coordinator.describe_consumer_group(group_id)
         except BrokerError as error:

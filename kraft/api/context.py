@@ -24,6 +24,7 @@ from data_plane.purgatory.timing_wheel import WheelTimer
 from data_plane.quotas.client_quotas import ClientQuotas
 from data_plane.replication.replica_manager import ReplicaManager
 from fetch.delayed_fetch import FetchService
+from kraft.api.long_work import LongWork
 from kraft.api.metadata_reader import MetadataReader
 from kraft.broker.failover_metadata import FailoverMetadata
 from kraft.broker.lifecycle import BrokerLifecycle
@@ -56,6 +57,8 @@ class NodeContext:
     cluster_id: str
     config: Config
     loop: asyncio.AbstractEventLoop
+    long_work: LongWork
+    """Requests that take many turns of the loop, of any listener."""
     random: random.Random
     now_ms: Callable[[], int]
     """The wall clock."""

@@ -49,7 +49,7 @@ async def handle_describe(broker: BrokerContext, ctx: RequestContext, request: M
         operation_bits(AclResourceType.GROUP) if request.include_authorized_operations else OPERATIONS_OMITTED
     )
     groups = []
-    async for group_id in in_slices(request.groups, GROUPS_PER_SLICE):
+    async for group_id in in_slices(broker.node.long_work, request.groups, GROUPS_PER_SLICE):
         try:
             described = await broker.group_coordinator.describe_group(group_id)
         except BrokerError as error:
@@ -90,7 +90,9 @@ def _described(group: DescribedGroup, version: int, operations: int) -> dict[str
 
 async def handle_delete(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     results = []
-    async for group_id in in_slices(dict.fromkeys(request.groups_names), GROUPS_PER_SLICE):
+    async for group_id in in_slices(
+        broker.node.long_work, dict.fromkeys(request.groups_names), GROUPS_PER_SLICE
+    ):
         try:
             outcome = await broker.group_coordinator.delete_group(group_id)
         except BrokerError as error:

@@ -228,7 +228,7 @@ def transactional_commit_error(request: Message, code: ErrorCode, message: str) 
 
 async def handle_fetch(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     if ctx.version >= _FIRST_WITH_GROUPS:
-        groups = in_slices(request.groups, GROUPS_PER_SLICE)
+        groups = in_slices(broker.node.long_work, request.groups, GROUPS_PER_SLICE)
         return {"groups": [await _fetch_group(broker, ctx, request, group) async for group in groups]}
     try:
         wanted = FetchOffsets(request.group_id, None, request.require_stable)

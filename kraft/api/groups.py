@@ -62,7 +62,8 @@ async def handle_find_coordinator(broker: BrokerContext, ctx: RequestContext, re
         await auto_topic_creation.creation(broker, topic)
     keys = request.coordinator_keys if ctx.version >= _FIRST_WITH_KEYS else [request.key]
     found = [
-        _find(broker, ctx, request.key_type, key) async for key in in_slices(keys, COORDINATORS_PER_SLICE)
+        _find(broker, ctx, request.key_type, key)
+        async for key in in_slices(broker.node.long_work, keys, COORDINATORS_PER_SLICE)
     ]
     if ctx.version >= _FIRST_WITH_KEYS:
         return {"coordinators": found}

@@ -28,7 +28,7 @@ async def handle(broker: BrokerContext, ctx: RequestContext, request: Message) -
     if request.topics is not None:
         wanted = {(topic.topic, number) for topic in request.topics for number in topic.partitions}
     kept: dict[LogDir, list[_ReplicaInfo]] = {directory: [] for directory in replica_manager.logs.dirs}
-    async for partition in in_slices(list(replica_manager), PARTITIONS_PER_SLICE):
+    async for partition in in_slices(broker.node.long_work, list(replica_manager), PARTITIONS_PER_SLICE):
         if partition.removed or partition.offline:
             continue
         if wanted is None or tuple(partition.tp) in wanted:
@@ -92,7 +92,7 @@ async def handle_alter(broker: BrokerContext, ctx: RequestContext, request: Mess
         for topic in directory.topics
         for number in topic.partitions
     )
-    async for path, name, number in in_slices(every, PARTITIONS_PER_SLICE):
+    async for path, name, number in in_slices(broker.node.long_work, every, PARTITIONS_PER_SLICE):
         error = _move(broker, TopicPartition(name, number), path)
         topics.setdefault(name, []).append({"partition_index": number, "error_code": int(error)})
     return {"results": [{"topic_name": name, "partitions": moved} for name, moved in topics.items()]}

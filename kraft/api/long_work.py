@@ -1,6 +1,6 @@
 """Long requests share the event loop: in each turn of the loop one of them does one piece of its work.
 
-    request -> slices.py -> LongWork.pause() --> the loop's other callbacks, a piece of another one --> on
+    request -> slices.py -> LongRequest.pause() --> the loop's other callbacks, a piece of another one --> on
 
 With `asyncio.sleep(0)` instead, a hundred clients with large requests would make every turn a hundred
 pieces long. A half answered request takes memory, so only the `AT_ONCE` oldest take turns, as many as Kafka
@@ -15,7 +15,6 @@ import heapq
 from collections import deque
 from itertools import count
 from typing import Final
-from weakref import WeakKeyDictionary
 
 AT_ONCE: Final = 8
 
@@ -23,22 +22,7 @@ Turn = asyncio.Future[None]
 
 
 class LongWork:
-    """One request's. Made in a coroutine: its place is behind all that are there."""
-
-    def __init__(self) -> None:
-        loop = asyncio.get_running_loop()
-        if loop not in _queues:
-            _queues[loop] = _Queue(loop)
-        self._queue = _queues[loop]
-        self._place = self._queue.next_place()
-
-    async def pause(self) -> None:
-        """Between two pieces, each of a few milliseconds, and before the first one."""
-        await self._queue.join(self._place)
-
-
-class _Queue:
-    """Of one loop."""
+    """The long requests of one node (context.py)."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -48,8 +32,9 @@ class _Queue:
         """A heap: the oldest first."""
         self._is_called = False
 
-    def next_place(self) -> int:
-        return next(self._places)
+    def request(self) -> LongRequest:
+        """A request that turns out to be long. Its place is behind all that are there."""
+        return LongRequest(self, next(self._places))
 
     def join(self, place: int) -> Turn:
         turn: Turn = self._loop.create_future()
@@ -79,5 +64,13 @@ class _Queue:
             self._call()
 
 
-_queues: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _Queue]] = WeakKeyDictionary()
-"""The running loop is ambient in every coroutine, and so is what is kept of it."""
+class LongRequest:
+    """One of them; `LongWork.request` makes it."""
+
+    def __init__(self, work: LongWork, place: int) -> None:
+        self._work = work
+        self._place = place
+
+    async def pause(self) -> None:
+        """Between two pieces, each of a few milliseconds, and before the first one."""
+        await self._work.join(self._place)

@@ -48,7 +48,9 @@ async def handle_metadata(broker: BrokerContext, ctx: RequestContext, request: M
     found = _every_topic(view) if _asks_for_all(ctx, request) else _named_topics(broker, view, request)
     topics = [
         _with_operations(topic, wants_operations)
-        async for topic in in_slices(found, TOPICS_PER_SLICE, lambda topic: 1 + len(topic["partitions"]))
+        async for topic in in_slices(
+            broker.node.long_work, found, TOPICS_PER_SLICE, lambda topic: 1 + len(topic["partitions"])
+        )
     ]
     return {
         "brokers": [
@@ -103,7 +105,7 @@ async def handle_describe_topic_partitions(
     if request.cursor is not None and names and names[0] == request.cursor.topic_name:
         first = request.cursor.partition_index
     topics: list[dict[str, Any]] = []
-    async for name in in_slices(names, TOPICS_PER_SLICE):
+    async for name in in_slices(broker.node.long_work, names, TOPICS_PER_SLICE):
         if left == 0:
             return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": 0}}
         topic = image.topic(name)

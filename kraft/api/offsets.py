@@ -71,7 +71,7 @@ async def handle_list_offsets(broker: BrokerContext, ctx: RequestContext, reques
         )
         return {_SEARCH: found} if isinstance(found, OffsetSearch) else _offset_fields(found)
 
-    topics = await _each_partition(request.topics, "name", "partition_index", answer)
+    topics = await _each_partition(broker, request.topics, "name", "partition_index", answer)
     searched = [each for topic in topics for each in topic["partitions"] if _SEARCH in each]
     return await _with_found(broker, topics, searched) if searched else {"topics": topics}
 
@@ -112,7 +112,7 @@ async def handle_offset_for_leader_epoch(
         epoch, end_offset = offset_for_leader_epoch(partition, wanted.leader_epoch)
         return {"leader_epoch": epoch, "end_offset": end_offset}
 
-    return {"topics": await _each_partition(request.topics, "topic", "partition", answer)}
+    return {"topics": await _each_partition(broker, request.topics, "topic", "partition", answer)}
 
 
 def offset_for_leader_epoch_error(request: Message, code: ErrorCode, message: str) -> Response:
@@ -134,7 +134,9 @@ async def handle_delete_records(broker: BrokerContext, ctx: RequestContext, requ
         answers.append({})
         return answers[-1]
 
-    topics = await _each_partition(request.topics, "name", "partition_index", answer, {"low_watermark": -1})
+    topics = await _each_partition(
+        broker, request.topics, "name", "partition_index", answer, {"low_watermark": -1}
+    )
     outcomes = await _await_deletion(broker, deleted, request.timeout_ms)
     found = [each for topic in topics for each in topic["partitions"] if not each["error_code"]]
     for each, (partition, _), outcome in zip(found, deleted, outcomes, strict=True):
@@ -164,6 +166,7 @@ async def _await_deletion(
 
 
 async def _each_partition(
+    broker: BrokerContext,
     topics: list[Message],
     topic_field: str,
     partition_field: str,
@@ -175,7 +178,7 @@ async def _each_partition(
     every = (
         (fields, wanted) for fields, topic in zip(result, topics, strict=True) for wanted in topic.partitions
     )
-    async for topic_fields, wanted in in_slices(every, PARTITIONS_PER_SLICE):
+    async for topic_fields, wanted in in_slices(broker.node.long_work, every, PARTITIONS_PER_SLICE):
         fields = {partition_field: getattr(wanted, partition_field), "error_code": 0}
         try:
             fields.update(answer(topic_fields[topic_field], wanted))

@@ -128,7 +128,9 @@ async def handle_elect_leaders(
             request.election_type, partitions, timeout_ms=request.timeout_ms
         )
 
-    results = await elect(None) if wanted is None else await in_batches(wanted, elect)
+    results = (
+        await elect(None) if wanted is None else await in_batches(controller.node.long_work, wanted, elect)
+    )
     answers = []
     for topic, found in groupby(results, key=lambda result: result.topic):
         partitions = [

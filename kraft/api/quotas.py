@@ -112,7 +112,7 @@ def describe_error(request: Message, code: ErrorCode, message: str) -> Response:
 
 async def handle_alter(controller: ControllerContext, ctx: RequestContext, request: Message) -> Response:
     refused, alterations = [], []
-    async for entry in in_slices(request.entries, ENTRIES_PER_SLICE):
+    async for entry in in_slices(controller.node.long_work, request.entries, ENTRIES_PER_SLICE):
         alteration = _alteration(entry)
         host = await _unknown_host(controller.node, alteration)
         if host is None:
@@ -121,6 +121,7 @@ async def handle_alter(controller: ControllerContext, ctx: RequestContext, reque
             message = f"{host} is not a valid IP or resolvable host."
             refused.append(QuotaResult(((IP, host),), ErrorCode.INVALID_REQUEST, message))
     results = await in_batches(
+        controller.node.long_work,
         alterations,
         lambda items: controller.quorum_controller.alter_client_quotas(
             items, validate_only=request.validate_only

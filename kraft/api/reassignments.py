@@ -29,6 +29,7 @@ async def handle_alter(controller: ControllerContext, ctx: RequestContext, reque
         for each in topic.partitions
     ]
     results = await in_batches(
+        controller.node.long_work,
         wanted,
         lambda items: controller.quorum_controller.alter_reassignments(
             items, may_resize=request.allow_replication_factor_change, timeout_ms=request.timeout_ms

@@ -71,9 +71,11 @@ async def handle_alter(controller: ControllerContext, ctx: RequestContext, reque
     wanted: dict[str, list[Alteration]] = {}
     for each in request.deletions:
         wanted.setdefault(each.name, []).append(ScramDeletion(name=each.name, mechanism=each.mechanism))
-    async for each in in_slices(request.upsertions, CREDENTIALS_PER_SLICE):
+    async for each in in_slices(controller.node.long_work, request.upsertions, CREDENTIALS_PER_SLICE):
         wanted.setdefault(each.name, []).append(_credential(each))
-    results = await in_batches(list(wanted.values()), lambda users: _propose(controller, users))
+    results = await in_batches(
+        controller.node.long_work, list(wanted.values()), lambda users: _propose(controller, users)
+    )
     return {"results": [_altered(each.user, each.error, each.message) for each in results]}
 
 

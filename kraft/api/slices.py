@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence, Sized
 from typing import Any, Final, TypeVar
 
-from kraft.api.long_work import LongWork
+from kraft.api.long_work import LongRequest, LongWork
 
 MANY: Final = 500
 """Structs in a response; each takes some 5 to 20 microseconds to encode."""
@@ -24,35 +24,35 @@ Result = TypeVar("Result")
 
 
 async def in_slices(
-    items: Iterable[Item], size: int, weight: Callable[[Item], int] = lambda _: 1
+    work: LongWork, items: Iterable[Item], size: int, weight: Callable[[Item], int] = lambda _: 1
 ) -> AsyncIterator[Item]:
     """The items one by one, with a pause when those since the last pause weigh `size` together: `size` items
     are some milliseconds of work."""
-    work: LongWork | None = None
+    request: LongRequest | None = None
     if isinstance(items, Sized) and len(items) > size:
-        work = LongWork()
-        await work.pause()
+        request = work.request()
+        await request.pause()
     left = size
     for item in items:
         yield item
         left -= weight(item)
         if left <= 0:
-            work = work or LongWork()
-            await work.pause()
+            request = request or work.request()
+            await request.pause()
             left = size
 
 
 async def in_batches(
-    items: Sequence[Item], ask: Callable[[Sequence[Item]], Awaitable[Iterable[Result]]]
+    work: LongWork, items: Sequence[Item], ask: Callable[[Sequence[Item]], Awaitable[Iterable[Result]]]
 ) -> list[Result]:
     """Very many items are sent to the controller in several commands: every voter applies a command in one
     go. At least one is sent, since this controller may not be the active one."""
     results: list[Result] = []
-    work = LongWork()
+    request = work.request()
     for start in range(0, max(len(items), 1), ITEMS_PER_COMMAND):
         results += await ask(items[start : start + ITEMS_PER_COMMAND])
         if start + ITEMS_PER_COMMAND < len(items):
-            await work.pause()  # nothing else waits for a command that only validates
+            await request.pause()  # nothing else waits for a command that only validates
     return results
 
 

@@ -36,6 +36,7 @@ Requested = TypeVar("Requested")
 
 
 async def _within_quota(
+    controller: ControllerContext,
     mutation_quota: ControllerMutationQuota,
     wishes: Iterable[Requested],
     partitions: Callable[[Requested], int],
@@ -43,7 +44,7 @@ async def _within_quota(
     """Those that the client may have, and those that must wait. What changes nothing costs nothing."""
     allowed: list[Requested] = []
     refused: list[tuple[Requested, BrokerError]] = []
-    async for wish in in_slices(wishes, NAMED_PER_SLICE):
+    async for wish in in_slices(controller.node.long_work, wishes, NAMED_PER_SLICE):
         count = partitions(wish)
         try:
             if count > 0:
@@ -63,6 +64,7 @@ async def handle_create_topics(
     twice = _named_twice(request.topics)
     mutation_quota = ControllerMutationQuota(controller.node, ctx)
     wanted, refused = await _within_quota(
+        controller,
         mutation_quota,
         [topic for topic in request.topics if topic.name not in twice],
         lambda topic: _partitions_to_make(controller, topic),
@@ -72,6 +74,7 @@ async def handle_create_topics(
     ]
     answers += [_failed(topic.name, error.code, error.message) for topic, error in refused]
     results = await in_batches(
+        controller.node.long_work,
         wanted,
         lambda topics: controller.quorum_controller.create_topics(
             [_creatable(topic) for topic in topics],
@@ -79,7 +82,9 @@ async def handle_create_topics(
             timeout_ms=request.timeout_ms,
         ),
     )
-    async for topic, result in in_slices(zip(wanted, results, strict=True), CREATED_PER_SLICE):
+    async for topic, result in in_slices(
+        controller.node.long_work, zip(wanted, results, strict=True), CREATED_PER_SLICE
+    ):
         if result.error is not ErrorCode.NONE:
             answers.append(_failed(result.name, result.error, result.message))
         else:
@@ -161,9 +166,13 @@ async def handle_delete_topics(
     named, responses = named_for_deletion(controller.quorum_controller.image, request)
     names = {key: _name_of(controller, key) for key in named}  # afterwards they are gone
     mutation_quota = ControllerMutationQuota(controller.node, ctx)
-    topics, refused = await _within_quota(mutation_quota, named, lambda key: _partitions_of(controller, key))
+    topics, refused = await _within_quota(
+        controller, mutation_quota, named, lambda key: _partitions_of(controller, key)
+    )
     results = await in_batches(
-        topics, lambda keys: controller.quorum_controller.delete_topics(keys, timeout_ms=request.timeout_ms)
+        controller.node.long_work,
+        topics,
+        lambda keys: controller.quorum_controller.delete_topics(keys, timeout_ms=request.timeout_ms),
     )
     answers = list(zip(topics, results, strict=True))
     answers += [
@@ -249,7 +258,7 @@ async def handle_create_partitions(
     twice = _named_twice(request.topics)
     hollow: list[tuple[Message, BrokerError]] = []
     whole: list[Message] = []
-    async for topic in in_slices(request.topics, NAMED_PER_SLICE):
+    async for topic in in_slices(controller.node.long_work, request.topics, NAMED_PER_SLICE):
         if topic.name in twice:
             continue
         if (error := _no_assignments(controller, topic)) is not None:
@@ -258,11 +267,13 @@ async def handle_create_partitions(
             whole.append(topic)
     mutation_quota = ControllerMutationQuota(controller.node, ctx)
     wanted, refused = await _within_quota(
+        controller,
         mutation_quota,
         whole,
         lambda topic: topic.count - _partitions_of(controller, topic.name),
     )
     results = await in_batches(
+        controller.node.long_work,
         wanted,
         lambda topics: controller.quorum_controller.create_partitions(
             [

@@ -181,7 +181,9 @@ async def handle_end(broker: BrokerContext, ctx: RequestContext, request: Messag
 async def handle_write_markers(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     outcomes: list[Outcomes] = [{} for _ in request.markers]
     writing: list[asyncio.Task[None]] = []
-    async for place, part in in_slices(_parts(request.markers), MARKERS_PER_SLICE, lambda each: len(each[1])):
+    async for place, part in in_slices(
+        broker.node.long_work, _parts(request.markers), MARKERS_PER_SLICE, lambda each: len(each[1])
+    ):
         work = _write_marker(broker, request.markers[place], part, outcomes[place])
         writing.append(awaited(broker.node.loop, work, "WriteTxnMarkers"))
     await asyncio.gather(*writing)
@@ -234,7 +236,7 @@ def _marker_result(marker: Message, code: Callable[[TopicPartition], ErrorCode])
 
 
 async def handle_describe(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
-    names = in_slices(request.transactional_ids, PARTITIONS_PER_SLICE)
+    names = in_slices(broker.node.long_work, request.transactional_ids, PARTITIONS_PER_SLICE)
     return {"transaction_states": [await _describe(broker, name) async for name in names]}
 
 
@@ -295,7 +297,7 @@ async def handle_list(broker: BrokerContext, ctx: RequestContext, request: Messa
 
     found = []
     listed = sorted(await broker.transaction_coordinator.list(), key=lambda each: each[0])
-    async for name, known in in_slices(listed, 500, lambda each: 1 + len(each[0])):
+    async for name, known in in_slices(broker.node.long_work, listed, 500, lambda each: 1 + len(each[0])):
         if requested(name, known):
             found.append(
                 {
@@ -321,7 +323,7 @@ async def handle_producers(broker: BrokerContext, ctx: RequestContext, request: 
         for each, topic in zip(topics, request.topics, strict=True)
         for number in topic.partition_indexes
     )
-    async for each, number in in_slices(every, PARTITIONS_PER_SLICE):
+    async for each, number in in_slices(broker.node.long_work, every, PARTITIONS_PER_SLICE):
         each["partitions"].append(_producers(broker, each["name"], number))
     return {"topics": topics}
 

@@ -22,6 +22,7 @@ from uuid import UUID
 from kraft.api.authz.authorizer import authorizer_of, follow
 from kraft.api.context import NodeContext
 from kraft.api.dispatch import Dispatcher
+from kraft.api.long_work import LongWork
 from kraft.api.request_context import Role
 from kraft.api.table import ROWS
 from kraft.api.throttling import QuotaUpdates, charge_connection
@@ -79,6 +80,7 @@ class Node:
             cluster_id=storage.cluster_id,
             config=config,
             loop=loop,
+            long_work=LongWork(loop),
             random=environment.random,
             now_ms=environment.now_ms,
             stopwatch=environment.stopwatch,

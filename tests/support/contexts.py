@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from kraft.api.context import BrokerContext, ControllerContext, NodeContext
+from kraft.api.long_work import LongWork
 from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
 from metadata_quorum.metadata.metadata_cache import MetadataCache
 
@@ -28,6 +29,7 @@ def node_context(
         cluster_id=cluster_id,
         config=config if config is not None else SimpleNamespace(),
         loop=loop,
+        long_work=LongWork(loop),
         random=random.Random(1),
         now_ms=lambda: now_ms,
         metadata_cache=MetadataCache(image),

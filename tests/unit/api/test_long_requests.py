@@ -14,6 +14,7 @@ from kraft.api import auto_topic_creation, quorum, scram_credentials
 from kraft.api.authz.group_checks import add_partitions, offset_fetch
 from kraft.api.group_offsets import fetch_error
 from kraft.api.groups import COORDINATORS_PER_SLICE, handle_find_coordinator
+from kraft.api.long_work import LongWork
 from kraft.api.metadata import TOPICS_PER_SLICE, handle_describe_topic_partitions
 from kraft.api.offsets import PARTITIONS_PER_SLICE, handle_list_offsets
 from kraft.api.slices import ITEMS_PER_COMMAND, in_batches, is_long
@@ -37,7 +38,7 @@ from metadata_quorum.protocol.commands import (
     QuotaOperation,
 )
 from metadata_quorum.protocol.replies import ElectionResult
-from tests.support.contexts import broker_context, node_context
+from tests.support.contexts import broker_context, controller_context, node_context
 from tests.support.may_block import MAY_BLOCK
 from tests.support.virtual_loop import run_virtually
 
@@ -206,10 +207,11 @@ def test_a_controller_is_asked_so_many_at_a_time_and_at_least_once() -> None:
         return [item * 2 for item in items]
 
     async def test() -> None:
-        assert await in_batches(range(2 * ITEMS_PER_COMMAND + 1), ask) == [
+        work = LongWork(asyncio.get_running_loop())
+        assert await in_batches(work, range(2 * ITEMS_PER_COMMAND + 1), ask) == [
             2 * item for item in range(2 * ITEMS_PER_COMMAND + 1)
         ]
-        assert await in_batches([], ask) == []
+        assert await in_batches(work, [], ask) == []
 
     run_virtually(test())
     assert asked == [ITEMS_PER_COMMAND, ITEMS_PER_COMMAND, 1, 0]
@@ -223,12 +225,13 @@ def test_leaders_are_elected_so_many_at_a_time(monkeypatch: pytest.MonkeyPatch) 
         return [ElectionResult(tp.topic, tp.partition) for tp in wanted or ()]
 
     topics = [SimpleNamespace(topic="t", partitions=list(range(ITEMS_PER_COMMAND + 1)))]
-    controller: Any = SimpleNamespace(quorum_controller=SimpleNamespace(elect_leaders=elect))
 
     async def test() -> None:
+        node = node_context(asyncio.get_running_loop())
+        controller = controller_context(node, quorum_controller=SimpleNamespace(elect_leaders=elect))
         for wanted in (topics, None):
             request: Any = SimpleNamespace(election_type=0, topic_partitions=wanted, timeout_ms=1000)
-            answer: Any = await quorum.handle_elect_leaders(controller, controller, request)
+            answer: Any = await quorum.handle_elect_leaders(controller, SimpleNamespace(), request)  # type: ignore[arg-type]
             told = [len(each["partition_result"]) for each in answer["replica_election_results"]]
             assert told == ([ITEMS_PER_COMMAND + 1] if wanted else [])
 
@@ -236,13 +239,13 @@ def test_leaders_are_elected_so_many_at_a_time(monkeypatch: pytest.MonkeyPatch) 
     assert asked == [ITEMS_PER_COMMAND, 1, None]
 
 
-def _turns(asked: Coroutine[Any, Any, Any]) -> int:
+def _turns(asked: Callable[[LongWork], Coroutine[Any, Any, Any]]) -> int:
     """How many turns of the loop it takes."""
     turns = 0
 
     async def ask() -> None:
         nonlocal turns
-        task = asyncio.ensure_future(asked)
+        task = asyncio.ensure_future(asked(LongWork(asyncio.get_running_loop())))
         while not task.done():
             turns += 1
             await asyncio.sleep(0)
@@ -255,8 +258,12 @@ def _turns(asked: Coroutine[Any, Any, Any]) -> int:
 def test_very_many_coordinators_are_found_in_slices() -> None:
     request: Any = SimpleNamespace(key_type=9, coordinator_keys=[str(n) for n in range(MANY)])
     ctx: Any = SimpleNamespace(version=4)
-    broker: Any = SimpleNamespace(client_image=EMPTY_IMAGE)
-    assert _turns(handle_find_coordinator(broker, ctx, request)) >= MANY / COORDINATORS_PER_SLICE
+
+    def ask(work: LongWork) -> Coroutine[Any, Any, Any]:
+        broker: Any = SimpleNamespace(node=SimpleNamespace(long_work=work), client_image=EMPTY_IMAGE)
+        return handle_find_coordinator(broker, ctx, request)
+
+    assert _turns(ask) >= MANY / COORDINATORS_PER_SLICE
 
 
 def test_very_many_topics_are_described_in_slices() -> None:
@@ -267,9 +274,12 @@ def test_very_many_topics_are_described_in_slices() -> None:
     request: Any = SimpleNamespace(topics=topics, response_partition_limit=2000, cursor=None)
     ctx: Any = SimpleNamespace(version=0, listener="CLIENTS")
     config = SimpleNamespace(max_request_partition_size_limit=2000)
-    node = SimpleNamespace(image=EMPTY_IMAGE, config=config, blocking=blocking)
-    broker: Any = SimpleNamespace(node=node)
-    assert _turns(handle_describe_topic_partitions(broker, ctx, request)) >= MANY / TOPICS_PER_SLICE
+
+    def ask(work: LongWork) -> Coroutine[Any, Any, Any]:
+        node: Any = SimpleNamespace(image=EMPTY_IMAGE, config=config, blocking=blocking, long_work=work)
+        return handle_describe_topic_partitions(broker_context(node), ctx, request)
+
+    assert _turns(ask) >= MANY / TOPICS_PER_SLICE
 
 
 @pytest.mark.parametrize(("markers", "partitions"), [(1, 1000), (1000, 1), (3, 120)])
@@ -323,12 +333,15 @@ def test_very_many_scram_users_are_several_commands_and_each_user_is_judged_whol
     upsertions = [wanted(name, 1) for name in names]
     upsertions += [wanted("user0", 2), *[wanted("user1", 1)] * MANY]
     request: Any = SimpleNamespace(deletions=[], upsertions=upsertions)
-    controller: Any = SimpleNamespace(quorum_controller=Controller())
     turns = 0
 
     async def ask() -> None:
         nonlocal turns
-        asked = asyncio.ensure_future(scram_credentials.handle_alter(controller, controller, request))
+        node = node_context(asyncio.get_running_loop())
+        controller = controller_context(node, quorum_controller=Controller())
+        asked = asyncio.ensure_future(
+            scram_credentials.handle_alter(controller, SimpleNamespace(), request)  # type: ignore[arg-type]
+        )
         while not asked.done():
             turns += 1
             await asyncio.sleep(0)

@@ -21,10 +21,11 @@ class Pieces:
 
     def __init__(self) -> None:
         self.turn = 0
+        self.work = LongWork(asyncio.get_running_loop())
         self.done: list[tuple[int, int]] = []
 
     async def request(self, number: int) -> None:
-        async for _ in in_slices(range(PIECES), 1):
+        async for _ in in_slices(self.work, range(PIECES), 1):
             self.done.append((self.turn, number))
 
     async def count_turns_until(self, work: asyncio.Future[object]) -> None:
@@ -32,21 +33,22 @@ class Pieces:
             self.turn += 1
             await asyncio.sleep(0)
 
-    async def all_of_them(self) -> None:
-        requests = [asyncio.ensure_future(self.request(number)) for number in range(REQUESTS)]
-        await self.count_turns_until(asyncio.gather(*requests))
+
+async def all_of_them() -> Pieces:
+    pieces = Pieces()
+    requests = [asyncio.ensure_future(pieces.request(number)) for number in range(REQUESTS)]
+    await pieces.count_turns_until(asyncio.gather(*requests))
+    return pieces
 
 
 def test_of_many_long_requests_one_goes_on_per_turn() -> None:
-    pieces = Pieces()
-    asyncio.run(pieces.all_of_them())
+    pieces = asyncio.run(all_of_them())
     assert len(pieces.done) == REQUESTS * PIECES
     assert max(Counter(turn for turn, _ in pieces.done).values()) == 1
 
 
 def test_few_are_half_done_and_the_oldest_are_done_first() -> None:
-    pieces = Pieces()
-    asyncio.run(pieces.all_of_them())
+    pieces = asyncio.run(all_of_them())
     begun: Counter[int] = Counter()
     for _, number in pieces.done:
         begun[number] += 1
@@ -56,20 +58,21 @@ def test_few_are_half_done_and_the_oldest_are_done_first() -> None:
 
 def test_who_waits_for_somebody_else_or_is_gone_keeps_nobody_from_going_on() -> None:
     async def scenario() -> None:
+        pieces = Pieces()
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         async def waits_for_the_controller() -> None:
-            work = LongWork()
-            await work.pause()
+            request = pieces.work.request()
+            await request.pause()
             await answer
-            await work.pause()
+            await request.pause()
 
         waiting = [asyncio.ensure_future(waits_for_the_controller()) for _ in range(2 * AT_ONCE)]
-        gone = [asyncio.ensure_future(Pieces().request(number)) for number in range(AT_ONCE)]
+        gone = [asyncio.ensure_future(pieces.request(number)) for number in range(AT_ONCE)]
         await asyncio.sleep(0)
         for each in gone:
             each.cancel()
-        await asyncio.wait_for(Pieces().request(0), 10)
+        await asyncio.wait_for(pieces.request(0), 10)
         assert not any(each.done() for each in waiting)
         answer.set_result(None)
         await asyncio.wait_for(asyncio.gather(*waiting), 10)
