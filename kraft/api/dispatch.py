@@ -34,8 +34,22 @@ from kraft.api.versions import advertised
 from kraft.net.connection import SMALL_FRAME_BYTES, Buffers, ProtocolError
 from kraft.net.peer import Peer, Reply, StartedRequest
 from kraft.wire.api_keys import ApiKey
-from kraft.wire.bridge import MalformedMessage, Message, Meter, decode_request, encode_response, response_has
-from kraft.wire.header import MalformedHeader, RequestHeader, read_request_header
+from kraft.wire.bridge import (
+    MalformedMessage,
+    Message,
+    Meter,
+    decode_request,
+    encode_response,
+    load_schemas,
+    response_has,
+)
+from kraft.wire.header import (
+    KEY_AND_VERSION,
+    MalformedHeader,
+    RequestHeader,
+    read_request_header,
+    schema_of,
+)
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.supervision import awaited, report_fault
 
@@ -86,6 +100,8 @@ class Dispatcher:
         self._roles = dict(roles)
         self._exclusive = {key.to_bytes(2, "big") for key, row in rows.items() if row.exclusive}
         self._in_turn = {key.to_bytes(2, "big") for key, row in rows.items() if row.in_turn}
+        self._has_schemas: set[bytes] = set()
+        """API keys and versions whose schemas are loaded, as requests begin with them."""
         self._tasks: dict[asyncio.Task[Buffers], None] = {}
         self._decoder = ThreadPoolExecutor(1, "decoder")
         self._large_decoder = ThreadPoolExecutor(1, "large decoder")
@@ -98,6 +114,22 @@ class Dispatcher:
     def is_in_turn(self, frame: memoryview) -> bool:
         """Whether the request in `frame` starts only when all before it are answered."""
         return bytes(frame[:2]) in self._in_turn
+
+    def prepare(self, frame: memoryview) -> asyncio.Future[None] | None:
+        """Load the schemas of the request in `frame`, in another thread, if it is the first of its version.
+
+        That imports a module or two, which may take tens of milliseconds.
+        """
+        if bytes(frame[:4]) in self._has_schemas:
+            return None
+        schema = schema_of(frame)
+        if schema is None or KEY_AND_VERSION.pack(*schema) in self._has_schemas:
+            return None
+        return self._node.loop.run_in_executor(self._decoder, self._load_schemas, *schema)
+
+    def _load_schemas(self, api_key: ApiKey, version: int) -> None:
+        load_schemas(api_key, version)
+        self._has_schemas.add(KEY_AND_VERSION.pack(api_key, version))
 
     def serve(self, peer: Peer, frame: memoryview) -> Reply:
         """Start one request; see `kraft.net.peer.Serve`."""

@@ -15,6 +15,13 @@ Serve = Callable[["Peer", memoryview], Reply]
 """Takes one frame; returns the reply's buffers (none for no reply), or a future of them. Raises
 `ProtocolError` where the connection cannot go on."""
 
+Prepare = Callable[[memoryview], asyncio.Future[None] | None]
+"""Takes a frame before it is served; a future where that must wait for something, else None."""
+
+
+def nothing_to_prepare(frame: memoryview) -> None:
+    """For a server whose frames can all be served at once."""
+
 
 class StartedRequest(Protocol):
     """A request that has been started, for those who learn what it takes in memory."""

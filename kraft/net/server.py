@@ -17,7 +17,7 @@ from kraft.net.acceptor import BACKLOG, TlsAcceptor
 from kraft.net.connection import SCRATCH_BYTES
 from kraft.net.connections import Admit, Connections
 from kraft.net.listener import OPEN, ListenerSecurity, ServerLimits
-from kraft.net.peer import Serve
+from kraft.net.peer import Prepare, Serve, nothing_to_prepare
 from kraft.net.server_connection import ConnectionServices, OnClosed, ServerConnection
 from kraft.net.server_memory import ServerMemory
 from kraft.net.turn_budget import TurnBudget
@@ -37,6 +37,7 @@ class Server:
         memory: ServerMemory | None = None,
         on_closed: OnClosed | None = None,
         admit: Admit = lambda host: 0.0,
+        prepare: Prepare = nothing_to_prepare,
     ) -> None:
         limits = limits if limits is not None else ServerLimits()
         self._loop = loop
@@ -45,6 +46,7 @@ class Server:
         self.services = ConnectionServices(
             loop=loop,
             serve=serve,
+            prepare=prepare,
             is_exclusive=is_exclusive,
             is_in_turn=is_in_turn,
             connections=self.connections,

@@ -29,7 +29,7 @@ from kraft.net.connection import (
 )
 from kraft.net.connections import SWEEP_S, Connections
 from kraft.net.listener import ListenerSecurity
-from kraft.net.peer import Peer, Serve, StartedRequest, UncountedRequest, no_mute
+from kraft.net.peer import Peer, Prepare, Serve, StartedRequest, UncountedRequest, no_mute
 from kraft.net.server_memory import ServerMemory
 from kraft.net.turn_budget import TurnBudget
 from kraft.net.unread import Unread
@@ -56,6 +56,7 @@ class ConnectionServices:
 
     loop: asyncio.AbstractEventLoop
     serve: Serve
+    prepare: Prepare
     is_exclusive: Callable[[memoryview], bool]
     is_in_turn: Callable[[memoryview], bool]
     connections: Connections
@@ -229,17 +230,20 @@ class ServerConnection(asyncio.BufferedProtocol):
             return
         self._pumping = True
         try:
-            while (started := self._pipeline.next_frame()) is not None:
+            while self._has_turn() and (started := self._pipeline.next_frame()) is not None:
                 if self._start(*started):
                     self._flush()
-                if self._pipeline.queued and not self._services.turn_budget.may_continue(self._take_turn):
-                    self._waits_for_turn = True
-                    break
         except Exception as error:  # noqa: BLE001
             self._refuse(error)
         finally:
             self._pumping = False
         self._read_or_pause()
+
+    def _has_turn(self) -> bool:
+        """Whether this iteration of the loop has time for a request, if there is one."""
+        if self._pipeline.queued and not self._waits_for_turn:
+            self._waits_for_turn = not self._services.turn_budget.may_continue(self._take_turn)
+        return not self._waits_for_turn
 
     def _take_turn(self) -> None:
         self._waits_for_turn = False
@@ -247,6 +251,11 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _start(self, frame: memoryview, slot: Slot) -> bool:
         """Whether the reply is there already."""
+        prepared = self._services.prepare(frame)
+        if prepared is not None:
+            self._pipeline.held = True
+            prepared.add_done_callback(partial(self._start_prepared, frame, slot))
+            return False
         self._starting = slot
         reply = self._services.serve(self.peer, frame)
         self._starting = None
@@ -259,6 +268,19 @@ class ServerConnection(asyncio.BufferedProtocol):
             reply = reply.result()
         self._pipeline.fill(slot, reply)
         return True
+
+    def _start_prepared(self, frame: memoryview, slot: Slot, prepared: asyncio.Future[None]) -> None:
+        if self._transport.is_closing() or prepared.cancelled():
+            return
+        try:
+            prepared.result()
+            self._pipeline.held = False
+            if self._start(frame, slot):
+                self._flush()
+        except Exception as error:  # noqa: BLE001
+            self._refuse(error)
+            return
+        self._pump()
 
     def _started_request(self) -> StartedRequest:
         assert self._starting is not None, "asked for after its handler has returned: nothing is charged"

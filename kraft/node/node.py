@@ -135,6 +135,7 @@ class Node:
             memory=memory,
             on_closed=self._connection_closed,
             admit=partial(charge_connection, node),
+            prepare=self.dispatcher.prepare,
         )
         self.http = HttpPort(self.loop, partial(make_server, node, broker, controller))
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 from functools import cache
 
 from kraft.wire.api_keys import ApiKey
-from kraft.wire.decoding import Meter, decode
-from kraft.wire.encoding import Fields, UnencodableMessage, encode
+from kraft.wire.decoding import Meter, decode, reader_of
+from kraft.wire.encoding import Fields, UnencodableMessage, encode, writer_of
 from kraft.wire.message import MalformedMessage, Message, replaced
 from kraft.wire.schemas import REQUEST, RESPONSE, MessageId, plan_for, versions_of
 
@@ -59,6 +59,15 @@ def encode_request(api_key: ApiKey, version: int, fields: Fields) -> bytes:
 def encode_response(api_key: ApiKey, version: int, fields: Fields) -> bytes:
     """Raises `UnencodableMessage`."""
     return encode(MessageId(api_key, RESPONSE), version, fields)
+
+
+def load_schemas(api_key: ApiKey, version: int) -> None:
+    """Load what serving a request of that version takes: it imports modules of kio's, and blocks."""
+    request, response = MessageId(api_key, REQUEST), MessageId(api_key, RESPONSE)
+    reader_of(request, version)
+    writer_of(response, version)
+    for message in (request, response):  # the newest has the defaults of most fields that others lack
+        plan_for(message, versions_of(api_key)[-1])
 
 
 @cache

@@ -69,7 +69,7 @@ def decode(
     result: Message
     try:
         meter.take(2 * (len(data) - pos))  # the copy, and the strings made of it
-        result, _ = _reader_of(message, version)(data, pos, meter)
+        result, _ = reader_of(message, version)(data, pos, meter)
     except (struct.error, IndexError, ValueError) as error:
         name = plan_for(message, version).kio_class.__name__
         raise MalformedMessage(f"not a {name} of version {version}: {error}") from None
@@ -77,7 +77,8 @@ def decode(
 
 
 @cache
-def _reader_of(message: MessageId, version: int) -> Read:
+def reader_of(message: MessageId, version: int) -> Read:
+    """Its first call for a version imports the schema."""
     return _struct_reader(plan_for(message, version))
 
 

@@ -39,7 +39,7 @@ def encode(message: MessageId, version: int, fields: Fields) -> bytes:
     """Raises `UnencodableMessage`; `AttributeError` for a field that no version knows."""
     out = bytearray()
     try:
-        _writer_of(message, version)(out, fields)
+        writer_of(message, version)(out, fields)
     except (struct.error, ValueError, TypeError) as error:
         name = plan_for(message, version).kio_class.__name__
         raise UnencodableMessage(f"no {name} of version {version} can say this: {error}") from error
@@ -47,7 +47,8 @@ def encode(message: MessageId, version: int, fields: Fields) -> bytes:
 
 
 @cache
-def _writer_of(message: MessageId, version: int) -> Write:
+def writer_of(message: MessageId, version: int) -> Write:
+    """Its first call for a version imports the schema."""
     return _struct_writer(plan_for(message, version))
 
 

@@ -16,6 +16,11 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.schemas import is_flexible, versions_of
 from metadata_quorum.foundation.primitives import skip_tags
 
+KEY_AND_VERSION: Final = struct.Struct(
+    ">h"  # api_key
+    "h"  # version
+)
+"""What every request begins with."""
 REQUEST_FIXED: Final = struct.Struct(
     ">h"  # api_key
     "h"  # version
@@ -26,6 +31,7 @@ RESPONSE_FIXED: Final = struct.Struct(
     ">i"  # length of all that follows
     "i"  # correlation_id
 )
+_API_KEYS: Final = frozenset(ApiKey)
 NO_TAGS: Final = b"\x00"
 
 
@@ -85,9 +91,18 @@ def response_body(api_key: int, version: int, frame: memoryview) -> int:
     return _after_tags(frame, 4) if response_is_flexible(api_key, version) else 4
 
 
+def schema_of(frame: memoryview) -> tuple[ApiKey, int] | None:
+    """Which API and version a request is read as: of an unknown version, the nearest. None for no API."""
+    if len(frame) < KEY_AND_VERSION.size:
+        return None
+    api_key, version = KEY_AND_VERSION.unpack_from(frame)
+    known = _versions(api_key)
+    return (ApiKey(api_key), min(max(version, known[0]), known[-1])) if known else None
+
+
 @lru_cache(maxsize=1024)  # bounded: clients choose the keys
 def request_is_flexible(api_key: int, version: int) -> bool:
-    known = versions_of(api_key)
+    known = _versions(api_key)
     if not known:
         return False
     return is_flexible(api_key, min(max(version, known[0]), known[-1]))
@@ -96,6 +111,10 @@ def request_is_flexible(api_key: int, version: int) -> bool:
 @lru_cache(maxsize=1024)
 def response_is_flexible(api_key: int, version: int) -> bool:
     return api_key != ApiKey.API_VERSIONS and request_is_flexible(api_key, version)
+
+
+def _versions(api_key: int) -> tuple[int, ...]:
+    return versions_of(api_key) if api_key in _API_KEYS else ()
 
 
 def _after_tags(frame: memoryview, pos: int) -> int:

@@ -85,6 +85,7 @@ async def serving(
         dispatcher.is_in_turn,
         limits=limits,
         on_closed=lambda peer, broken: closed.append((peer, broken)),
+        prepare=dispatcher.prepare,
     )
     port = await server.listen("PLAINTEXT", "127.0.0.1", 0)
     running = Running(node, server, port)
