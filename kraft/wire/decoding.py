@@ -27,8 +27,8 @@ from metadata_quorum.foundation.primitives import (
     INT16,
     INT32,
     MAX_STRING_BYTES,
-    MAX_TAGS,
     UUID_BYTES,
+    read_tags,
     read_uuid,
     read_uvarint,
 )
@@ -112,22 +112,14 @@ def _struct_reader(plan: StructPlan) -> Read:
 def _read_tags(
     known: dict[int | None, tuple[str, Read]], values: dict[str, Any], buf: bytes, pos: int, meter: Meter
 ) -> int:
-    count, pos = read_uvarint(buf, pos)
-    if count > MAX_TAGS:
-        raise ValueError(f"{count} tagged fields")
-    for _ in range(count):
-        tag, pos = read_uvarint(buf, pos)
-        size, pos = read_uvarint(buf, pos)
-        end = pos + size
-        if end > len(buf):
-            raise ValueError("a tagged field runs over the end")
+    def take(tag: int, data: bytes) -> None:
         if (field := known.get(tag)) is not None:
             name, read_field = field
-            values[name], pos = read_field(buf, pos, meter)
-            if pos != end:
+            values[name], end = read_field(data, 0, meter)
+            if end != len(data):
                 raise ValueError(f"the tagged field {name} is not as long as it says")
-        pos = end
-    return pos
+
+    return read_tags(buf, pos, take)
 
 
 def _field_reader(field: FieldPlan, owner: StructPlan) -> Read:

@@ -43,6 +43,8 @@ MAX_TAGS: Final = 1_000
 """Tagged fields of one struct or header. Kafka's schemas have a handful; more is an attack."""
 
 Buffer = bytes | bytearray | memoryview
+Slices = TypeVar("Slices", bytes, memoryview)
+"""What is read, and the kind of its parts."""
 
 
 # ---- varints -----------------------------------------------------------------------------------------
@@ -194,7 +196,7 @@ def skip_tags(buf: memoryview, pos: int) -> int:
     return pos
 
 
-def read_tags(buf: memoryview, pos: int, on_tag: Callable[[int, memoryview], None]) -> int:
+def read_tags(buf: Slices, pos: int, on_tag: Callable[[int, Slices], None]) -> int:
     """Call `on_tag(tag, its bytes)` for each, known or not; the position after. Raises as `skip_tags`."""
     count, pos = _tag_count(buf, pos)
     for _ in range(count):
