@@ -39,7 +39,7 @@ from metadata_quorum.metadata.records import encode
 from metadata_quorum.metadata.snapshot import decode_checkpoint, encode_checkpoint
 from metadata_quorum.protocol import commands as c
 from metadata_quorum.protocol import stamped_command
-from metadata_quorum.protocol.replies import Claimed, Refused
+from metadata_quorum.protocol.replies import Claimed, Refused, Reply
 from metadata_quorum.raft.port import QUICK_WEIGHT
 
 log = logging.getLogger(__name__)
@@ -111,8 +111,8 @@ class MetadataStateMachine:
 
     # -- raft.port.StateMachine ---------------------------------------------------
 
-    def apply(self, index: int, term: int, command: bytes) -> object:
-        """Take one committed command; the reply is one of protocol/replies.py, or a tuple of them."""
+    def apply(self, index: int, term: int, command: bytes) -> Reply:
+        """Take one committed command; returns the reply."""
         return self._adopt(self._decided(index, term, command))
 
     def weight(self, command: bytes) -> int:
@@ -124,11 +124,11 @@ class MetadataStateMachine:
         except Exception:  # noqa: BLE001 - to decide it fails too, and refuses it
             return QUICK_WEIGHT + 1
 
-    def prepare(self, index: int, term: int, command: bytes) -> Callable[[], object]:
+    def prepare(self, index: int, term: int, command: bytes) -> Callable[[], Reply]:
         """Beside the loop: the image that it is decided on does not change meanwhile."""
         return partial(self._adopt, self._decided(index, term, command))
 
-    def _adopt(self, decided: _DecidedCommand) -> object:
+    def _adopt(self, decided: _DecidedCommand) -> Reply:
         """Apply what was decided; returns the reply."""
         self._rewind_once()
         for batch in decided.batches:

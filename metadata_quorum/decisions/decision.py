@@ -8,7 +8,7 @@ from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import BrokerRegistration
 from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.metadata.records import MetadataRecord
-from metadata_quorum.protocol.replies import Done
+from metadata_quorum.protocol.replies import Done, Reply
 
 
 @dataclass(slots=True)
@@ -16,7 +16,7 @@ class Decision:
     """`records` become one batch of the metadata log; `reply` is sent once they are committed."""
 
     records: list[MetadataRecord] = field(default_factory=list)
-    reply: object = field(default_factory=Done)
+    reply: Reply = field(default_factory=Done)
 
 
 def check_broker_epoch(image: MetadataImage, broker_id: int, broker_epoch: int) -> BrokerRegistration:

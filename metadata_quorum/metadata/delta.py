@@ -20,8 +20,6 @@ from metadata_quorum.foundation.model import (
     UNASSIGNED_DIR,
     BrokerRegistration,
     ControllerRegistration,
-    Endpoint,
-    FeatureRange,
     PartitionRegistration,
     ResourceType,
 )
@@ -52,6 +50,8 @@ from metadata_quorum.metadata.records import (
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
     UserScramCredentialRecord,
+    endpoints_of,
+    features_of,
 )
 
 K = TypeVar("K")
@@ -160,21 +160,13 @@ class MetadataDelta:
         delta.deleted_topics = {i: t.name for i, t in old.topics_by_id.items() if i not in new.topics_by_id}
         delta.changed_brokers = _changed(old.brokers, new.brokers)
         delta.changed_controllers = {k: v for k, v in new.controllers.items() if old.controllers.get(k) != v}
-        delta.changed_configs = {
-            key: dict(new.configs.get(key, _EMPTY))
-            for key in old.configs.keys() | new.configs.keys()
-            if old.configs.get(key, _EMPTY) != new.configs.get(key, _EMPTY)
-        }
+        delta.changed_configs = _changed_values(old.configs, new.configs)
         delta.changed_features = {
             name: new.features.get(name, 0)
             for name in old.features.keys() | new.features.keys()
             if old.features.get(name) != new.features.get(name)
         }
-        delta.changed_quotas = {
-            key: dict(new.quotas.get(key, _EMPTY))
-            for key in old.quotas.keys() | new.quotas.keys()
-            if old.quotas.get(key, _EMPTY) != new.quotas.get(key, _EMPTY)
-        }
+        delta.changed_quotas = _changed_values(old.quotas, new.quotas)
         delta.changed_acls = _changed(old.acls, new.acls)
         delta.changed_scram = _changed(old.scram, new.scram)
         delta.next_producer_id = new.next_producer_id
@@ -248,10 +240,8 @@ class MetadataDelta:
             broker_id=r.broker_id,
             broker_epoch=r.broker_epoch,
             incarnation_id=r.incarnation_id,
-            endpoints=tuple(Endpoint(e.name, e.host, e.port, e.security_protocol) for e in r.end_points),
-            features=tuple(
-                FeatureRange(f.name, f.min_supported_version, f.max_supported_version) for f in r.features
-            ),
+            endpoints=endpoints_of(r.end_points),
+            features=features_of(r.features),
             rack=r.rack,
             fenced=r.fenced,
             in_controlled_shutdown=r.in_controlled_shutdown,
@@ -282,10 +272,8 @@ class MetadataDelta:
             controller_id=r.controller_id,
             incarnation_id=r.incarnation_id,
             zk_migration_ready=r.zk_migration_ready,
-            endpoints=tuple(Endpoint(e.name, e.host, e.port, e.security_protocol) for e in r.end_points),
-            features=tuple(
-                FeatureRange(f.name, f.min_supported_version, f.max_supported_version) for f in r.features
-            ),
+            endpoints=endpoints_of(r.end_points),
+            features=features_of(r.features),
         )
 
     def _topic(self, r: TopicRecord) -> None:
@@ -340,9 +328,7 @@ class MetadataDelta:
 
     def _config(self, r: ConfigRecord) -> None:
         resource = (r.resource_type, r.resource_name)
-        values = self.changed_configs.get(resource)
-        if values is None:
-            values = self.changed_configs[resource] = dict(self.image.configs.get(resource, _EMPTY))
+        values = _values_to_change(self.changed_configs, self.image.configs, resource)
         if r.value is None:
             values.pop(r.name, None)
         else:
@@ -356,9 +342,7 @@ class MetadataDelta:
 
     def _quota(self, r: ClientQuotaRecord) -> None:
         key = tuple(sorted((e.entity_type, e.entity_name) for e in r.entity))
-        values = self.changed_quotas.get(key)
-        if values is None:
-            values = self.changed_quotas[key] = dict(self.image.quotas.get(key, _EMPTY))
+        values = _values_to_change(self.changed_quotas, self.image.quotas, key)
         if r.remove:
             values.pop(r.key, None)
         else:
@@ -425,3 +409,24 @@ def _changed(old: Mapping[K, V], new: Mapping[K, V]) -> dict[K, V | None]:
     changes: dict[K, V | None] = {key: value for key, value in new.items() if old.get(key) != value}
     changes.update((key, None) for key in old if key not in new)
     return changes
+
+
+def _changed_values(
+    old: Mapping[K, Mapping[str, V]], new: Mapping[K, Mapping[str, V]]
+) -> dict[K, dict[str, V]]:
+    """All values of every resource of which one changed; none where it has no values any more."""
+    return {
+        key: dict(new.get(key, _EMPTY))
+        for key in old.keys() | new.keys()
+        if old.get(key, _EMPTY) != new.get(key, _EMPTY)
+    }
+
+
+def _values_to_change(
+    changed: dict[K, dict[str, V]], base: Mapping[K, Mapping[str, V]], key: K
+) -> dict[str, V]:
+    """The values of a resource after what was replayed so far, in `changed`."""
+    values = changed.get(key)
+    if values is None:
+        values = changed[key] = dict(base.get(key, _EMPTY))
+    return values

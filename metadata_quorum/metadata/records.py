@@ -100,6 +100,16 @@ def feature_fields(features: Sequence[FeatureRange]) -> tuple[FeatureField, ...]
     )
 
 
+def endpoints_of(fields: Sequence[EndpointField]) -> tuple[Endpoint, ...]:
+    """What `endpoint_fields` was made of."""
+    return tuple(Endpoint(e.name, e.host, e.port, e.security_protocol) for e in fields)
+
+
+def features_of(fields: Sequence[FeatureField]) -> tuple[FeatureRange, ...]:
+    """What `feature_fields` was made of."""
+    return tuple(FeatureRange(f.name, f.min_supported_version, f.max_supported_version) for f in fields)
+
+
 @RECORDS.enter(0, version=3)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterBrokerRecord(MetadataRecord):

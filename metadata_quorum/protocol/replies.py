@@ -149,3 +149,19 @@ class QuotaResult:
     entity: tuple[tuple[str, str | None], ...]
     error: ErrorCode = ErrorCode.NONE
     message: str = ""
+
+
+Results = (
+    tuple[TopicResult, ...]
+    | tuple[IsrResult, ...]
+    | tuple[DirectoryResult, ...]
+    | tuple[ElectionResult, ...]
+    | tuple[ReassignmentResult, ...]
+    | tuple[ConfigResult, ...]
+    | tuple[UserResult, ...]
+    | tuple[AclResult, ...]
+    | tuple[QuotaResult, ...]
+)
+"""Of a command with several items: one each, in their order."""
+
+Reply = Refused | Done | Claimed | BrokerRegistered | BrokerHeartbeatReply | ProducerIdBlock | Results
