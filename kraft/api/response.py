@@ -11,6 +11,9 @@ from metadata_quorum.foundation.errors import ErrorCode
 Response = Mapping[str, Any]
 """Fields by their names in Kafka's schema, those of all versions."""
 
+ResponseStruct = Mapping[str, Any]
+"""A struct in it: a topic, a partition, a group."""
+
 OnError = Callable[[Message, ErrorCode, str], Response]
 """The API's own response for a request that failed as a whole: of the request, the error and a message."""
 

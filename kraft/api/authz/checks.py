@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Final, Generic, TypeVar
 from uuid import UUID
 
 from kraft.api.authz.authorization import (
@@ -24,12 +24,13 @@ from kraft.api.authz.authorization import (
 )
 from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
-from kraft.api.response import OnError, Response
+from kraft.api.response import OnError, Response, ResponseStruct
 from kraft.wire.bridge import Message, replaced
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.security.acls import CLUSTER_NAME, AclOperation, AclResourceType
 
 Item = TypeVar("Item")
+"""Of a list in a request: a `Message`, or a name."""
 
 Check = Callable[[RequestPrincipal, NodeContext, RequestContext, Message], AuthorizedRequest | Response]
 
@@ -56,26 +57,26 @@ class AuthorizeRequest:
         return AuthorizedRequest(request)
 
 
-ActionOf = Callable[[NodeContext, Message, Any], Action | None]
+ActionOf = Callable[[NodeContext, Message, Item], Action | None]
 """What an item of a request requires; None where there is nothing to refuse."""
 
 
 @dataclass(frozen=True, slots=True)
-class AuthorizeItems:
+class AuthorizeItems(Generic[Item]):
     """`items` of the request are answered as `answers` of the response."""
 
     required: str
     items: str
     answers: str
-    action_of: ActionOf
+    action_of: ActionOf[Item]
     on_error: OnError
     """Gives the answers to refused items, of a request that has no others."""
 
     def __call__(
         self, requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
     ) -> AuthorizedRequest | Response:
-        allowed: list[Any] = []
-        refused: dict[ErrorCode, list[Any]] = {}
+        allowed: list[Item] = []
+        refused: dict[ErrorCode, list[Item]] = {}
         for item in getattr(request, self.items) or ():
             action = self.action_of(node, request, item)
             if action is None or requester.is_authorized(*action):
@@ -86,7 +87,7 @@ class AuthorizeItems:
         if not refused:
             return AuthorizedRequest(request)
         whole: Response = {}
-        failed: list[Any] = []
+        failed: list[ResponseStruct] = []
         for code, items in refused.items():
             whole = self.on_error(replaced(request, **{self.items: items}), code, "")
             failed += whole[self.answers]
@@ -178,7 +179,7 @@ WRITE_TRANSACTIONAL_ID: Final = AuthorizeRequest(
 
 def authorize_topics(
     operation: AclOperation, on_error: OnError, items: str = "topics", answers: str = "topics"
-) -> AuthorizeItems:
+) -> AuthorizeItems[Message]:
     """An operation on every topic that a request lists by its name."""
 
     def action_of(node: NodeContext, request: Message, topic: Message) -> Action:
@@ -189,7 +190,7 @@ def authorize_topics(
 
 def authorize_topics_or_ids(
     operation: AclOperation, on_error: OnError, items: str = "topics", answers: str = "topics"
-) -> AuthorizeItems:
+) -> AuthorizeItems[Message]:
     """The same, where newer versions name topics by their ids."""
 
     def action_of(node: NodeContext, request: Message, topic: Message) -> Action | None:
@@ -201,7 +202,7 @@ def authorize_topics_or_ids(
 
 def authorize_names(
     operation: AclOperation, resource: AclResourceType, items: str, answers: str, on_error: OnError
-) -> AuthorizeItems:
+) -> AuthorizeItems[str]:
     """An operation on every resource whose name is in a list of names."""
 
     def action_of(node: NodeContext, request: Message, name: str) -> Action:

@@ -5,7 +5,7 @@ a transaction and its partitions, which are refused together.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from kraft.api.authz.authorization import (
     AUTHORIZATION_ERRORS,
@@ -23,7 +23,7 @@ from kraft.api.authz.checks import (
 )
 from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
-from kraft.api.response import OnError, Response
+from kraft.api.response import OnError, Response, ResponseStruct
 from kraft.wire.bridge import Message, replaced
 from kraft.wire.coordinator_type import CoordinatorType
 from metadata_quorum.foundation.errors import ErrorCode
@@ -72,7 +72,7 @@ def _coordinator_action(node: NodeContext, request: Message, key: str) -> Action
 def offset_fetch(on_error: OnError) -> OwnRule:
     """A right to the group, and one to each topic; a request for all topics gets those that may be seen."""
     each_topic = authorize_topics(AclOperation.DESCRIBE, on_error)
-    each_group = AuthorizeItems(
+    each_group: AuthorizeItems[Message] = AuthorizeItems(
         "Describe on each Group",
         "groups",
         "groups",
@@ -103,7 +103,7 @@ def _authorize_topics_of_groups(
     requester: RequestPrincipal, node: NodeContext, request: Message
 ) -> AuthorizedRequest:
     groups: list[Message] = []
-    refused: dict[str, list[dict[str, Any]]] = {}
+    refused: dict[str, list[ResponseStruct]] = {}
     for group in request.groups:
         if group.topics is None:
             groups.append(group)
@@ -121,7 +121,7 @@ def _with_visible_topics(
     requester: RequestPrincipal,
     node: NodeContext,
     response: Response,
-    refused: Mapping[str, list[dict[str, Any]]],
+    refused: Mapping[str, list[ResponseStruct]],
 ) -> Response:
     groups = [
         {
@@ -137,9 +137,9 @@ def _with_visible_topics(
 
 
 def _visible(
-    requester: RequestPrincipal, node: NodeContext, topics: list[dict[str, Any]]
-) -> list[dict[str, Any]]:
-    def name(topic: Mapping[str, Any]) -> str | None:
+    requester: RequestPrincipal, node: NodeContext, topics: list[ResponseStruct]
+) -> list[ResponseStruct]:
+    def name(topic: ResponseStruct) -> str | None:
         return topic["name"] if "name" in topic else topic_name(node, None, topic["topic_id"])
 
     return [
@@ -154,7 +154,7 @@ def _may_see(requester: RequestPrincipal, node: NodeContext, topic: Message) -> 
     return name is None or requester.is_authorized(AclOperation.DESCRIBE, _TOPIC, name)
 
 
-def _failed_offsets(topic: Message, code: ErrorCode) -> dict[str, Any]:
+def _failed_offsets(topic: Message, code: ErrorCode) -> ResponseStruct:
     partitions = [
         {"partition_index": index, "committed_offset": -1, "metadata": "", "error_code": int(code)}
         for index in topic.partition_indexes
@@ -194,7 +194,7 @@ def hide_members(on_error: OnError) -> OwnRule:
     def check(
         requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
     ) -> AuthorizedRequest:
-        def is_hidden(group: Mapping[str, Any]) -> bool:
+        def is_hidden(group: ResponseStruct) -> bool:
             return any(
                 not requester.is_authorized(AclOperation.DESCRIBE, _TOPIC, topic["topic_name"])
                 for member in group.get("members", ())
@@ -202,9 +202,11 @@ def hide_members(on_error: OnError) -> OwnRule:
                 for topic in member[part]["topic_partitions"]
             )
 
-        def refusal(group: Mapping[str, Any]) -> Any:
+        def refusal(group: ResponseStruct) -> ResponseStruct:
             alone = replaced(request, group_ids=[group["group_id"]])
-            return on_error(alone, AUTHORIZATION_ERRORS[_TOPIC], _HIDDEN_GROUP)["groups"][0]
+            refused = on_error(alone, AUTHORIZATION_ERRORS[_TOPIC], _HIDDEN_GROUP)
+            answer: ResponseStruct = refused["groups"][0]
+            return answer
 
         return AuthorizedRequest(
             request,
@@ -248,7 +250,7 @@ def add_partitions(on_error: OnError) -> OwnRule:
         )
         if not refused:
             return AuthorizedRequest(request)
-        answers: list[Any] = []
+        answers: list[ResponseStruct] = []
         for topics, code in (
             (refused, AUTHORIZATION_ERRORS[_TOPIC]),
             (others, ErrorCode.OPERATION_NOT_ATTEMPTED),

@@ -5,7 +5,7 @@ everything is narrowed to what the principal may see, and allowed operations are
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from kraft.api.authz.authorization import (
@@ -15,10 +15,10 @@ from kraft.api.authz.authorization import (
     RequestPrincipal,
     ResponseCompletion,
 )
-from kraft.api.authz.checks import AuthorizeItems, OwnRule, camel_case, requires, topic_name
+from kraft.api.authz.checks import AuthorizeItems, OwnRule, authorize_topics, camel_case, requires, topic_name
 from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext, Role
-from kraft.api.response import OnError, Response
+from kraft.api.response import OnError, Response, ResponseStruct
 from kraft.wire.bridge import Message, replaced
 from metadata_quorum.foundation.model import ZERO_UUID, ResourceType
 from metadata_quorum.security.acls import CLUSTER_NAME, AclOperation, AclResourceType
@@ -65,7 +65,7 @@ def _authorize_named(
 ) -> AuthorizedRequest:
     creates = request.allow_auto_topic_creation and node.config.auto_create_topics_enable
     allowed: list[Message] = []
-    refused: list[dict[str, Any]] = []
+    refused: list[ResponseStruct] = []
     for topic in request.topics:
         by_id: UUID = topic.topic_id
         name = topic_name(node, topic.name, by_id)
@@ -126,7 +126,7 @@ def describe_topic_partitions(
     """The request is narrowed, not the response, because the response comes in pages."""
     named = {topic.name for topic in request.topics} or node.image.topics_by_name.keys()
     visible = [name for name in named if requester.is_authorized(AclOperation.DESCRIBE, _TOPIC, name)]
-    refused: list[dict[str, Any]] = []
+    refused: list[ResponseStruct] = []
     if request.topics:
         hidden = sorted(named - set(visible))
         refused = [{"error_code": int(_REFUSED), "name": name, "topic_id": ZERO_UUID} for name in hidden]
@@ -144,13 +144,7 @@ def describe_topic_partitions(
 def create_topics(on_error: OnError) -> OwnRule:
     """CREATE on the cluster is CREATE on every topic; to see a new topic's configuration takes
     DESCRIBE_CONFIGS."""
-    each_topic = AuthorizeItems(
-        "Create on each Topic",
-        "topics",
-        "topics",
-        lambda node, request, topic: Action(AclOperation.CREATE, _TOPIC, topic.name),
-        on_error,
-    )
+    each_topic = authorize_topics(AclOperation.CREATE, on_error)
 
     @requires("Create on Cluster, or on each Topic; DescribeConfigs on Topic to see its configuration")
     def check(
@@ -192,7 +186,7 @@ def delete_topics(
     image = node.committed_metadata.image
     if requester.is_authorized(AclOperation.DELETE, _CLUSTER):
         return AuthorizedRequest(request)
-    refused: list[dict[str, Any]] = []
+    refused: list[ResponseStruct] = []
 
     def may_delete(name: str | None, topic_id: UUID = ZERO_UUID) -> bool:
         if name is None or requester.is_authorized(AclOperation.DELETE, _TOPIC, name):
@@ -228,7 +222,7 @@ def delete_topics(
 # ---- configurations ----------------------------------------------------------------------------------
 
 
-def authorize_configs(operation: AclOperation, answers: str, on_error: OnError) -> AuthorizeItems:
+def authorize_configs(operation: AclOperation, answers: str, on_error: OnError) -> AuthorizeItems[Message]:
     """To read or change a configuration takes a right to the resource that it belongs to."""
 
     def action_of(node: NodeContext, request: Message, item: Message) -> Action:
@@ -246,7 +240,7 @@ def authorize_configs(operation: AclOperation, answers: str, on_error: OnError) 
 
 def authorize_epochs(on_error: OnError) -> OwnRule:
     """OffsetForLeaderEpoch: brokers ask for all that they replicate, clients for what they may DESCRIBE."""
-    each_topic = AuthorizeItems(
+    each_topic: AuthorizeItems[Message] = AuthorizeItems(
         "Describe on each Topic",
         "topics",
         "topics",
