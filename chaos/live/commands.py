@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from kraft.cli.cluster import DEFAULT_DIR, Directory, interrupt, serve
+from kraft.cli.cluster import DEFAULT_DIR, Configurations, Detach, Directory, Nodes, Port, interrupt, serve
 from kraft.cli.confluent_client import key_values
 from kraft.cli.errors import CliError
 
@@ -25,16 +25,12 @@ CLIENTS = 1
 
 
 def up(
-    nodes: Annotated[int, typer.Option(min=1, max=100, help="How many nodes.")] = 3,
-    port: Annotated[int, typer.Option(help="Node i serves clients on port + i - 1.")] = 9092,
+    nodes: Nodes = 3,
+    port: Port = 9092,
     clients: Annotated[int, typer.Option(min=0, help="How many clients get links of their own.")] = CLIENTS,
     directory: Directory = DEFAULT_DIR,
-    detach: Annotated[
-        bool, typer.Option("--detach", help="Leave the nodes running; `kraft down` stops them.")
-    ] = False,
-    set_: Annotated[
-        list[str], typer.Option("--set", metavar="KEY=VALUE", help="A configuration for every node.")
-    ] = [],  # noqa: B006
+    detach: Detach = False,
+    set_: Configurations = [],  # noqa: B006
 ) -> None:
     """Start a cluster whose nodes reach each other by links that `kraft chaos link` can break.
 

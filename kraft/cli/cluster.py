@@ -21,21 +21,23 @@ DEFAULT_DIR = Path("kraft-data")
 WATCH_S = 0.2
 
 Directory = Annotated[Path, typer.Option("--dir", metavar="DIR", help="Where the nodes keep everything.")]
+Nodes = Annotated[int, typer.Option(min=1, max=100, help="How many nodes.")]
+Port = Annotated[int, typer.Option(help="Node i serves clients on port + i - 1.")]
+Detach = Annotated[bool, typer.Option("--detach", help="Leave the nodes running; `kraft down` stops them.")]
+Configurations = Annotated[
+    list[str], typer.Option("--set", metavar="KEY=VALUE", help="A configuration for every node.")
+]
 NodeId = Annotated[int, typer.Argument(metavar="ID", help="The node, counted from 1.")]
 
 node = typer.Typer(no_args_is_help=True)
 
 
 def up(
-    nodes: Annotated[int, typer.Option(min=1, max=100, help="How many nodes.")] = 3,
-    port: Annotated[int, typer.Option(help="Node i serves clients on port + i - 1.")] = 9092,
+    nodes: Nodes = 3,
+    port: Port = 9092,
     directory: Directory = DEFAULT_DIR,
-    detach: Annotated[
-        bool, typer.Option("--detach", help="Leave the nodes running; `kraft down` stops them.")
-    ] = False,
-    set_: Annotated[
-        list[str], typer.Option("--set", metavar="KEY=VALUE", help="A configuration for every node.")
-    ] = [],  # noqa: B006
+    detach: Detach = False,
+    set_: Configurations = [],  # noqa: B006
 ) -> None:
     """Start a cluster of combined nodes as processes and print its bootstrap.servers.
 
