@@ -6,6 +6,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
+PACKAGES := kraft metadata_quorum data_plane fetch
+
 # At a time, for two cores. Tests mostly wait for nodes; long ones and random faults compute.
 WORKERS ?= 4
 JOBS    ?= 2
@@ -14,7 +16,7 @@ JOBS    ?= 2
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long chaos bench rows lint types layers lock docs clean
+.PHONY: help setup fast pure demo test test-long chaos bench rows lint types layers lock docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +36,16 @@ $(READY): pyproject.toml requirements.lock
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $${PIP_INDEX_URL:+env UV_DEFAULT_INDEX=$$PIP_INDEX_URL} \
 	  $(BIN)/uv pip install --quiet --no-deps --editable .
 	@touch $@
+
+# The extension modules lie beside their sources, and Python prefers them. Say it again after a change.
+fast: $(READY) ## compile the hot modules in place (a C compiler, or zig's from PyPI)
+	@$(MAKE) --no-print-directory pure
+	KRAFT_COMPILE=1 VIRTUAL_ENV=$(CURDIR)/$(VENV) $${PIP_INDEX_URL:+env UV_DEFAULT_INDEX=$$PIP_INDEX_URL} \
+	  $(BIN)/uv pip install --quiet --no-deps --reinstall --editable .
+	@$(BIN)/kraft --version
+
+pure: ## what `make fast` built is removed: the same modules as Python again
+	@find $(PACKAGES) -name '*.so' -delete
 
 demo: $(READY) ## 336,776 flights through three nodes and Spark; a node and the query are killed
 	$(BIN)/python -m examples.flights

@@ -18,7 +18,7 @@ from tests.support.kafka.kafka_tools import HOST as TOOL_HOST
 from tests.support.nodes.cluster import cluster as cluster  # fixtures: real nodes
 from tests.support.nodes.cluster import shared_cluster as shared_cluster
 from tests.support.nodes.forks import forked_nodes
-from tests.support.suite import toolchains
+from tests.support.suite import compiled, toolchains
 from tests.support.suite.examples import load_profile
 from tests.support.suite.rows import RowRecorder
 from tests.support.suite.stalls import no_loop_stands_still as no_loop_stands_still
@@ -34,6 +34,7 @@ APPLICATION_ARTIFACTS = ("kafka-streams", "connect-runtime", "connect-file")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(RowRecorder(writes=not hasattr(config, "workerinput")), "kraft-rows")
+    config.pluginmanager.register(compiled, "kraft-compiled")
     config.pluginmanager.register(toolchains, "kraft-toolchains")
     if config.pluginmanager.has_plugin("xdist"):
         config.pluginmanager.register(Workers(), "kraft-workers")

@@ -7,7 +7,7 @@ command that is not here, or for the list of all.
 from __future__ import annotations
 
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -33,6 +33,7 @@ from kraft.cli import (
 )
 from kraft.cli.command_config import with_option
 from kraft.cli.errors import plain_errors
+from kraft.variant import described
 
 COMMANDS = "kraft.commands"
 
@@ -62,6 +63,26 @@ cli = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(described())
+        raise typer.Exit
+
+
+@cli.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="What this is, and how it runs."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
 cluster.add_to(cli)
 start.add_to(cli)
 console.add_to(cli)

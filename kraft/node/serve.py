@@ -26,6 +26,7 @@ from kraft.monitoring.stall_watch import StallLog, StallWatch
 from kraft.node.environment import NodeEnvironment
 from kraft.node.node import Node
 from kraft.storage.formatter import Storage, boot_id, lock_storage, read_storage
+from kraft.variant import described
 from metadata_quorum.foundation.disk import Disk, OsDisk
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.supervision import ErrorBoundary
@@ -88,7 +89,7 @@ async def _serve(config: Config, storage: Storage, disk: Disk, now_ms: Callable[
     )
     await _until(stopping, node.start())
     if not stopping.is_set():
-        log.info("node %d is up", config.node_id)
+        log.info("node %d is up (%s)", config.node_id, described())
         gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)

@@ -51,9 +51,9 @@ def test_what_is_in_the_way_of_links_is_named():
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of an environment with our wheel; what kraft depends on is this environment's."""
     source, home = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("environment")
-    for name in (*PACKAGES, "pyspark_kraft"):
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in (*PACKAGES, "pyspark_kraft", "build_backend"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
     interpreter = home / "bin" / "python"
