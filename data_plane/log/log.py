@@ -7,7 +7,7 @@ This file is the log's state, and what readers, writers and replication do with 
     producers.py     sequence numbers and open transactions; aborted.py: aborted ones
     epochs.py        where each leader epoch begins
     flush.py         what is durable, and the work that makes the rest durable
-    cut.py           the part of a truncation that blocks; cleaner.py: of a compaction
+    truncation.py           the part of a truncation that blocks; cleaner.py: of a compaction
 
 Around it: load.py finds the state of a log in its files, whatever a crash has done to them (recovery.py);
 retention.py deletes old segments, compact_log.py replaces them with compacted ones.
@@ -37,7 +37,6 @@ from data_plane.log.append import (
 )
 from data_plane.log.cleaner import CleanWork
 from data_plane.log.consistency import all_or_inconsistent, check_consistent, mark_inconsistent
-from data_plane.log.cut import CutWork
 from data_plane.log.deletion import Deletion
 from data_plane.log.flush import FlushWork, Unflushed
 from data_plane.log.load import LoadedLog
@@ -47,6 +46,7 @@ from data_plane.log.producer_snapshot import encode_snapshot
 from data_plane.log.producers import ProducerStateManager
 from data_plane.log.segment import LogSegment, LogSlice, newest_timestamp
 from data_plane.log.timestamps import TimeSearch
+from data_plane.log.truncation import CutWork
 from data_plane.log.validation import CLIENT, AppendOrigin, Batches, ValidatedRecords, Writable
 from metadata_quorum.foundation.batch import (
     CONTROL_ABORT,
@@ -335,7 +335,7 @@ class UnifiedLog:
         first = self.producers.first_unstable_offset(high_watermark)
         return first if first is None else max(first, self.log_start_offset)
 
-    # --- truncation (cut.py: the order of its steps)
+    # --- truncation (truncation.py: the order of its steps)
 
     def prepare_cut(self, offset: int) -> CutWork | None:
         """To drop every batch that reaches `offset`; None where there is none. Run it in an executor, make a

@@ -1,6 +1,6 @@
 """Producers' state at an offset: the newest usable snapshot, then the log from there on.
 
-Path of the data: load.py and cut.py -> here, in an executor or at a start.
+Path of the data: load.py and truncation.py -> here, in an executor or at a start.
 """
 
 from __future__ import annotations

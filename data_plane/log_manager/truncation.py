@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from data_plane.log.consistency import InconsistentLogError
-from data_plane.log.cut import CutWork
+from data_plane.log.truncation import CutWork
 from data_plane.log_manager.local_replica import LocalReplica, ReplicaFailures
 from metadata_quorum.foundation.blocking import MayBlock
 

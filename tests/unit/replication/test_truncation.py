@@ -17,8 +17,8 @@ import pytest
 
 from chaos.sim.disk import SimDisk
 from data_plane.log.config import LogConfig
-from data_plane.log.cut import CutWork
 from data_plane.log.log import UnifiedLog
+from data_plane.log.truncation import CutWork
 from data_plane.replication.partition import Partition
 from data_plane.replication.replica_moves import ReplicaMove
 from metadata_quorum.foundation.batch import Record, encode_batch
