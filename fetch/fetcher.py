@@ -42,7 +42,7 @@ from metadata_quorum.foundation.model import NO_EPOCH
 from metadata_quorum.foundation.supervision import report_fault, restarted, supervised
 
 MAX_IN_FLIGHT: Final = 2
-CUTS_PER_TURN: Final = 20
+TRUNCATIONS_PER_TURN: Final = 20
 RECONNECT_FIRST_SECONDS: Final = 0.02
 RECONNECT_LAST_SECONDS: Final = 0.25
 RETRY_FIRST_SECONDS: Final = 0.01
@@ -75,7 +75,7 @@ def process_partition_data(partition: Partition, answer: FetchedPartition, now_m
     return bool(records) or log.log_start_offset != start_before
 
 
-def where_to_cut(partition: Partition, answer: FetchedPartition) -> int:
+def truncation_offset_for(partition: Partition, answer: FetchedPartition) -> int:
     """Where the logs diverge, as far as this answer says."""
     diverging = answer.diverging_epoch or (NO_EPOCH, 0)
     log = partition.log
@@ -92,14 +92,14 @@ def _ends_below(records: memoryview, log_end: int) -> bool:
 class PartitionFetchState:
     """One partition of a fetcher."""
 
-    __slots__ = ("attempt", "cutting", "key", "leader_epoch", "partition", "turn")
+    __slots__ = ("attempt", "key", "leader_epoch", "partition", "truncating", "turn")
 
     def __init__(self, partition: Partition) -> None:
         self.key: Key = (partition.topic_id, partition.tp.partition)
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
         self.attempt = 0  # refusals in a row
-        self.cutting = False  # nothing is appended meanwhile
+        self.truncating = False  # nothing is appended meanwhile
         self.turn = 0  # counts changes, so that a delayed return knows whether it is still wanted
 
 
@@ -116,7 +116,7 @@ class ReplicaFetcher:
         self._wake = asyncio.Event()
         self._failures = 0
         self._lookups: dict[Key, asyncio.Task[None]] = {}
-        self._to_cut: deque[tuple[PartitionFetchState, int]] = deque()  # and the offsets
+        self._to_truncate: deque[tuple[PartitionFetchState, int]] = deque()  # and the offsets
         self._task = restarted(context.loop, self._run, f"fetcher-{leader_id}")
 
     def __len__(self) -> int:
@@ -135,10 +135,10 @@ class ReplicaFetcher:
             if known.leader_epoch == partition.leader_epoch and known.partition is partition:
                 return
             self.remove(partition)
-        cut = self._context.rules.initial_truncation_offset(partition.high_watermark)
+        offset = self._context.rules.initial_truncation_offset(partition.high_watermark)
         self._states[state.key] = state
-        if cut is not None:
-            self._cut(state, cut)
+        if offset is not None:
+            self._truncate(state, offset)
         else:
             self._session.add(state.key, partition)
             self._kick()
@@ -157,7 +157,7 @@ class ReplicaFetcher:
     def stop(self) -> None:
         """Drop the connection and follow nothing any longer; nothing more is appended."""
         self._states.clear()
-        self._to_cut.clear()
+        self._to_truncate.clear()
         self._drop_in_flight()
         for task in (self._task, *self._lookups.values()):
             task.cancel()
@@ -247,14 +247,14 @@ class ReplicaFetcher:
         partition = state.partition
         if partition.leader is not None or partition.leader_epoch != state.leader_epoch:
             return  # the role has changed; `add` or `remove` follows
-        if state.cutting:
+        if state.truncating:
             return
         outcome = fetch_outcome(answer)
         if outcome is FetchOutcome.WAIT:
             self._delay(state)
             return
         if outcome is FetchOutcome.DIVERGED:
-            self._cut(state, where_to_cut(partition, answer))
+            self._truncate(state, truncation_offset_for(partition, answer))
             return
         if outcome is FetchOutcome.OUT_OF_RANGE:
             self._session.remove(state.key)
@@ -283,31 +283,31 @@ class ReplicaFetcher:
             self._session.moved(state.key)
             self._kick()
 
-    def _cut(self, state: PartitionFetchState, offset: int) -> None:
-        """Fetch again once the log is cut there. One answer, or one change of leaders, may cut many logs: a
-        few are begun per turn of the loop."""
+    def _truncate(self, state: PartitionFetchState, offset: int) -> None:
+        """Fetch again once the log is truncated there. One answer, or one change of leaders, may truncate
+        many logs: a few are started per turn of the loop."""
         self._session.remove(state.key)
-        state.cutting = True
-        self._to_cut.append((state, offset))
-        if len(self._to_cut) == 1:
-            self._context.loop.call_soon(self._begin_cuts)
+        state.truncating = True
+        self._to_truncate.append((state, offset))
+        if len(self._to_truncate) == 1:
+            self._context.loop.call_soon(self._start_truncations)
 
-    def _begin_cuts(self) -> None:
-        for _ in range(min(len(self._to_cut), CUTS_PER_TURN)):
-            state, offset = self._to_cut.popleft()
+    def _start_truncations(self) -> None:
+        for _ in range(min(len(self._to_truncate), TRUNCATIONS_PER_TURN)):
+            state, offset = self._to_truncate.popleft()
             partition = state.partition
             if self._states.get(state.key) is not state or partition.leader_epoch != state.leader_epoch:
                 continue  # the role has changed; `add` or `remove` follows
             try:
-                partition.truncate_to(offset, partial(self._was_cut, state))
+                partition.truncate_to(offset, partial(self._was_truncated, state))
             except Exception as error:  # noqa: BLE001 - one partition's affair; it comes again later
-                report_fault(self._context.loop, f"the cut of {partition.tp}", error)
-                self._was_cut(state, False)
-        if self._to_cut:
-            self._context.loop.call_soon(self._begin_cuts)
+                report_fault(self._context.loop, f"the truncation of {partition.tp}", error)
+                self._was_truncated(state, False)
+        if self._to_truncate:
+            self._context.loop.call_soon(self._start_truncations)
 
-    def _was_cut(self, state: PartitionFetchState, done: bool) -> None:
-        state.cutting = False
+    def _was_truncated(self, state: PartitionFetchState, done: bool) -> None:
+        state.truncating = False
         if self._states.get(state.key) is not state:
             return
         if state.partition.offline:
@@ -363,7 +363,7 @@ class ReplicaFetcher:
             found = resolve_out_of_range(partition.log.log_end_offset, bounds)
             if isinstance(found, TruncateTo):
                 self._lookups.pop(state.key, None)
-                self._cut(state, found.offset)
+                self._truncate(state, found.offset)
                 return
             if isinstance(found, RestartAt):
                 partition.restart_at(found.offset)

@@ -2,11 +2,11 @@
 
 Where the logs diverge is found by leader epochs, never by the high watermark. The follower sends the
 epoch of its last record with every fetch; a leader whose log has no such record answers with the
-largest epoch it shares and where that ends. The follower cuts there, and asks again: the epoch of
+largest epoch it shares and where that ends. The follower truncates there, and asks again: the epoch of
 what is then its last record may again be one that the leader does not know.
 
-The high watermark is no safe point to cut at: a follower learns it one fetch late. If it cut to its
-own after a restart and were then elected, it would have thrown away a committed record. With
+The high watermark is no safe point to truncate to: a follower learns it one fetch late. If it truncated to
+its own after a restart and were then elected, it would have thrown away a committed record. With
 `TRUNCATE_TO_HIGH_WATERMARK` that old rule can be had for a look at the damage (tests, chaos).
 """
 
@@ -23,7 +23,7 @@ from metadata_quorum.foundation.model import NO_EPOCH
 
 @dataclass(frozen=True, slots=True)
 class FollowerRules:
-    """How a follower finds where to cut its log."""
+    """How a follower finds where to truncate its log."""
 
     by_epochs: bool
 
@@ -59,7 +59,7 @@ def fetch_outcome(answer: FetchedPartition) -> FetchOutcome:
 
 
 def truncation_offset(diverging: tuple[int, int], local: tuple[int, int], log_end: int) -> int:
-    """Where to cut. `diverging` is the leader's largest shared epoch and where it ends there; `local`
+    """Where to truncate. `diverging` is the leader's largest shared epoch and where it ends there; `local`
     is our largest epoch not above that, and where it ends here ((-1, -1): we know none)."""
     leader_epoch, leader_end = diverging
     local_epoch, local_end = local

@@ -144,7 +144,7 @@ def forget_producer_state() -> None:
 @_named("join-isr-too-early", "who is in the ISR has all below the high watermark", "unseen")
 def join_isr_too_early() -> None:
     """A follower is proposed for the ISR with its first fetch, whatever it holds: it may be elected, and
-    its leader's log is then cut to its own."""
+    its leader's log is then truncated to its own."""
 
     def expand(self: LeaderState, follower: FollowerReplica, high_watermark: int) -> PendingIsrChange | None:
         if follower.in_maximal_isr or self.change is not None or not self._may_join(follower):
@@ -195,9 +195,9 @@ def elect_outside_isr() -> None:
 # --- logs ---------------------------------------------------------------------------------------
 
 
-@_named("truncate-to-hw", "what is committed is never cut", "unseen")
+@_named("truncate-to-hw", "what is committed is never truncated", "unseen")
 def truncate_to_high_watermark() -> None:
-    """A follower of a new leader cuts its log to its high watermark, which it learns one fetch late,
+    """A follower of a new leader truncates its log to its high watermark, which it learns one fetch late,
     instead of where leader epochs say that the logs part (R5; Kafka before KIP-101)."""
     with_rules = partial(FetcherContext, rules=TRUNCATE_TO_HIGH_WATERMARK)
     _exchange(kraft.node.broker_role, "FetcherContext", with_rules)
@@ -205,10 +205,10 @@ def truncate_to_high_watermark() -> None:
 
 @_named("lose-on-restart", "recovery keeps every whole batch", "unseen")
 def lose_on_restart() -> None:
-    """After a crash recovery cuts the last batch, though it is whole."""
+    """After a crash recovery truncates the last batch, though it is whole."""
     open_log = LogDir.open_log
 
-    def cut_short(
+    def truncated(
         self: LogDir,
         tp: TopicPartition,
         topic_id: UUID | None,
@@ -218,13 +218,13 @@ def lose_on_restart() -> None:
     ) -> UnifiedLog:
         log = open_log(self, tp, topic_id, config, now_ms, may_block)
         if not self.clean and log.log_end_offset > log.log_start_offset:
-            work = log.prepare_cut(log.log_end_offset - 1)
+            work = log.prepare_truncation(log.log_end_offset - 1)
             if work is not None:
                 work.run(may_block)
                 log.truncate_to(work)
         return log
 
-    _exchange(LogDir, "open_log", cut_short)
+    _exchange(LogDir, "open_log", truncated)
 
 
 # --- reading ------------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ def lose_on_restart() -> None:
 
 @_named("read-beyond-hw", "consumers see what is committed", "vanished-read", "inconsistent-offsets")
 def read_beyond_high_watermark() -> None:
-    """Consumers read to the end of the leader's log: what they have seen may be cut later."""
+    """Consumers read to the end of the leader's log: what they have seen may be truncated later."""
 
     def to_the_end(self: Partition, *, for_follower: bool, committed_only: bool) -> int:
         return self.log.log_end_offset

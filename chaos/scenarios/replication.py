@@ -102,7 +102,7 @@ def _twin_loses(evidence: Evidence) -> tuple[bool, str]:
 
 HW_TRUNCATION: Final = Scenario(
     name="hw-truncation",
-    story="Two leaders die one after the other. A follower that cuts its log to its high watermark, as "
+    story="Two leaders die one after the other. A follower that truncates its log to its high watermark, as "
     "Kafka's did before KIP-101, loses what was acknowledged; one that asks where its epoch ended loses "
     "nothing.",
     topics=(IDEMPOTENT,),

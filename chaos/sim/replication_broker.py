@@ -88,15 +88,15 @@ class SimBroker:
 
     def truncate(self, truncation: Truncation) -> None:
         truncation.run(SIMULATED)
-        was_cut = truncation.cut(truncation.ready, self)
+        was_truncated = truncation.truncate(truncation.ready, self)
         log = truncation.replica.log
-        if was_cut:
+        if was_truncated:
             self.delete_files(truncation.replica, log.take_deletions())
             flush = log.prepare_flush()
             if flush is not None:
                 flush.run(SIMULATED)
                 log.flush_done(flush)
-        truncation.done(was_cut)
+        truncation.done(was_truncated)
 
     def delete_files(self, replica: LocalReplica, deletions: Sequence[Deletion]) -> None:
         for deletion in deletions:
@@ -169,9 +169,9 @@ class SimBroker:
             partition.become_leader(registration, self._clock.now)
         elif partition.become_follower(registration):
             self.answer = None  # its old leader's connection is closed
-            cut = self._rules.initial_truncation_offset(partition.high_watermark)
-            if cut is not None and registration.leader != NO_LEADER:
-                partition.truncate_to(cut, check_cut)
+            offset = self._rules.initial_truncation_offset(partition.high_watermark)
+            if offset is not None and registration.leader != NO_LEADER:
+                partition.truncate_to(offset, check_truncation)
         partition.maybe_expand_isr(self._clock.now)
 
     def _remove(self, partition: Partition, leader_epoch: int) -> None:
@@ -185,5 +185,5 @@ class SimBroker:
         self._open()
 
 
-def check_cut(done: bool) -> None:
+def check_truncation(done: bool) -> None:
     assert done, "here nothing comes between"

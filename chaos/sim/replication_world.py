@@ -17,7 +17,7 @@ from chaos.sim.replication_broker import (
     TP,
     SimBroker,
     SimClock,
-    check_cut,
+    check_truncation,
 )
 from chaos.sim.replication_checks import ReplicationChecks, values_of
 from chaos.sim.replication_controller import SimController
@@ -26,7 +26,7 @@ from data_plane.quotas.replication import ReplicationQuota
 from data_plane.replication.delayed_produce import await_replication
 from data_plane.replication.leader_state import AlterPartitionResult, IsrOutcome
 from data_plane.replication.partition import ALL_REPLICAS, Partition
-from fetch.fetcher import process_partition_data, where_to_cut
+from fetch.fetcher import process_partition_data, truncation_offset_for
 from fetch.follower import (
     TRUNCATE_BY_EPOCHS,
     FetchOutcome,
@@ -149,7 +149,7 @@ class ReplicationWorld:
         if outcome is FetchOutcome.APPEND:
             process_partition_data(partition, answer, BATCH_MS)
         elif outcome is FetchOutcome.DIVERGED:
-            partition.truncate_to(where_to_cut(partition, answer), check_cut)
+            partition.truncate_to(truncation_offset_for(partition, answer), check_truncation)
         elif outcome is FetchOutcome.OUT_OF_RANGE:
             self._find_bounds(partition)
         self.check()
@@ -166,7 +166,7 @@ class ReplicationWorld:
             partition.log.log_end_offset, LogBounds(leader.log.log_start_offset, leader.log.log_end_offset)
         )
         if isinstance(found, TruncateTo):
-            partition.truncate_to(found.offset, check_cut)
+            partition.truncate_to(found.offset, check_truncation)
         elif isinstance(found, RestartAt):
             partition.restart_at(found.offset)
 

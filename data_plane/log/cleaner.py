@@ -15,9 +15,9 @@
 The results of one pass depend on each other (a tombstone is removed because every older value is): so the new
 segments get their `.swap` names one after another from the oldest on, each durable before the next.
 
-A log that is cut, or loses a segment, meanwhile cancels the pass first: no `.swap` may exist beside records
-that were written after it. Once `replace_segments` has started there is no way back: the new segments are
-the log.
+A log that is truncated, or loses a segment, meanwhile cancels the pass first: no `.swap` may exist beside
+records that were written after it. Once `replace_segments` has started there is no way back: the new segments
+are the log.
 
 A batch that cannot be decoded ends the pass with UncleanableError; the log stays as it was.
 

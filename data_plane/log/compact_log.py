@@ -40,7 +40,7 @@ def replace_segments(log: UnifiedLog, work: CleanWork, now_ms: int) -> bool:
     if log.cleaning is not work or work.cancelled:
         return False
     log.cleaning = None
-    log.forgo_cut()  # it was prepared for the old segments
+    log.discard_truncation()  # it was prepared for the old segments
     work.replacing = True
     log.unflushed.new_files = True
     due_ms = now_ms + log.config.file_delete_delay_ms

@@ -5,7 +5,7 @@
     FlushWork        one flush. `run` blocks, in an executor; then the owner calls `flush_done`
 
 A flush that was prepared before a truncation does not raise the recovery point: what it made durable may
-have been cut off and written again since.
+have been truncated and written again since.
 
 Path of the data: log.prepare_flush -> FlushWork in replica_manager's executor -> log.flush_done.
 """
@@ -68,7 +68,7 @@ class Unflushed:
         """The name of the log's directory is not known to be durable."""
         self.new_files = True
         """Entries of the log's directory have changed."""
-        self.cut_is_durable = True
+        self.truncation_is_durable = True
         """The last truncation. Until it is, the log refuses appends."""
         self._snapshots: list[str] = []
         self._files: list[File] = []  # of a flush that failed
@@ -86,8 +86,8 @@ class Unflushed:
         self.recovery_point = min(self.recovery_point, offset)
 
     def truncated(self, active_base_offset: int) -> None:
-        """The log ends in the segment at this offset now. The cut must itself be synced: otherwise what it
-        removed could come back later, beneath newer segments."""
+        """The log ends in the segment at this offset now. That must itself be synced: otherwise what the
+        truncation removed could come back later, beneath newer segments."""
         self._truncations += 1
         self.lower_recovery_point(active_base_offset)
         self.new_files = True
@@ -129,10 +129,10 @@ class Unflushed:
         epochs.dirty = False
         return work
 
-    def cut_done(self, work: FlushWork) -> None:
+    def truncation_flushed(self, work: FlushWork) -> None:
         """`work.run` has returned: truncations before it was prepared are durable."""
         if work.generation == self._truncations:
-            self.cut_is_durable = True
+            self.truncation_is_durable = True
 
     def done(self, work: FlushWork) -> None:
         """`work.run` has returned: raise the recovery point, unless the log was truncated meanwhile."""

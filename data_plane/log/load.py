@@ -7,14 +7,14 @@
     crash: segments wholly below the recovery point            trusted (they were fsynced)
     crash: the others, and always the last                     every batch checked, indexes rebuilt
     - all batches whole, CRCs right, offsets rising            kept
-    - the last batch is cut off or damaged, no good batch      cut there: it was never acknowledged
+    - the last batch is cut off or damaged, no good batch      truncated there: it was never acknowledged
       behind it                                                by an fsync, and its writer has crashed
     - a damaged batch with a good batch behind it, in the same
       file or in a later segment                               LogCorruptError, nothing is changed:
-                                                               cutting would drop good records
-    - the same, at or above the recovery point, and the        cut there, and logged: unsynced pages are lost
-      machine was restarted since                              one by one, and the replica does not claim to
-                                                               be complete (log_manager/log_dirs.py)
+                                                               truncation would drop good records
+    - the same, at or above the recovery point, and the        truncated there, and logged: unsynced pages
+      machine was restarted since                              are lost one by one, and the replica does not
+                                                               claim to be complete (log_manager/log_dirs.py)
     - later segments without a byte                            removed
     crash: the log ends before the recovery point              the recovery point is from before a truncation:
                                                                every batch checked, all of it synced again
@@ -147,7 +147,7 @@ def load(
     if end < recovery_point:
         recovery_point = scanned_from
     recovery_point = min(recovery_point, end, recovery.close_gap(segments, epochs))
-    if not clean:  # the last one may have been cut without a sync
+    if not clean:  # the last one may have been truncated without a sync
         recovery_point = min(recovery_point, segments.peekitem(-1)[0])
     epochs.truncate_from_end(end)
     epochs.truncate_from_start(log_start_offset)

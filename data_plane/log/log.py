@@ -7,7 +7,7 @@ This file is the log's state, and what readers, writers and replication do with 
     producers.py     sequence numbers and open transactions; aborted.py: aborted ones
     epochs.py        where each leader epoch begins
     flush.py         what is durable, and the work that makes the rest durable
-    truncation.py           the part of a truncation that blocks; cleaner.py: of a compaction
+    truncation.py    the part of a truncation that blocks; cleaner.py: of a compaction
 
 Around it: load.py finds the state of a log in its files, whatever a crash has done to them (recovery.py);
 retention.py deletes old segments, compact_log.py replaces them with compacted ones.
@@ -46,7 +46,7 @@ from data_plane.log.producer_snapshot import encode_snapshot
 from data_plane.log.producers import ProducerStateManager
 from data_plane.log.segment import LogSegment, LogSlice, newest_timestamp
 from data_plane.log.timestamps import TimeSearch
-from data_plane.log.truncation import CutWork
+from data_plane.log.truncation import TruncationWork
 from data_plane.log.validation import CLIENT, AppendOrigin, Batches, ValidatedRecords, Writable
 from metadata_quorum.foundation.batch import (
     CONTROL_ABORT,
@@ -67,8 +67,8 @@ MAY_REMOVE_SNAPSHOTS: Final = MayBlock("producer snapshots must not outlive the 
 
 
 class UnifiedLog:
-    """See the module. `config` may be replaced at any time. `log_segments`, `unflushed`, `prepared_cut` and
-    `cleaning` are for the modules of this package that change a log."""
+    """See the module. `config` may be replaced at any time. `log_segments`, `unflushed`,
+    `prepared_truncation` and `cleaning` are for the modules of this package that change a log."""
 
     def __init__(self, loaded: LoadedLog) -> None:
         self.disk = loaded.disk
@@ -88,7 +88,7 @@ class UnifiedLog:
         self.unflushed = Unflushed(loaded.recovery_point, loaded.identity.new_directory)
         if not loaded.clean:
             self.log_segments.hold_last_sealed_before(loaded.recovery_point)
-        self.prepared_cut: CutWork | None = None  # prepared, not applied yet
+        self.prepared_truncation: TruncationWork | None = None  # prepared, not applied yet
         self.cleaning: CleanWork | None = None  # in the executor; valid while its segments stay as they are
 
     def identify(self, may_block: MayBlock) -> None:
@@ -124,7 +124,7 @@ class UnifiedLog:
     ) -> AppendInfo:
         """Validate what is not validated yet, set offsets and epoch in place, write. Raises BrokerError; then
         nothing was written. Records validated earlier may have been validated under another config."""
-        if not self.unflushed.cut_is_durable:
+        if not self.unflushed.truncation_is_durable:
             refuse_until_flushed(self.directory)
         config = self.config
         if isinstance(records, ValidatedRecords):
@@ -169,7 +169,7 @@ class UnifiedLog:
         at the log's end, or NOT_LEADER_OR_FOLLOWER while a truncation is not durable. A batch that is cut
         off at the end of the run is left for the next fetch.
         """
-        if not self.unflushed.cut_is_durable:
+        if not self.unflushed.truncation_is_durable:
             refuse_until_flushed(self.directory)
         try:
             begin = first_offset_expected(records, self.log_start_offset, self.log_end_offset)
@@ -279,7 +279,7 @@ class UnifiedLog:
         return True
 
     def _write_producer_snapshot(self) -> None:
-        self.forgo_cut()  # it was prepared without this snapshot
+        self.discard_truncation()  # it was prepared without this snapshot
         path = files.path_of(self.directory, self.log_end_offset, files.SNAPSHOT)
         checkpoints.write_unsynced(self.disk, path, encode_snapshot(self.producers.states))
         self.unflushed.add_snapshot(path)
@@ -337,29 +337,29 @@ class UnifiedLog:
 
     # --- truncation (truncation.py: the order of its steps)
 
-    def prepare_cut(self, offset: int) -> CutWork | None:
+    def prepare_truncation(self, offset: int) -> TruncationWork | None:
         """To drop every batch that reaches `offset`; None where there is none. Run it in an executor, make a
         checkpoint with the present recovery point durable, then call `truncate_to`."""
         check_consistent(self)
         if offset >= self.log_end_offset:
             return None
         self.cancel_cleaning()
-        work = CutWork(self.disk, self.directory, offset, self.log_segments.starting_up_to(offset))
+        work = TruncationWork(self.disk, self.directory, offset, self.log_segments.starting_up_to(offset))
         self.unflushed.lower_recovery_point(work.base_offset)
         self.cleaned_to = min(self.cleaned_to, offset)  # or a new tombstone is removed before what it deletes
-        self.prepared_cut = work
+        self.prepared_truncation = work
         return work
 
-    def forgo_cut(self, work: CutWork | None = None) -> None:
+    def discard_truncation(self, work: TruncationWork | None = None) -> None:
         """What was prepared (`work`, or whatever it is) will not be applied, or is out of date: the recovery
         point may rise."""
-        if work is None or self.prepared_cut is work:
-            self.prepared_cut = None
+        if work is None or self.prepared_truncation is work:
+            self.prepared_truncation = None
 
-    def truncate_to(self, work: CutWork) -> bool:
-        """Apply a prepared cut; False where it is out of date: nothing is changed. Nor is anything where it
-        raises OSError: the process has no file descriptors for it."""
-        if self.prepared_cut is not work or not work.ready:
+    def truncate_to(self, work: TruncationWork) -> bool:
+        """Apply a prepared truncation; False where it is out of date: nothing is changed. Nor is anything
+        where it raises OSError: the process has no file descriptors for it."""
+        if self.prepared_truncation is not work or not work.ready:
             return False
         check_consistent(self)
         with self.disk.spare_files(self.log_segments.active.path):
@@ -367,9 +367,9 @@ class UnifiedLog:
         return True
 
     @all_or_inconsistent
-    def _truncate_to(self, work: CutWork) -> None:
-        self.unflushed.cut_is_durable = False
-        if work.begins_anew:
+    def _truncate_to(self, work: TruncationWork) -> None:
+        self.unflushed.truncation_is_durable = False
+        if work.restarts_empty:
             self._restart_at(work.end)
             return
         self.cancel_cleaning()
@@ -403,7 +403,7 @@ class UnifiedLog:
 
     def _end_at(self, offset: int, producers: ProducerStateManager) -> None:
         """The segments end at `offset` now: bring everything else there."""
-        self.prepared_cut = None
+        self.prepared_truncation = None
         base = self.log_segments.active.base_offset
         self.log_segments.forget_sealed_after_truncation()
         self.unflushed.truncated(base)
@@ -439,7 +439,7 @@ class UnifiedLog:
         return self.log_segments.take_deletions()
 
     def cancel_cleaning(self) -> None:
-        """A segment is about to be cut or deleted."""
+        """A segment is about to be truncated or deleted."""
         if self.cleaning is not None:
             self.cleaning.cancel()
             self.cleaning = None
@@ -476,8 +476,8 @@ class UnifiedLog:
 
     def flush_done(self, work: FlushWork) -> None:
         """`work.run(may_block)` has returned: its records are durable, and the truncations before it."""
-        self.unflushed.cut_done(work)
-        if self.prepared_cut is None:  # otherwise it would vouch for what is about to be cut
+        self.unflushed.truncation_flushed(work)
+        if self.prepared_truncation is None:  # otherwise it would vouch for what is about to be truncated
             self.unflushed.done(work)
 
     def flush_failed(self, work: FlushWork) -> None:

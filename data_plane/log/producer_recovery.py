@@ -24,7 +24,7 @@ ANY_OFFSET: Final = range(MAX_OFFSET + 1)
 
 def remove_snapshots(disk: Disk, directory: str, offsets: range, may_block: MayBlock) -> None:
     """Remove snapshots that are no longer valid: the log was restarted, compaction has removed batches from
-    before them, or they may describe batches that were cut off."""
+    before them, or they may describe batches that were truncated."""
     if not offsets:
         return
     for offset in files.offsets_in(disk, directory, files.SNAPSHOT, may_block):

@@ -1,4 +1,4 @@
-"""Where a log ends after a crash: which segments are scanned, what is cut, what must not be.
+"""Where a log ends after a crash: which segments are scanned, what is truncated, what must not be.
 
 load.py has the table of what is found and what is done about it.
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class LogCorruptError(Exception):
-    """Damage with good records behind it. The log must go offline or be fetched again; never cut.
+    """Damage with good records behind it. The log must go offline or be fetched again; never truncated.
 
     `offset` is the first offset that cannot be read.
     """
@@ -62,7 +62,7 @@ def find_end(
         disk, segments, epochs, recovery_point, may_block, machine_restarted=machine_restarted
     )
     if end < recovery_point and scanned_from > segments.peekitem(0)[0]:
-        # The recovery point is from before a truncation, perhaps: nothing says where the cut was, nor which
+        # The recovery point is from before a truncation, perhaps: nothing says where that was, nor which
         # later pages have reached the disk. So scan everything, and drop nothing that is good.
         end, scanned_from = _recover(disk, segments, epochs, 0, may_block, machine_restarted=False)
     return end, scanned_from
@@ -123,13 +123,13 @@ def _recover(
                 raise LogCorruptError(segment.path, position, end, damage)
             lost = segment.size - position + sum(segments[b].size for b in behind)
             logger.warning(
-                "%s is cut at byte %d (offset %d), %d bytes with good batches among them go: %s. The machine "
-                "went down or the disk failed, and nothing from offset %d on had been synced",
+                "%s is truncated at byte %d (offset %d), %d bytes with good batches among them go: %s. The "
+                "machine went down or the disk failed, and nothing from offset %d on had been synced",
                 segment.path, position, end, lost, damage, recovery_point,
             )  # fmt: skip
         for later in reversed(bases[i + 1 :]):  # newest first: a crash leaves no hole
             remove_segment(disk, segments.pop(later))
-        segment.cut(position)
+        segment.truncate_file(position)
         # Nothing of it may reappear among what is written in its place.
         segment.file.sync(may_block)
         disk.sync_dir(segment.path.rpartition("/")[0], may_block)

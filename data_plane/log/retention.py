@@ -39,8 +39,8 @@ def delete_old_segments(log: UnifiedLog, now_ms: int, high_watermark: int) -> li
         log.unflushed.new_files = True
         log.log_segments.drop_oldest(count, now_ms + log.config.file_delete_delay_ms)
         first = log.log_segments.first_base_offset
-        if log.prepared_cut is not None and log.prepared_cut.base_offset < first:
-            log.forgo_cut()
+        if log.prepared_truncation is not None and log.prepared_truncation.base_offset < first:
+            log.discard_truncation()
         log.advance_log_start(first)
         log.aborted.truncate_from_start(first)
     return log.take_deletions()

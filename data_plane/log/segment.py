@@ -119,7 +119,7 @@ class LogSlice:
         return self._segment.offset_behind(self.position + self.length) if self.position >= 0 else MAX_OFFSET
 
     def read(self, may_block: MayBlock) -> Buffer:
-        """The bytes. Ends short where the log was cut since."""
+        """The bytes. Ends short where the log was truncated since."""
         if self.position < 0:
             segment, read = self._segment, self.file.read
             position = segment.find(self.offset, read)
@@ -420,7 +420,7 @@ class LogSegment:
         self._offset_ends, self._batch_ends = [self.base_offset], [0]
         self.index_full = False
 
-    def cut(self, position: int) -> None:
+    def truncate_file(self, position: int) -> None:
         """Drop the bytes from `position` on (a torn tail, after the whole batches were noted)."""
         self.file.truncate(position)
         self.size = position
@@ -429,7 +429,7 @@ class LogSegment:
         """Drop every batch from `position` on; the segment ends at `end_offset` then. `leader_epoch` is that
         of the offset before."""
         self.hold()
-        self.cut(position)
+        self.truncate_file(position)
         self.offset_index.truncate_to(end_offset)
         self.time_index.truncate_to(end_offset)
         reached = self.load_tail()

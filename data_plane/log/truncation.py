@@ -1,18 +1,18 @@
-"""The part of a log's cut that may block, and must come before it.
+"""The part of a log's truncation that may block, and must come before it.
 
-A checkpoint on disk may say that everything below some offset is durable. Once the log is cut below that
-and written again, that is wrong: the next start would trust bytes that were never synced. So:
+A checkpoint on disk may say that everything below some offset is durable. Once the log is truncated below
+that and written again, that is wrong: the next start would trust bytes that were never synced. So:
 
-    log.prepare_cut     the recovery point falls to the beginning of the segment that will be cut, and does
-                        not rise until the cut is applied or dropped
-    CutWork.run         in an executor: where the log will end, and the state of its producers there
-    the log's owner     makes a checkpoint durable that was started after `prepare_cut`
-    log.truncate_to     cuts. Refused if the log has changed in between
-    a flush             makes the cut durable; until then the log refuses appends, of a leader or a
-                        follower: nothing is written in the place of what was cut
+    log.prepare_truncation  the recovery point falls to the beginning of the segment that will be truncated,
+                            and does not rise until the truncation is applied or discarded
+    TruncationWork.run      in an executor: where the log will end, and the state of its producers there
+    the log's owner         makes a checkpoint durable that was started after `prepare_truncation`
+    log.truncate_to         truncates. Refused if the log has changed in between
+    a flush                 makes the truncation durable; until then the log refuses appends, of a leader or
+                            a follower: nothing is written in the place of what was dropped
 
 So no checkpoint on disk ever covers more than is durable, wherever a crash comes, and no page or segment from
-before the cut reappears among later ones.
+before the truncation reappears among later ones.
 
 Path of the data: partition.truncate_to -> log -> here, in the executor -> log.
 """
@@ -28,7 +28,7 @@ from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.disk import Disk
 
 
-class CutWork:
+class TruncationWork:
     """See the module."""
 
     def __init__(
@@ -46,12 +46,12 @@ class CutWork:
 
     @property
     def base_offset(self) -> int:
-        """Of the segment that is cut, or that the log restarts with."""
+        """Of the segment that is truncated, or that the log restarts with."""
         base: int = self._segments.peekitem(-1)[0] if self._segments else self.end
         return base
 
     @property
-    def begins_anew(self) -> bool:
+    def restarts_empty(self) -> bool:
         """Nothing is left of the log."""
         return not self._segments
 

@@ -30,7 +30,7 @@ RETRY_S: Final = 1.0
 """Pause before a directory is synced again after an error that was not the disk's."""
 SYNCED_AT_ONCE: Final = 25
 """New logs: each costs an fsync or two, and a truncation waits for those under way."""
-CUTS_PER_TURN: Final = 20
+TRUNCATIONS_PER_TURN: Final = 20
 """Truncations that go on in one turn of the loop: each renames files and writes some."""
 
 
@@ -44,7 +44,7 @@ class CheckpointWriter:
         self._writing = asyncio.Lock()
         self._syncing = asyncio.Lock()
         # Of truncations, which wait for checkpoints that are yet to begin, in the directory of their log.
-        self._before_cuts: list[tuple[LogDir, asyncio.Future[bool]]] = []
+        self._before_truncations: list[tuple[LogDir, asyncio.Future[bool]]] = []
 
     # --- checkpoints --------------------------------------------------------------------------
 
@@ -90,9 +90,9 @@ class CheckpointWriter:
         if self._background.closed:
             return False
         waiter: asyncio.Future[bool] = self._background.loop.create_future()
-        self._before_cuts.append((directory, waiter))
+        self._before_truncations.append((directory, waiter))
         self._logs.checkpoints_stale = True
-        if len(self._before_cuts) == 1:
+        if len(self._before_truncations) == 1:
             self._background.loop.call_soon(self.sync_soon)
         return await waiter
 
@@ -112,7 +112,7 @@ class CheckpointWriter:
         async with self._syncing:
             if logs.checkpoints_stale:
                 logs.checkpoints_stale = False
-                await self._write_before_cuts()
+                await self._write_before_truncations()
             if logs.checkpoints_stale:  # again: whoever made them stale syncs the rest
                 return
             directory = next(iter(logs.unsynced), None)
@@ -147,8 +147,8 @@ class CheckpointWriter:
 
         self._background.timer.call_later(RETRY_S, again)
 
-    async def _write_before_cuts(self) -> None:
-        waiters, self._before_cuts = self._before_cuts, []
+    async def _write_before_truncations(self) -> None:
+        waiters, self._before_truncations = self._before_truncations, []
         written: Set[LogDir] = frozenset()
         try:
             written = await self.write(everything=True)
@@ -156,14 +156,14 @@ class CheckpointWriter:
             for number, (directory, waiter) in enumerate(waiters, start=1):
                 if not waiter.done():
                     waiter.set_result(directory in written)
-                if number % CUTS_PER_TURN == 0:
+                if number % TRUNCATIONS_PER_TURN == 0:
                     await asyncio.sleep(0)
 
     # --- shutdown -----------------------------------------------------------------------------
 
     def close(self) -> None:
         """Nothing is truncated any more."""
-        for _, waiter in self._before_cuts:
+        for _, waiter in self._before_truncations:
             waiter.cancel()
 
     async def write_clean_shutdown(self, broker_epoch: int) -> None:

@@ -18,7 +18,7 @@ from metadata_quorum.foundation.model import TopicPartition
 class FutureReplica(Protocol):
     """A copy of a replica's log in another log directory, not complete yet (replication/replica_moves.py)."""
 
-    def cut(self, offset: int) -> None:
+    def truncate(self, offset: int) -> None:
         """The replica's log is about to be truncated to `offset`."""
 
     def cancel(self) -> None:
@@ -47,7 +47,7 @@ class LocalReplica(Protocol):
         """The log is durable up to its recovery point. `now` in seconds of the loop."""
 
     def after_truncation(self) -> None:
-        """The log was cut, or a prepared cut was given up."""
+        """The log was truncated, or a prepared truncation was discarded."""
 
     def log_start_moved(self) -> None:
         """The log start offset is higher now."""

@@ -72,7 +72,7 @@ class LogExecutor:
                 replica.flushed(self._background.loop.time())
                 if (
                     replica.log.unflushed_records < replica.log.config.flush_messages
-                    or replica.log.prepared_cut is not None
+                    or replica.log.prepared_truncation is not None
                 ):
                     return
         except Exception as e:  # noqa: BLE001 - those who wait for the flush must not wait forever
@@ -114,15 +114,15 @@ class LogExecutor:
             self._failures.storage_failed(replica, e)
         except Exception as e:  # noqa: BLE001 - what is below the cut cannot be read
             self._failures.give_up(replica, "a cut", e)
-        was_cut = truncation.cut(ready, self._failures)
+        was_truncated = truncation.truncate(ready, self._failures)
         replica.after_truncation()
-        if was_cut:
+        if was_truncated:
             self.delete_files(replica, replica.log.take_deletions())
             for _ in range(2):  # one that runs already has begun before the cut
                 self.flush(replica)
                 if replica in self._flushing:
                     await asyncio.wait([self._flushing[replica]])
-        truncation.done(was_cut and replica.log.unflushed.cut_is_durable)
+        truncation.done(was_truncated and replica.log.unflushed.truncation_is_durable)
 
     # --- deletion -----------------------------------------------------------------------------
 

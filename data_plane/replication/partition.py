@@ -167,7 +167,7 @@ class Partition:
             purgatory.fail_all(error)
 
     def _took_role(self, registration: PartitionRegistration) -> None:
-        self.log.forgo_cut()  # another leader may have what was to be cut
+        self.log.discard_truncation()  # another leader may have what was to be dropped
         self.leader_id = registration.leader
         self.leader_epoch = registration.leader_epoch
         self.partition_epoch = registration.partition_epoch
@@ -358,7 +358,7 @@ class Partition:
             done(False)
             return
         try:
-            work = log.prepare_cut(offset)
+            work = log.prepare_truncation(offset)
         except InconsistentLogError as e:
             self._context.failures.storage_failed(self, e)
             done(False)
@@ -375,7 +375,7 @@ class Partition:
         BrokerError."""
         self._check_usable()
         if self.move is not None:
-            self.move.cut(0)
+            self.move.truncate(0)
         try:
             self.log.truncate_fully_and_start_at(offset)
         except (OSError, InconsistentLogError) as e:
@@ -386,8 +386,8 @@ class Partition:
         self.watchers.role_changed()
 
     def after_truncation(self) -> None:
-        """The log was cut, or a prepared cut was given up. Whoever waits for what is present to be durable
-        waits for no more than is left; and flushes that ended while the cut was prepared did not count."""
+        """The log was truncated, or a prepared truncation was discarded. Whoever waits for what is present
+        to be durable waits for no more than is left; and flushes that ended in between did not count."""
         if self._flush_purgatory:
             self._flush_purgatory.lower(self.log.log_end_offset)
             self._context.log_work.flush(self)

@@ -32,8 +32,8 @@ class LogWork(Protocol):
         """Make its log durable soon; `flushed` is called then."""
 
     def truncate(self, truncation: Truncation) -> None:
-        """Run it, write checkpoints with the log's present recovery point, cut, make that durable; then it is
-        `done` (not if the broker stops meanwhile)."""
+        """Run it, write checkpoints with the log's present recovery point, truncate, make that durable; then
+        it is `done` (not if the broker stops meanwhile)."""
 
     def delete_files(self, replica: LocalReplica, deletions: Sequence[Deletion]) -> None:
         """Remove files of its log when they are due."""

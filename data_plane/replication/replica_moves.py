@@ -77,37 +77,37 @@ class ReplicaMove:
         self.directory = directory
         self.log = log
         self.task: asyncio.Task[None] | None = None
-        self._cut: int | None = None
+        self._truncate_at: int | None = None
 
     @property
     def lag(self) -> int:
         """Records that the copy lacks."""
         return max(self.partition.log.log_end_offset - self.log.log_end_offset, 0)
 
-    def cut(self, offset: int) -> None:
+    def truncate(self, offset: int) -> None:
         """The replica's log is truncated there; the copy is too, before anything else is done to it."""
-        self._cut = offset if self._cut is None else min(offset, self._cut)
+        self._truncate_at = offset if self._truncate_at is None else min(offset, self._truncate_at)
 
     def cancel(self) -> None:
         """Forget the copy; its files are removed."""
         self._moves.cancel(self.partition)
 
     @property
-    def was_cut(self) -> bool:
-        return self._cut is not None
+    def truncation_pending(self) -> bool:
+        return self._truncate_at is not None
 
     async def align(self, blocking: Blocking) -> None:
         """Let the copy begin and end no farther than the log that it copies. No checkpoint names it yet."""
-        cut, self._cut = self._cut, None
-        work = None if cut is None else self.log.prepare_cut(cut)
+        offset, self._truncate_at = self._truncate_at, None
+        work = None if offset is None else self.log.prepare_truncation(offset)
         if work is not None:
             await blocking(work.run)
             if not self.log.truncate_to(work):  # its files have changed meanwhile: the next step tries again
-                self.cut(work.end)
+                self.truncate(work.end)
                 return
             await _flush(self.log, blocking)
         start = self.partition.log.log_start_offset
-        if self.log.log_end_offset < start or cut == 0:
+        if self.log.log_end_offset < start or offset == 0:
             self.log.truncate_fully_and_start_at(start)
 
 
@@ -236,7 +236,7 @@ class ReplicaMoves:
         await move.align(self._background.blocking)
         for deletion in move.log.take_deletions():
             await self._background.blocking(deletion.run)
-        if move.was_cut:
+        if move.truncation_pending:
             return False
         pause = self._quota.pause_s(self._loop.time())
         if pause > 0:
@@ -254,11 +254,11 @@ class ReplicaMoves:
             piece = _SliceRead(current.read(offset, CHUNK_BYTES, at_least_one_batch=True))
             await self._background.blocking(piece.run)
         except OSError as e:
-            if move.was_cut:  # its files were closed meanwhile
+            if move.truncation_pending:  # its files were closed meanwhile
                 return
             self._failures.storage_failed(move.partition, e)
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{current.directory}: {e}") from e
-        if move.was_cut or move.partition.log is not current or move.log.log_end_offset != offset:
+        if move.truncation_pending or move.partition.log is not current or move.log.log_end_offset != offset:
             return
         if move.log.append_as_follower(piece.data, now_ms=self._now_ms()) is None:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{current.directory}: no batch at {offset}")
@@ -267,7 +267,7 @@ class ReplicaMoves:
     async def _finish(self, move: ReplicaMove) -> bool:
         """The copy is complete but for what is appended meanwhile: make it durable, then put it in place."""
         await _flush(move.log, self._background.blocking)
-        if move.was_cut or not self._has_rest(move):
+        if move.truncation_pending or not self._has_rest(move):
             return False
         partition, log = move.partition, move.log
         current = partition.log

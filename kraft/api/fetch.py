@@ -197,7 +197,7 @@ class _Fetch:
                 report_fault(
                     self._node.loop, f"reading {each.topic or each.topic_id}-{each.partition}", error
                 )
-            elif error.errno != errno.EBADF:  # not just closed: its log was cut
+            elif error.errno != errno.EBADF:  # not just closed: its log was truncated
                 self._disk_failed(each, error)
         self._reply(response)
 

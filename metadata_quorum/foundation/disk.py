@@ -71,7 +71,7 @@ class File(Protocol):
         """As `read`, but None where it would have to wait for the device."""
 
     def truncate(self, size: int) -> None:
-        """Cut the file to `size` bytes."""
+        """Truncate the file to `size` bytes."""
 
     def sync(self, may_block: MayBlock) -> None:
         """Make contents and length durable (fdatasync)."""

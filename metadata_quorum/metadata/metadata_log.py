@@ -299,7 +299,7 @@ class MetadataLog:
         self._epochs = [(epoch, offset)] if epoch >= 0 else []
 
     def _recover(self, base: int, end_offset: int) -> None:
-        """Take in the whole batches of a segment that are below `end_offset`; cut off the rest."""
+        """Take in the whole batches of a segment that are below `end_offset`; truncate the rest."""
         path = self._path(f"{base:020d}.log")
         segment = _Segment(self._disk.open(path), path, base)
         data = segment.file.read(0, segment.file.size())

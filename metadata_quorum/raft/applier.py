@@ -258,7 +258,7 @@ class Applier:
             return
         if snapshot.index > base:
             # A kill came between, perhaps before its name was durable: written again before the log that
-            # it replaces is cut. One at `base` was durable before the journal was written that says so.
+            # it replaces is truncated. One at `base` was durable before the journal was written that says so.
             self.store.save(snapshot)
             self._journal.trim_to(snapshot.index, snapshot.term)
         self._adopt(snapshot, self._read(snapshot))

@@ -75,8 +75,8 @@ class Following:
         if isinstance(verdict, Mismatch):
             self._answer(peer, message.seq, Ack.REWIND, verdict.next_index)
             return
-        if verdict.cut_from is not None:
-            self._journal.cut_from(verdict.cut_from)
+        if verdict.truncate_from is not None:
+            self._journal.truncate_from(verdict.truncate_from)
         for command, index, term in verdict.new:
             self._journal.add(command, index, term)
         self._learned_commit = max(self._learned_commit, verdict.commit_index)

@@ -1,7 +1,7 @@
 """The voter's durable state in one append-only file: log entries, term and vote, commit index.
 
 PySyncObj calls it as its journal; `voter.py` calls `sync` before any message leaves that depends
-on what was written. One file in one order means that power loss can only cut a tail off: a
+on what was written. One file in one order means that power loss can only take a tail off: a
 vote never survives without the log it was given for, a commit index never without its entries.
 
 The file is a row of frames, one per `sync` (big-endian):
@@ -13,7 +13,7 @@ The file is a row of frames, one per `sync` (big-endian):
     20  u64  durable: how many bytes of the file were known to be on the device before this frame
     28  ...  body: records, each a kind byte and its fields
 
-A frame that does not check out is the torn tail of a power loss, and is cut off, unless a later
+A frame that does not check out is the torn tail of a power loss, and is truncated, unless a later
 frame proves that those bytes had been durable: then the device lost data, and the voter refuses to
 start rather than forget a vote or an acknowledged entry.
 
@@ -49,7 +49,7 @@ _CRC_STARTS: Final = 8
 _BASE: Final = 1  # u64 index, u64 term          everything up to here is in the snapshot
 _TERM: Final = 2  # u64 term, i32 voted for      (-1: nobody)
 _ENTRY: Final = 3  # u64 index, u64 term, u32 length, command
-_CUT: Final = 4  # u64 index                     entries from here on are gone
+_TRUNCATE: Final = 4  # u64 index                 entries from here on are gone
 _COMMIT: Final = 5  # u64 index
 _ADMITTED: Final = 6  # u16 count, then per peer i32 voter, 16s incarnation (see admission.py)
 
@@ -208,7 +208,7 @@ class RaftJournal:
             taken.append(entry)
         return tuple(taken)
 
-    def cut_from(self, index: int) -> None:
+    def truncate_from(self, index: int) -> None:
         """Drop the entries from `index` on: they conflict with the leader's."""
         invariant(
             index > self._commit,
@@ -217,7 +217,7 @@ class RaftJournal:
         )
         del self._entries[index - self.base_index :]
         self._durable_index = min(self._durable_index, self.last_index)
-        self._note(_INDEX_FIELDS.pack(_CUT, index))
+        self._note(_INDEX_FIELDS.pack(_TRUNCATE, index))
 
     def admit(self, peers: Mapping[int, UUID]) -> None:
         """This voter counts from now on."""
@@ -322,7 +322,7 @@ class RaftJournal:
             if fields[0] != self.last_index + 1:
                 raise self._damaged(fields[0])
             self._entries.append((payload, fields[0], fields[1]))
-        elif kind == _CUT:
+        elif kind == _TRUNCATE:
             del self._entries[fields[0] - self.base_index :]
         elif kind == _COMMIT:
             self._commit = fields[0]

@@ -20,7 +20,7 @@ from metadata_quorum.raft.messages import Append, LogEntry
 class Matched:
     """The log agrees with the leader's up to `last_verified` once `new` is appended."""
 
-    cut_from: int | None
+    truncate_from: int | None
     """First index that conflicts and must go, if any."""
     new: Sequence[LogEntry]
     last_verified: int
@@ -51,7 +51,7 @@ def judge_append(log: RaftJournal, commit_index: int, message: Append) -> Matche
     # index is the leader's too: a leader holds everything that is committed.
     entries = message.entries
     skipped = 0
-    cut_from: int | None = None
+    truncate_from: int | None = None
     for command, index, term in entries:
         ours = log.term_at(index)
         if ours is None and index > log.last_index:
@@ -62,12 +62,12 @@ def judge_append(log: RaftJournal, commit_index: int, message: Append) -> Matche
                 Invariant.LEADER_COMPLETENESS,
                 ("leader's log differs at committed", index, ours, term),
             )
-            cut_from = index
+            truncate_from = index
             break
         del command
         skipped += 1
     last_verified = message.prev_index + len(entries)
-    return Matched(cut_from, entries[skipped:], last_verified, min(message.commit_index, last_verified))
+    return Matched(truncate_from, entries[skipped:], last_verified, min(message.commit_index, last_verified))
 
 
 def _start_of_term(log: RaftJournal, index: int, commit_index: int) -> int:

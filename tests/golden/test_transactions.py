@@ -210,7 +210,7 @@ class Scenario:
     def do_failover(self) -> list[str]:
         self.coordinator.close()
         happened = self._happened()
-        self.log.cut_unreplicated(PARTITION)
+        self.log.truncate_unreplicated(PARTITION)
         self.log.replicating = True
         self.coordinator = self._elect()
         return [*happened, *self._happened()]

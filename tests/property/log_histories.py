@@ -79,15 +79,15 @@ class Move:
 
 
 WEIGHTS: Final = {
-    "put": 30, "transact": 25, "end_some": 15, "roll": 8, "clean": 12, "cut": 4, "kill": 8, "restart": 2,
+    "put": 30, "transact": 25, "end_some": 15, "roll": 8, "clean": 12, "truncate": 4, "kill": 8, "restart": 2,
     "power_loss": 3, "lose_tail": 3, "flush": 4, "delete_records": 3, "retire": 2, "elect": 4,
-    "begin_anew": 1, "expire": 2,
+    "restart_empty": 1, "expire": 2,
 }  # fmt: skip
 MEANWHILE: Final = (
     "put", "transact", "end_some", "roll", "flush", "delete_records", "retire", "elect", "expire",
-    "cut", "begin_anew", "kill", "power_loss",
+    "truncate", "restart_empty", "kill", "power_loss",
 )  # fmt: skip
-"""What may come between two steps of a cut or of a cleaning."""
+"""What may come between two steps of a truncation or of a cleaning."""
 
 
 def draw(seed: int) -> list[Move]:
@@ -121,7 +121,7 @@ class History:
         self.values = 0
         self.replicated = 0
         self.expired: set[int] = set()  # a restart may know them still, but nothing else of them than was
-        self.cut_unsynced = False  # then a loss of power may bring back what was cut
+        self.truncation_unsynced = False  # then a loss of power may bring back what was truncated
         self.story: list[str] = []
         self.log = self.open()
 
@@ -169,7 +169,7 @@ class History:
             producer_id=producer, producer_epoch=producer_epoch, base_sequence=sequence,
             transactional=producer >= 0,
         )  # fmt: skip
-        self.flush_cut()
+        self.flush_truncation()
         info = self.log.append_as_leader(bytearray(data), leader_epoch=self.epoch, now_ms=self.now_ms)
         assert info.first_offset == self.end
         self.wrote(Written(self.end, tuple(records), self.epoch, time, producer, producer_epoch, sequence))
@@ -200,7 +200,7 @@ class History:
             producer_epoch=written.producer_epoch,
             timestamp=self.now_ms,
         )
-        self.flush_cut()
+        self.flush_truncation()
         self.log.append_as_leader(
             bytearray(marker), leader_epoch=self.epoch, now_ms=self.now_ms, origin=AppendOrigin.COORDINATOR
         )
@@ -240,12 +240,12 @@ class History:
         for deletion in self.log.take_deletions():
             deletion.run(MAY_BLOCK)
 
-    def cut(self, offset: int, first: int, second: int, _: int) -> None:
+    def truncate(self, offset: int, first: int, second: int, _: int) -> None:
         """As a follower does: never below the high watermark that a cleaning went by."""
         low = max(self.start, self.replicated, self.log.segments[0].base_offset)
         offset = low + offset % (self.end - low + 1)
         self.story[-1] += f" to {offset}"
-        work = self.log.prepare_cut(offset)
+        work = self.log.prepare_truncation(offset)
         self.point = min(self.point, self.log.recovery_point)
         if work is None or not self.meanwhile(first):
             return
@@ -253,9 +253,9 @@ class History:
         if not self.meanwhile(second):
             return
         if not self.log.truncate_to(work):
-            self.log.forgo_cut()
+            self.log.discard_truncation()
             return
-        self.cut_unsynced = True
+        self.truncation_unsynced = True
         straddled = self.log.log_end_offset
         assert straddled <= offset
         self.batches = [b for b in self.batches if b.last < straddled]
@@ -263,10 +263,10 @@ class History:
         self.start = min(self.start, self.end)
         self.point = min(self.point, self.log.recovery_point)
 
-    def begin_anew(self, ahead: int, *_: int) -> None:
+    def restart_empty(self, ahead: int, *_: int) -> None:
         self.start = self.end = self.end + ahead % 100
         self.log.truncate_fully_and_start_at(self.start)
-        self.cut_unsynced = True
+        self.truncation_unsynced = True
         self.batches.clear()
         self.point = min(self.point, self.log.recovery_point)
 
@@ -289,14 +289,14 @@ class History:
         self.log.producers.expire(self.now_ms, 10_000)
         self.expired |= before - set(self.log.producers.states)
 
-    def flush_cut(self) -> None:
-        if not self.log.unflushed.cut_is_durable:
+    def flush_truncation(self) -> None:
+        if not self.log.unflushed.truncation_is_durable:
             self.flush()
 
     def flush(self, *_: int) -> None:
         flush(self.log)
         self.point = self.log.recovery_point
-        self.cut_unsynced = False
+        self.truncation_unsynced = False
 
     def kill(self, checkpointed: int, *_: int) -> None:
         """The page cache stays; the checkpoint may be older than what was flushed."""
@@ -308,7 +308,7 @@ class History:
     def restart(self, *_: int) -> None:
         self.log.close_clean(MAY_BLOCK)
         self.point = self.log.recovery_point
-        self.cut_unsynced = False
+        self.truncation_unsynced = False
         self.disk.kill()
         self.log = self.open(clean=True)
 
@@ -320,7 +320,7 @@ class History:
 
     def lose_tail(self, seed: int, *_: int) -> None:
         """What was not flushed may be lost, from some batch on."""
-        if self.cut_unsynced:
+        if self.truncation_unsynced:
             self.power_loss(seed)
             return
         flushed = self.point

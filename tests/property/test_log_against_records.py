@@ -1,4 +1,4 @@
-"""A log against a list of records: whatever is put, transacted, rolled, cleaned, cut, killed."""
+"""A log against a list of records: whatever is put, transacted, rolled, cleaned, truncated, killed."""
 
 from __future__ import annotations
 

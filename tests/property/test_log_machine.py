@@ -19,7 +19,7 @@ from data_plane.log.log import UnifiedLog
 from data_plane.log.retention import delete_old_segments
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.disk import OsDisk, OsFile
-from tests.support.logs import NOW_MS, batch, cut, read_all
+from tests.support.logs import NOW_MS, batch, read_all, truncate
 from tests.support.may_block import MAY_BLOCK
 from tests.support.suite.examples import examples
 
@@ -161,7 +161,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def truncate(self, data: st.DataObject) -> None:
         offset = data.draw(st.integers(self.start, self.end))
-        cut(self.log, offset)
+        truncate(self.log, offset)
         self.batches = [b for b in self.batches if b.next_offset <= offset]
         inside = self.batches[-1].next_offset if self.batches else 0  # a batch may reach across the start
         self.end = self.log.log_end_offset

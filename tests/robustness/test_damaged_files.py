@@ -1,4 +1,4 @@
-"""Files that were damaged while a node was down: what can be made again is, good data is never cut."""
+"""Files that were damaged while a node was down: what can be made again is, good data is never truncated."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_what_cannot_goes_offline_alone(damaged: LocalCluster, number: int):
 
 
 @pytest.mark.row("L7")
-def test_good_data_behind_the_damage_is_not_cut(damaged: LocalCluster):
+def test_good_data_behind_the_damage_is_not_truncated(damaged: LocalCluster):
     before = (damaged.home(VICTIM) / "data" / "before").read_bytes()
     assert (partition_dir(damaged, FLIPPED) / LOG).read_bytes() == before
 

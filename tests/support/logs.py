@@ -58,17 +58,17 @@ def flush(log: UnifiedLog) -> None:
         log.flush_done(work)
 
 
-def cut(log: UnifiedLog, offset: int) -> bool:
-    """As a follower's broker does, which makes it durable; whether there was anything to cut."""
-    if not cut_unflushed(log, offset):
+def truncate(log: UnifiedLog, offset: int) -> bool:
+    """As a follower's broker does, which makes it durable; whether there was anything to truncate."""
+    if not truncate_unflushed(log, offset):
         return False
     flush(log)
     return True
 
 
-def cut_unflushed(log: UnifiedLog, offset: int) -> bool:
+def truncate_unflushed(log: UnifiedLog, offset: int) -> bool:
     """The first half of it: the log takes no appends yet."""
-    work = log.prepare_cut(offset)
+    work = log.prepare_truncation(offset)
     if work is None:
         return False
     work.run(MAY_BLOCK)

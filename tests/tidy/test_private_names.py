@@ -29,8 +29,8 @@ EXCEPTIONS: Final[dict[str, dict[str, frozenset[str]]]] = {
     "PySyncObj's own name, which Raft overrides": {
         "tests/unit/raft/test_proposals.py": frozenset({"_applyCommand"}),
     },
-    "a follower is cut where no leader says so": {
-        "tests/unit/replication/test_truncation.py": frozenset({"_cut", "_fetchers", "_states"}),
+    "a follower is truncated where no leader says so": {
+        "tests/unit/replication/test_truncation.py": frozenset({"_truncate", "_fetchers", "_states"}),
     },
     "a spy counts what is done beside the loop, or not at all": {
         "tests/unit/api/test_long_fetch.py": frozenset({"_fetch"}),

@@ -38,7 +38,7 @@ PROVEN: Final = {
     "data_plane/purgatory/purgatory.py": "rings once",
     "data_plane/purgatory/timing_wheel.py": "each callback is bounded for itself, then the timer is set",
     "fetch/delayed_fetch.py": "rings once; answers its client also where it fails",
-    "fetch/fetcher.py": "ring once; of the cuts each is bounded for itself, then the rest is begun",
+    "fetch/fetcher.py": "ring once; of the truncations each is bounded for itself, then the rest is begun",
     "kraft/api/long_work.py": "hands out turns; each piece is its own request's work",
     "kraft/api/metadata_reader.py": "rings once",
     "kraft/api/sasl.py": "rings once",
@@ -61,7 +61,7 @@ PROVEN: Final = {
 MAY_WAIT: Final = {
     "metadata_quorum/foundation/blocking.py": "Raft's fsync; whoever does not serve yet",
     "kraft/api/context.py": "the executor",
-    "data_plane/log/log.py": "a cut log's producers are known before anything else happens to it",
+    "data_plane/log/log.py": "a truncated log's producers are known before anything else happens to it",
     "data_plane/log_manager/log_manager.py": "a new log is empty",
     "data_plane/replication/replica_moves.py": "a new copy is empty; a whole one named before the old goes",
 }

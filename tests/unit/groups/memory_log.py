@@ -91,7 +91,7 @@ class MemoryLog:
             else:
                 held.waiting.append((offset, callback))
 
-    def cut_unreplicated(self, partition: int) -> None:
+    def truncate_unreplicated(self, partition: int) -> None:
         """A failover: what the ISR never had is gone."""
         held = self.partition(partition)
         data = bytes(held.data)

@@ -115,7 +115,7 @@ def test_a_failover_keeps_what_was_acknowledged_and_only_that_is_promised() -> N
                 old.commit_offsets(CommitOffsets("g", (OffsetToCommit(ORDERS_0, 6),), member, 1))
             )
             await settle()
-            log.cut_unreplicated(number)  # the old leader is gone with its tail
+            log.truncate_unreplicated(number)  # the old leader is gone with its tail
             log.replicating = True
             new.become_leader(number, 2)
             await new.loaded()

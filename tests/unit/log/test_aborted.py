@@ -1,4 +1,4 @@
-"""Aborted transactions: what a reader is told, and the `.txnindex` files through rolls, cuts and crashes."""
+"""Aborted transactions: what a reader gets, and `.txnindex` files through rolls, truncations and crashes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from data_plane.log.retention import delete_old_segments
 from data_plane.log.validation import AppendOrigin
 from metadata_quorum.foundation.batch import encode_end_txn_marker
 from metadata_quorum.foundation.disk import OsDisk
-from tests.support.logs import NOW_MS, cut, lead, open_log
+from tests.support.logs import NOW_MS, lead, open_log, truncate
 from tests.support.may_block import MAY_BLOCK
 
 pytestmark = pytest.mark.row("L1")
@@ -108,9 +108,9 @@ def test_only_what_was_flushed_is_trusted_after_a_crash(tmp_path):
     assert again.aborted.entries == entries
 
 
-def test_cutting_the_log_forgets_their_markers(tmp_path):
+def test_truncating_the_log_forgets_their_markers(tmp_path):
     log = interleaved(tmp_path)
-    cut(log, 7)
+    truncate(log, 7)
     assert [entry.last_offset for entry in log.aborted.entries] == [2, 5]
     assert log.first_unstable_offset(7) == 6, "producer 11 is open again"
     assert [entry for entries in files_of(tmp_path).values() for entry in entries] == log.aborted.entries

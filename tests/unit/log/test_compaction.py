@@ -24,7 +24,7 @@ from metadata_quorum.foundation.batch import (
     iter_headers,
 )
 from metadata_quorum.foundation.disk import OsDisk
-from tests.support.logs import NOW_MS, cut, open_log
+from tests.support.logs import NOW_MS, open_log, truncate
 from tests.support.may_block import MAY_BLOCK
 
 pytestmark = pytest.mark.row("L4")
@@ -397,11 +397,11 @@ def test_a_pass_that_runs_out_of_memory_goes_on_with_the_next(tmp_path):
     assert latest_below(log, active) == set()
 
 
-def test_a_log_that_was_cut_meanwhile_keeps_its_segments(tmp_path):
+def test_a_log_that_was_truncated_meanwhile_keeps_its_segments(tmp_path):
     log = filled(tmp_path)
     work = plan_cleaning(log, cleanable(log, log.log_end_offset, NOW_MS), NOW_MS)
     work.run(MAY_BLOCK)
-    cut(log, 5)
+    truncate(log, 5)
     expected = contents(log)
     assert not replace_segments(log, work, NOW_MS)
     work.discard(MAY_BLOCK)

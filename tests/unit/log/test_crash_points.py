@@ -130,8 +130,8 @@ def checkpoint(log: UnifiedLog) -> None:
     log.disk.write_atomic(CHECKPOINT, checkpoints.encode_offsets({TP: log.recovery_point}), MAY_BLOCK)
 
 
-def cut(log: UnifiedLog) -> None:
-    work = log.prepare_cut(5)
+def truncated(log: UnifiedLog) -> None:
+    work = log.prepare_truncation(5)
     assert work is not None
     work.run(MAY_BLOCK)
     checkpoint(log)
@@ -141,8 +141,8 @@ def cut(log: UnifiedLog) -> None:
     flush(log)
 
 
-def cut_and_written_again(log: UnifiedLog) -> None:
-    work = log.prepare_cut(5)
+def truncated_and_written_again(log: UnifiedLog) -> None:
+    work = log.prepare_truncation(5)
     assert work is not None
     work.run(MAY_BLOCK)
     checkpoint(log)
@@ -154,7 +154,7 @@ def cut_and_written_again(log: UnifiedLog) -> None:
     checkpoint(log)
 
 
-def begun_anew(log: UnifiedLog) -> None:
+def restarted_empty(log: UnifiedLog) -> None:
     log.truncate_fully_and_start_at(1000)
     for deletion in log.take_deletions():
         deletion.run(MAY_BLOCK)
@@ -185,13 +185,13 @@ def never(found: Seen, before: Seen, after: Seen) -> bool:
 
 
 def begins_the_same(found: Seen, before: Seen, after: Seen) -> bool:
-    """A part of what was appended or cut away."""
+    """A part of what was appended or truncated."""
     low, high = sorted((before.end, after.end))
     return found.start == before.start and low <= found.end <= high
 
 
-def from_the_cut_on(found: Seen, before: Seen, after: Seen) -> bool:
-    """Cut, and not written again yet."""
+def from_the_truncation_on(found: Seen, before: Seen, after: Seen) -> bool:
+    """Truncated, and not written again yet."""
     return found.start == before.start and 4 <= found.end <= before.end
 
 
@@ -211,9 +211,11 @@ WORKS: Final = {
         replace(COMPACT, segment_bytes=900), transactions_over_many_segments, cleaned_late, never
     ),
     "grown": Work(RETIRING, epochs_and_a_transaction, grown, begins_the_same),
-    "cut": Work(RETIRING, epochs_and_a_transaction, cut, begins_the_same),
-    "cut and written again": Work(RETIRING, epochs_and_a_transaction, cut_and_written_again, from_the_cut_on),
-    "begun anew": Work(RETIRING, epochs_and_a_transaction, begun_anew, ends_the_same),
+    "truncated": Work(RETIRING, epochs_and_a_transaction, truncated, begins_the_same),
+    "truncated and written again": Work(
+        RETIRING, epochs_and_a_transaction, truncated_and_written_again, from_the_truncation_on
+    ),
+    "restarted empty": Work(RETIRING, epochs_and_a_transaction, restarted_empty, ends_the_same),
     "retired": Work(RETIRING, epochs_and_a_transaction, retired, ends_the_same),
     "closed": Work(RETIRING, epochs_and_a_transaction, _close, never),
 }  # fmt: skip

@@ -12,7 +12,7 @@ from chaos.sim.disk import SimDisk
 from data_plane.log.compact_log import cleanable, finish_replacing, plan_cleaning, replace_segments
 from data_plane.log.log import UnifiedLog
 from metadata_quorum.foundation.blocking import MayBlock
-from tests.support.logs import NOW_MS, cut, flush, open_log, read_all
+from tests.support.logs import NOW_MS, flush, open_log, read_all, truncate
 from tests.support.may_block import MAY_BLOCK
 from tests.unit.log.test_compaction import COMPACT, put
 
@@ -30,8 +30,8 @@ def compactable(disk: SimDisk) -> UnifiedLog:
     return log
 
 
-def cut_and_led_anew(log: UnifiedLog) -> None:
-    cut(log, 0)
+def truncated_and_led_again(log: UnifiedLog) -> None:
+    truncate(log, 0)
     for deletion in log.take_deletions():
         deletion.run(MAY_BLOCK)
     put(log, (b"new", b"flushed and acknowledged"))
@@ -43,14 +43,14 @@ def test_what_a_cancelled_cleaning_made_does_not_come_back_over_newer_records():
     log = compactable(disk)
     work = plan_cleaning(log, cleanable(log, log.log_end_offset, NOW_MS), NOW_MS)
     work.run(MAY_BLOCK)
-    cut_and_led_anew(log)
+    truncated_and_led_again(log)
     for left in (disk.durable_clone(), disk):
         left.kill()
         assert read_all(open_log(PATH, COMPACT, disk=left)) == [(0, b"flushed and acknowledged")]
 
 
 @pytest.mark.parametrize("sync", range(8))
-def test_a_log_that_is_cut_while_new_segments_get_their_names(sync):
+def test_a_log_that_is_truncated_while_new_segments_get_their_names(sync):
     disk = SimDisk()
     log = compactable(disk)
     work = plan_cleaning(log, cleanable(log, log.log_end_offset, NOW_MS), NOW_MS)
@@ -60,7 +60,7 @@ def test_a_log_that_is_cut_while_new_segments_get_their_names(sync):
         sync_dir(path, may_block)
         synced.append(path)
         if len(synced) == sync + 1:
-            cut_and_led_anew(log)
+            truncated_and_led_again(log)
 
     disk.sync_dir = meanwhile
     work.run(MAY_BLOCK)

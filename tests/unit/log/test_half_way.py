@@ -18,7 +18,7 @@ from data_plane.log.segment import LogSegment
 from data_plane.log.validation import AppendOrigin
 from metadata_quorum.foundation.batch import encode_end_txn_marker
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from tests.support.logs import NOW_MS, batch, cut, lead, open_log, read_all
+from tests.support.logs import NOW_MS, batch, lead, open_log, read_all, truncate
 from tests.support.may_block import MAY_BLOCK
 
 INDEX_EACH = LogConfig(index_interval_bytes=1, segment_bytes=9_000)
@@ -97,14 +97,14 @@ def test_a_bug_behind_the_write_leaves_the_log_in_doubt(owner, name, monkeypatch
         patched.setattr(owner, name, lambda *_: 1 // 0)
         with pytest.raises(InconsistentLogError):
             append(log, 1)
-    for change in (lambda: append(log, 1), lambda: cut(log, 0), lambda: log.advance_log_start(1)):
+    for change in (lambda: append(log, 1), lambda: truncate(log, 0), lambda: log.advance_log_start(1)):
         with pytest.raises(InconsistentLogError):
             change()
     again = open_log(tmp_path / "t-0")
     assert [offset for offset, _ in read_all(again)] == [0, 1]
 
 
-def test_a_run_that_is_refused_has_opened_no_epoch_and_cut_nothing(tmp_path):
+def test_a_run_that_is_refused_has_opened_no_epoch_and_truncated_nothing(tmp_path):
     """The follower starts inside the leader's batch; the second batch of the run is damaged."""
     leader, follower = open_log(tmp_path / "a-0"), open_log(tmp_path / "b-0")
     lead(leader, b"0", b"1", b"2", epoch=3)

@@ -12,7 +12,16 @@ from data_plane.log.config import LogConfig
 from metadata_quorum.foundation.batch import iter_headers, read_header
 from metadata_quorum.foundation.disk import OsDisk, OsFile
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from tests.support.logs import NOW_MS, batch, cut, cut_unflushed, lead, open_log, raw_bytes, read_all
+from tests.support.logs import (
+    NOW_MS,
+    batch,
+    lead,
+    open_log,
+    raw_bytes,
+    read_all,
+    truncate,
+    truncate_unflushed,
+)
 from tests.support.may_block import MAY_BLOCK
 
 SMALL = LogConfig(segment_bytes=400, index_interval_bytes=100)
@@ -166,8 +175,8 @@ def test_truncation(tmp_path):
     log = open_log(tmp_path, SMALL)
     for i in range(30):
         lead(log, b"%d" % i * 10, epoch=i // 10)
-    assert not cut(log, 30)
-    assert cut(log, 13)
+    assert not truncate(log, 30)
+    assert truncate(log, 13)
     assert log.log_end_offset == 13
     assert log.epochs.entries == [(0, 0), (1, 10)]
     assert lead(log, b"new", epoch=5) == 13
@@ -184,7 +193,7 @@ def test_truncation_inside_a_batch_drops_it_whole(tmp_path):
     log = open_log(tmp_path)
     lead(log, b"a")
     lead(log, b"b", b"c", b"d")
-    assert cut(log, 3)
+    assert truncate(log, 3)
     assert log.log_end_offset == 1
 
 
@@ -192,7 +201,7 @@ def test_truncation_rewinds_producers(tmp_path):
     log = open_log(tmp_path, SMALL)
     for sequence in range(10):
         lead(log, b"v" * 50, producer_id=7, producer_epoch=0, base_sequence=sequence)
-    cut(log, 4)
+    truncate(log, 4)
     assert log.producers.states[7].last_sequence == 3
     assert lead(log, b"w", producer_id=7, producer_epoch=0, base_sequence=4) == 4
 
@@ -236,7 +245,7 @@ def test_a_flush_overtaken_by_a_truncation_counts_for_nothing(tmp_path):
     for _ in range(5):
         lead(log, b"a")
     work = log.prepare_flush()
-    cut_unflushed(log, 2)
+    truncate_unflushed(log, 2)
     work.run(MAY_BLOCK)
     log.flush_done(work)
     assert log.recovery_point == 0
@@ -309,7 +318,7 @@ def test_a_truncation_in_the_middle_of_a_flush_disturbs_neither(tmp_path):
     for epoch in range(5):
         lead(log, b"a", epoch=epoch)
     work = log.prepare_flush()
-    disk.meanwhile = lambda: cut_unflushed(log, 2)
+    disk.meanwhile = lambda: truncate_unflushed(log, 2)
     work.run(MAY_BLOCK)
     log.flush_done(work)
     work = log.prepare_flush()

@@ -1,5 +1,5 @@
 """Both ends of a log: whoever reads batch by batch comes to its end, whatever compaction or a truncation has
-taken away there; and a log that begins anew, or whose start moves, keeps nothing from before."""
+taken away there; and a log that restarts empty, or whose start moves, keeps nothing from before."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chaos.sim.disk import SimDisk
 from data_plane.log.log import UnifiedLog
 from data_plane.log.recovery import LogCorruptError
 from metadata_quorum.foundation.batch import iter_headers
-from tests.support.logs import NOW_MS, batch, cut, flush, lead, open_log, read_all
+from tests.support.logs import NOW_MS, batch, flush, lead, open_log, read_all, truncate
 from tests.support.may_block import MAY_BLOCK
 from tests.unit.log.test_aborted import end as end_transaction
 from tests.unit.log.test_aborted import send
@@ -80,7 +80,7 @@ def test_a_truncation_into_a_gap_stays_where_it_was_after_a_restart(tmp_path):
     log = open_log(tmp_path)
     run = batch(b"a") + batch(b"b", base_offset=7)
     log.append_as_follower(run)
-    cut(log, 7)
+    truncate(log, 7)
     assert log.log_end_offset == 7
     assert [offset for offset, _ in read_all(log)] == [0]
     again = open_log(tmp_path)
@@ -102,7 +102,7 @@ def used(directory: Path) -> UnifiedLog:
 
 
 @pytest.mark.parametrize("how", ["live", "killed"])
-def test_a_log_that_begins_anew_knows_neither_epochs_nor_producers(tmp_path, how):
+def test_a_log_that_restarts_empty_knows_neither_epochs_nor_producers(tmp_path, how):
     log = used(tmp_path)
     assert log.first_unstable_offset(4) == 3
     log.truncate_fully_and_start_at(1000)
@@ -143,7 +143,7 @@ def test_epochs_found_after_a_crash_are_durable_before_the_recovery_point_passes
         lead(log, b"a", epoch=1)
         lead(log, b"b", epoch=3)
         flush(log)
-        cut(log, 1)
+        truncate(log, 1)
         disk.kill()
         log = open_log("/d/t-0", disk=disk, recovery_point=1)
         lead(log, b"c", epoch=4)
@@ -177,7 +177,7 @@ def test_an_empty_segment_does_not_vouch_for_records_that_a_loss_of_power_took()
 
 
 @pytest.mark.parametrize("offset", [0, 1, 2])
-def test_a_cut_is_durable_with_the_next_flush(offset):
+def test_a_truncation_is_durable_with_the_next_flush(offset):
     for seed in range(20):
         disk = SimDisk()
         disk.make_dirs("/d")
@@ -187,7 +187,7 @@ def test_a_cut_is_durable_with_the_next_flush(offset):
         lead(log, b"b")
         lead(log, b"c")
         flush(log)
-        cut(log, offset)
+        truncate(log, offset)
         log.roll(NOW_MS)
         flush(log)
         point = log.recovery_point

@@ -1,4 +1,4 @@
-"""Opening a log after a crash: what is kept, what is cut, what is refused."""
+"""Opening a log after a crash: what is kept, what is truncated, what is refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from data_plane.log.dump import verify
 from data_plane.log.recovery import LogCorruptError
 from data_plane.log.segment import LogSegment
 from metadata_quorum.foundation.disk import OsDisk
-from tests.support.logs import NOW_MS, batch, cut, lead, open_log, raw_bytes, read_all
+from tests.support.logs import NOW_MS, batch, lead, open_log, raw_bytes, read_all, truncate
 from tests.support.may_block import MAY_BLOCK
 
 SMALL = LogConfig(segment_bytes=600, index_interval_bytes=100)
@@ -85,7 +85,7 @@ def test_damage_in_an_old_segment_is_never_truncated(tmp_path):
     assert {p.name: p.read_bytes() for p in tmp_path.glob("*.log")} == before
 
 
-def test_zeroes_behind_the_last_batch_are_cut(tmp_path):
+def test_zeroes_behind_the_last_batch_are_truncated(tmp_path):
     """A file grew, its pages never reached the device."""
     records = filled(tmp_path, LogConfig(), count=4)
     with only_log(tmp_path).open("ab") as file:
@@ -119,8 +119,8 @@ def test_segments_below_the_recovery_point_are_trusted(tmp_path):
 @pytest.mark.row("L7")
 @pytest.mark.parametrize("behind", [False, True])
 def test_a_recovery_point_beyond_the_end_vouches_for_nothing(tmp_path, behind: bool):
-    """The machine died while records below it were cut away and others written: the newest segments are gone,
-    and in one that was below it half of a new batch lies over an old one."""
+    """The machine died while records below it were truncated and others written: the newest segments are
+    gone, and in one that was below it half of a new batch lies over an old one."""
     records = filled(tmp_path)
     paths = sorted(tmp_path.glob("*.log"))
     for path in paths[2 + behind :]:
@@ -307,21 +307,21 @@ def test_an_empty_last_segment(tmp_path):
     assert read_all(log) == [(0, b"a"), (1, b"b")]
 
 
-def test_a_snapshot_of_what_was_cut_away_is_not_used_when_its_removal_was_lost(tmp_path):
+def test_a_snapshot_of_what_was_truncated_is_not_used_when_its_removal_was_lost(tmp_path):
     log = open_log(tmp_path)
     lead(log, b"0")
     log.roll(NOW_MS)
     lead(log, b"1", producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
     log.roll(NOW_MS)
     snapshot = tmp_path / f"{2:020}.snapshot"
-    cut_away = snapshot.read_bytes()
-    cut(log, 1)
+    truncated = snapshot.read_bytes()
+    truncate(log, 1)
     for value in (b"1", b"2", b"3"):
         lead(log, value)
     log.close()
-    snapshot.write_bytes(cut_away)
+    snapshot.write_bytes(truncated)
     log = open_log(tmp_path, machine_restarted=True)
-    cut(log, 3)
+    truncate(log, 3)
     assert log.producers.states == {}
     assert log.first_unstable_offset(3) is None
 

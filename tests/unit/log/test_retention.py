@@ -10,7 +10,7 @@ from data_plane.log.config import LogConfig
 from data_plane.log.log import UnifiedLog
 from data_plane.log.retention import delete_old_segments
 from metadata_quorum.foundation.errors import BrokerError
-from tests.support.logs import NOW_MS, cut, lead, open_log, read_all
+from tests.support.logs import NOW_MS, lead, open_log, read_all, truncate
 from tests.support.may_block import MAY_BLOCK
 
 
@@ -101,15 +101,15 @@ def test_a_restart_ends_what_the_delay_did_not(tmp_path):
     assert not list(tmp_path.glob("*.deleted"))
 
 
-def test_a_cut_whose_segment_retention_takes_meanwhile_is_begun_again(tmp_path):
-    """After an unclean election a follower is cut below its high watermark."""
+def test_a_truncation_whose_segment_retention_takes_meanwhile_is_prepared_again(tmp_path):
+    """After an unclean election a follower is truncated below its high watermark."""
     log = filled(tmp_path, retention_bytes=300)
-    work = log.prepare_cut(2)
+    work = log.prepare_truncation(2)
     assert work is not None
     work.run(MAY_BLOCK)
     delete_old_segments(log, NOW_MS, 10)
     assert log.log_start_offset > 2
     assert not log.truncate_to(work)
     assert not log.inconsistent
-    assert cut(log, 2)
+    assert truncate(log, 2)
     assert (log.log_start_offset, log.log_end_offset) == (2, 2)

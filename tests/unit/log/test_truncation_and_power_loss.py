@@ -1,5 +1,6 @@
-"""A follower's log is cut and written again, over and over, and the machine dies in between: what comes back
-is the beginning of what the log was before a cut or after it, never some of both, and all that was durable.
+"""A follower's log is truncated and written again, over and over, and the machine dies in between: what comes
+back is the beginning of what the log was before a truncation or after it, never some of both, and all that
+was durable.
 
 Records are of one size, so that a page or a segment of before would fit among those of after; epochs do not
 tell them apart either.
@@ -18,7 +19,7 @@ from data_plane.log.config import LogConfig
 from data_plane.log.log import UnifiedLog
 from metadata_quorum.foundation.errors import BrokerError
 from metadata_quorum.foundation.model import TopicPartition
-from tests.support.logs import batch, cut_unflushed, flush, open_log, read_all
+from tests.support.logs import batch, flush, open_log, read_all, truncate_unflushed
 from tests.support.may_block import MAY_BLOCK
 
 PATH: Final = "/d/t-0"
@@ -65,7 +66,7 @@ class Replica:
         while True:
             match random.randrange(10):
                 case 0 | 1:
-                    self.cut(random.randrange(log.log_end_offset + 1))
+                    self.truncate(random.randrange(log.log_end_offset + 1))
                 case 2 | 3:
                     self.flush()
                 case 4:
@@ -96,10 +97,10 @@ class Replica:
         point = self.log.recovery_point
         self.disk.write_atomic(CHECKPOINT, checkpoints.encode_offsets({TP: point}), MAY_BLOCK)
 
-    def cut(self, offset: int) -> None:
+    def truncate(self, offset: int) -> None:
         assert self.log is not None
         self.durable = min(self.durable, offset)
-        work = self.log.prepare_cut(offset)
+        work = self.log.prepare_truncation(offset)
         if work is None:
             return
         work.run(MAY_BLOCK)
@@ -131,7 +132,7 @@ def live_and_die(seed: int, *, names_in_order: bool) -> None:
     replica.start()
 
 
-def test_a_log_takes_no_appends_until_its_cut_is_durable() -> None:
+def test_a_log_takes_no_appends_until_its_truncation_is_durable() -> None:
     disk = SimDisk()
     log = open_log(PATH, CONFIG, disk=disk)
     for number in range(20):
@@ -150,8 +151,8 @@ def test_a_log_takes_no_appends_until_its_cut_is_durable() -> None:
         begun = log.prepare_flush()
         assert begun is not None
         begun.run(MAY_BLOCK)
-        assert cut_unflushed(log, offset)
-        log.flush_done(begun)  # it does not know of the cut
+        assert truncate_unflushed(log, offset)
+        log.flush_done(begun)  # it does not know of the truncation
         refused()
         failed = log.prepare_flush()
         assert failed is not None
@@ -162,25 +163,27 @@ def test_a_log_takes_no_appends_until_its_cut_is_durable() -> None:
 
 
 @pytest.mark.parametrize("names_in_order", [True, False])
-def test_what_is_cut_and_written_again_is_never_mixed(names_in_order: bool) -> None:
+def test_what_is_truncated_and_written_again_is_never_mixed(names_in_order: bool) -> None:
     for seed in range(100):
         live_and_die(seed, names_in_order=names_in_order)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("names_in_order", [True, False])
-def test_what_is_cut_and_written_again_is_never_mixed_in_very_many_histories(names_in_order: bool) -> None:
+def test_what_is_truncated_and_written_again_is_never_mixed_in_very_many_histories(
+    names_in_order: bool,
+) -> None:
     for seed in range(100, 5_000):
         live_and_die(seed, names_in_order=names_in_order)
 
 
-def test_only_its_own_cut_is_given_up() -> None:
+def test_only_its_own_truncation_is_discarded() -> None:
     log = open_log(PATH, CONFIG, disk=SimDisk())
     for number in range(4):
         log.append_as_follower(batch(b"x", base_offset=number))
-    first, second = log.prepare_cut(3), log.prepare_cut(2)
+    first, second = log.prepare_truncation(3), log.prepare_truncation(2)
     assert first is not None
     assert second is not None
     second.run(MAY_BLOCK)
-    log.forgo_cut(first)
+    log.discard_truncation(first)
     assert log.truncate_to(second)

@@ -27,7 +27,9 @@ def _commit_uncapped(log: RaftJournal, commit_index: int, message: Append) -> Ma
     verdict = judge_append(log, commit_index, message)
     if isinstance(verdict, Matched):
         end = max(log.last_index, verdict.last_verified)
-        return Matched(verdict.cut_from, verdict.new, verdict.last_verified, min(message.commit_index, end))
+        return Matched(
+            verdict.truncate_from, verdict.new, verdict.last_verified, min(message.commit_index, end)
+        )
     return verdict
 
 

@@ -95,7 +95,7 @@ async def test_flush_messages_one_acknowledges_only_what_all_in_sync_replicas_ha
 
 @in_loop
 async def test_who_waits_for_a_flush_is_told_that_leadership_has_gone():
-    """The records may be cut off then, and the flush that was waited for never come."""
+    """The records may be truncated then, and the flush that was waited for never come."""
     async with Cluster() as cluster:
         cluster.create_topic("t", [[1, 2]], flush_messages="1")
         leader = cluster.leader()
@@ -109,7 +109,7 @@ async def test_who_waits_for_a_flush_is_told_that_leadership_has_gone():
 @pytest.mark.row("P3")
 @in_loop
 async def test_a_repeated_batch_keeps_its_offset_on_a_new_leader():
-    """Also after that one had to cut off what the old leader alone had."""
+    """Also after that one had to truncate what the old leader alone had."""
     async with Cluster() as cluster:
         cluster.create_topic("t", [[1, 2, 3]])
 

@@ -21,7 +21,7 @@ from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.invariants import Invariant, InvariantViolation
 from metadata_quorum.foundation.supervision import ErrorBoundary
 from metadata_quorum.metadata.records import ConfigRecord
-from tests.support.logs import cut, open_log, read_all
+from tests.support.logs import open_log, read_all, truncate
 from tests.support.may_block import MAY_BLOCK
 from tests.unit.replication.cluster import NOW_MS, Cluster, boundary_of, in_loop, until
 
@@ -183,7 +183,7 @@ async def test_a_log_that_the_cleaner_cannot_take_is_left_and_the_others_are_cle
 
 
 @in_loop
-async def test_a_log_that_is_cut_while_the_cleaner_reads_it_is_no_failed_disk(monkeypatch):
+async def test_a_log_that_is_truncated_while_the_cleaner_reads_it_is_no_failed_disk(monkeypatch):
     async with Cluster(1, log_defaults=SMALL_SEGMENTS) as cluster:
         partitions = cluster.brokers[1].partitions
         cluster.create_topic("t", [[1]], cleanup_policy="compact", min_cleanable_dirty_ratio="0.01")
@@ -194,7 +194,7 @@ async def test_a_log_that_is_cut_while_the_cleaner_reads_it_is_no_failed_disk(mo
         run = CleanWork.run
 
         def meanwhile(work: CleanWork) -> None:
-            cut(partition.log, 1)
+            truncate(partition.log, 1)
             for deletion in partition.log.take_deletions():
                 deletion.run(MAY_BLOCK)
             run(work)

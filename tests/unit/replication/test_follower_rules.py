@@ -21,7 +21,7 @@ from metadata_quorum.foundation.errors import ErrorCode
 
 @pytest.mark.row("R5")
 @pytest.mark.parametrize(
-    ("diverging", "local", "end", "cut"),
+    ("diverging", "local", "end", "expected"),
     [
         ((3, 50), (3, 60), 60, 50),  # the leader's epoch 3 is shorter
         ((3, 50), (3, 40), 60, 40),  # ours is: what follows is of later epochs
@@ -30,8 +30,8 @@ from metadata_quorum.foundation.errors import ErrorCode
         ((3, 70), (3, 65), 60, 60),
     ],
 )
-def test_where_to_cut(diverging: tuple[int, int], local: tuple[int, int], end: int, cut: int):
-    assert truncation_offset(diverging, local, end) == cut
+def test_truncation_offset(diverging: tuple[int, int], local: tuple[int, int], end: int, expected: int):
+    assert truncation_offset(diverging, local, end) == expected
 
 
 @pytest.mark.row("R6")

@@ -97,7 +97,7 @@ async def test_an_idle_partition_keeps_its_isr():
 
 @pytest.mark.row("R5", "R2")
 @in_loop
-async def test_a_leader_dies_and_what_it_had_alone_is_cut_from_it():
+async def test_a_leader_dies_and_what_it_had_alone_is_truncated():
     async with Cluster() as cluster:
         cluster.create_topic("t", [[1, 2, 3]])
         for i in range(5):
@@ -175,7 +175,7 @@ async def test_a_follower_whose_end_lies_before_the_leaders_start_begins_anew_th
 
 @pytest.mark.row("R6")
 @in_loop
-async def test_a_follower_that_is_longer_than_an_uncleanly_elected_leader_is_cut():
+async def test_a_follower_that_is_longer_than_an_uncleanly_elected_leader_is_truncated():
     async with Cluster(2) as cluster:
         cluster.create_topic("t", [[1, 2]])
         await produce_outcome(cluster, b"a")

@@ -57,7 +57,7 @@ async def test_a_follower_without_files_comes_again():
 
 
 @in_loop
-async def test_a_log_that_a_cut_has_left_in_doubt_goes_offline_alone():
+async def test_a_log_that_a_truncation_has_left_in_doubt_goes_offline_alone():
     async with Cluster(1) as cluster:
         boundary_of(cluster)
         cluster.create_topic("bad", [[1]])

@@ -1,5 +1,6 @@
-"""Of what was not synced a loss of power may take any page by itself: what stands behind it is cut, and the
-replica does not claim to be whole. Under the same boot of the machine, or in what was synced, damage is real.
+"""Of what was not synced a loss of power may take any page by itself: what stands behind it is truncated, and
+the replica does not claim to be whole. Under the same boot of the machine, or in what was synced, damage is
+real.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ async def written(cluster: Cluster, synced: int, *, boot_id_kept: bool = True) -
 @pytest.mark.row("L7")
 @pytest.mark.parametrize("kept_bytes", [0, 1, 100, PAGE - 1])
 @in_loop
-async def test_a_page_that_a_loss_of_power_took_cuts_the_log_there(caplog, kept_bytes):
+async def test_a_page_that_a_loss_of_power_took_truncates_the_log_there(caplog, kept_bytes):
     for page in range(5):
         for synced in (0, 2, 3, 6):
             async with Cluster(1) as cluster:
@@ -77,7 +78,7 @@ async def offline(cluster: Cluster) -> bool:
 
 @pytest.mark.row("L7")
 @in_loop
-async def test_under_the_same_boot_damage_is_cut_nowhere():
+async def test_under_the_same_boot_damage_is_truncated_nowhere():
     async with Cluster(1) as cluster:
         await written(cluster, 2)
         await cluster.crash(1)
@@ -104,7 +105,7 @@ async def test_after_a_failure_of_the_disk_pages_that_were_not_synced_may_be_gon
 
 @pytest.mark.row("L7")
 @in_loop
-async def test_where_it_is_not_known_which_boot_it_was_damage_is_cut_nowhere():
+async def test_where_it_is_not_known_which_boot_it_was_damage_is_truncated_nowhere():
     async with Cluster(1) as cluster:
         await written(cluster, 2, boot_id_kept=False)
         cluster.disks[1].lose_page(LOG, 1)

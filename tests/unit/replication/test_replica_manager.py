@@ -107,7 +107,7 @@ async def follower_with_three_durable_records(cluster: Cluster) -> Partition:
 
 
 @in_loop
-async def test_a_log_is_cut_once_the_checkpoint_vouches_no_longer_for_what_is_cut():
+async def test_a_log_is_truncated_once_the_checkpoint_vouches_no_longer_for_what_goes():
     async with Cluster(2) as cluster:
         follower = await follower_with_three_durable_records(cluster)
         outcomes: list[tuple[bool, int, str]] = []
@@ -120,7 +120,7 @@ async def test_a_log_is_cut_once_the_checkpoint_vouches_no_longer_for_what_is_cu
 
 
 @in_loop
-async def test_a_flush_vouches_for_nothing_that_is_going_to_be_cut():
+async def test_a_flush_vouches_for_nothing_that_is_going_to_be_truncated():
     async with Cluster(2) as cluster:
         follower = await follower_with_three_durable_records(cluster)
         outcomes: list[bool] = []
@@ -134,7 +134,7 @@ async def test_a_flush_vouches_for_nothing_that_is_going_to_be_cut():
 
 
 @in_loop
-async def test_whoever_leads_meanwhile_cuts_nothing():
+async def test_whoever_leads_meanwhile_truncates_nothing():
     async with Cluster(2) as cluster:
         follower = await follower_with_three_durable_records(cluster)
         outcomes: list[bool] = []
@@ -148,7 +148,7 @@ async def test_whoever_leads_meanwhile_cuts_nothing():
 
 
 @in_loop
-async def test_without_the_checkpoint_nothing_is_cut():
+async def test_without_the_checkpoint_nothing_is_truncated():
     async with Cluster(2) as cluster:
         boundary_of(cluster)
         follower = await follower_with_three_durable_records(cluster)
@@ -433,7 +433,7 @@ async def test_the_cleaner_is_told_of_another_rhythm_while_it_runs():
 
 
 @in_loop
-async def test_what_is_written_where_a_cleaned_log_was_cut_counts_as_dirty_after_a_crash():
+async def test_what_is_written_where_a_cleaned_log_was_truncated_counts_as_dirty_after_a_crash():
     async with Cluster(1) as cluster:
         cluster.create_topic("t", [[1]])
         log = cluster.replica(1).log
@@ -442,9 +442,9 @@ async def test_what_is_written_where_a_cleaned_log_was_cut_counts_as_dirty_after
         log.cleaned_to = 3  # as a pass leaves it
         partitions = cluster.brokers[1].partitions
         await partitions.checkpoints.write()
-        work = log.prepare_cut(1)
+        work = log.prepare_truncation(1)
         assert work is not None
-        await partitions.checkpoints.write()  # without which it is not cut
+        await partitions.checkpoints.write()  # without which it is not truncated
         await cluster.crash(1)
         cluster.start(1)
         assert cluster.replica(1).log.cleaned_to == 1

@@ -142,7 +142,7 @@ def test_a_producer_goes_on_without_a_gap_and_its_repetitions_are_known() -> Non
     _run(run())
 
 
-def test_a_copy_follows_where_its_log_is_cut() -> None:
+def test_a_copy_follows_where_its_log_is_truncated() -> None:
     async def run() -> None:
         async with _cluster(2) as cluster:
             cluster.create_topic("t", [[1, 2]])

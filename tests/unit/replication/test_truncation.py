@@ -1,4 +1,4 @@
-"""Cuts of a follower's log, beside all that may happen to the replica meanwhile."""
+"""Truncations of a follower's log, beside all that may happen to the replica meanwhile."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 from chaos.sim.disk import SimDisk
 from data_plane.log.config import LogConfig
 from data_plane.log.log import UnifiedLog
-from data_plane.log.truncation import CutWork
+from data_plane.log.truncation import TruncationWork
 from data_plane.replication.partition import Partition
 from data_plane.replication.replica_moves import ReplicaMove
 from metadata_quorum.foundation.batch import Record, encode_batch
@@ -40,7 +40,7 @@ async def turns(count: int = 20) -> None:
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 4, 5])
 @in_loop
-async def test_a_clean_stop_ends_wherever_a_cut_has_got_to(steps):
+async def test_a_clean_stop_ends_wherever_a_truncation_has_got_to(steps):
     cluster = Cluster(2)
     follower = await follower_with_three_durable_records(cluster)
     broker = cluster.brokers[2]
@@ -116,7 +116,7 @@ def value(name: str) -> bytes:
 
 
 async def cut_and_not_flushed(cluster: Cluster) -> tuple[Partition, Executor]:
-    """Twenty durable records of a quarter of a page each, cut to ten; the flush of that waits."""
+    """Twenty durable records of a quarter of a page each, truncated to ten; the flush of that waits."""
     cluster.create_topic("t", [[1, 2]])
     for number in range(20):
         cluster.produce(value(f"old{number}-"))
@@ -148,7 +148,7 @@ def mixed(names: list[str]) -> bool:
 
 
 @in_loop
-async def test_whoever_leads_before_its_cut_is_durable_takes_records_once_it_is():
+async def test_whoever_leads_before_its_truncation_is_durable_takes_records_once_it_is():
     async with Cluster(2) as cluster:
         follower, executor = await cut_and_not_flushed(cluster)
         cluster.elect("t", 0, 2)
@@ -159,12 +159,12 @@ async def test_whoever_leads_before_its_cut_is_durable_takes_records_once_it_is(
         found = [names_after_power_loss(cluster, follower, seed) for seed in range(50)]
         executor.release()
         assert not [names for names in found if mixed(names)]
-        await until(lambda: follower.log.unflushed.cut_is_durable)
+        await until(lambda: follower.log.unflushed.truncation_is_durable)
         assert cluster.produce(value("new-"), acks=1) == 11
 
 
 @in_loop
-async def test_whoever_follows_anew_before_its_cut_is_durable_appends_once_it_is():
+async def test_whoever_follows_again_before_its_truncation_is_durable_appends_once_it_is():
     async with Cluster(2) as cluster:
         follower, executor = await cut_and_not_flushed(cluster)
         cluster.brokers[2].fetchers.follow(follower)
@@ -176,7 +176,7 @@ async def test_whoever_follows_anew_before_its_cut_is_durable_appends_once_it_is
 
 
 @in_loop
-async def test_a_cut_that_could_not_be_flushed_is_not_done():
+async def test_a_truncation_that_could_not_be_flushed_is_not_done():
     async with Cluster(2) as cluster:
         boundary_of(cluster)
         follower = await follower_with_three_durable_records(cluster)
@@ -197,13 +197,13 @@ async def test_a_cut_that_could_not_be_flushed_is_not_done():
         manager.flush = flush
         cluster.disks[2].heal()
         manager.flush(follower)
-        await until(lambda: follower.log.unflushed.cut_is_durable)
+        await until(lambda: follower.log.unflushed.truncation_is_durable)
 
 
-@pytest.mark.parametrize("is_cut", [True, False])
+@pytest.mark.parametrize("is_truncated", [True, False])
 @in_loop
-async def test_a_fetcher_that_changes_during_a_cut_follows_after_it(is_cut):
-    """With flush.messages=1 the new one waits until all is durable: what is cut by then is not waited for."""
+async def test_a_fetcher_that_changes_during_a_truncation_follows_after_it(is_truncated):
+    """With flush.messages=1 the new one waits until all is durable, but for what is gone by then."""
     async with Cluster(2) as cluster:
         boundary_of(cluster)
         cluster.create_topic("t", [[1, 2]], flush_messages="1")
@@ -214,9 +214,9 @@ async def test_a_fetcher_that_changes_during_a_cut_follows_after_it(is_cut):
         executor = Executor()
         broker.executor = executor
         fetcher = next(iter(broker.fetchers._fetchers.values()))
-        fetcher._cut(next(iter(fetcher._states.values())), 2)
+        fetcher._truncate(next(iter(fetcher._states.values())), 2)
         await turns()
-        if not is_cut:
+        if not is_truncated:
             cluster.disks[2].fail("open", errno.EMFILE, path_part="recovery-point", count=1)
         broker.fetchers.resize(4)
         await turns()
@@ -230,8 +230,8 @@ async def test_a_fetcher_that_changes_during_a_cut_follows_after_it(is_cut):
 
 
 @in_loop
-async def test_of_many_cuts_a_few_go_on_in_one_turn_of_the_loop(monkeypatch):
-    """One answer finds all logs of a leader diverged, and one checkpoint lets all of them be cut."""
+async def test_of_many_truncations_a_few_go_on_in_one_turn_of_the_loop(monkeypatch):
+    """One answer finds all logs of a leader diverged, and one checkpoint lets all of them be truncated."""
     async with Cluster(2) as cluster:
         cluster.create_topic("t", [[1, 2]] * 90)
         broker = cluster.brokers[2]
@@ -241,7 +241,7 @@ async def test_of_many_cuts_a_few_go_on_in_one_turn_of_the_loop(monkeypatch):
         await until(lambda: all(follower.log.log_end_offset == 1 for follower in followers))
         turn = 0
         begun: list[int] = []
-        cut: list[int] = []
+        truncated: list[int] = []
 
         async def count_turns() -> None:
             nonlocal turn
@@ -258,21 +258,21 @@ async def test_of_many_cuts_a_few_go_on_in_one_turn_of_the_loop(monkeypatch):
 
             monkeypatch.setattr(owner, name, wrapped)
 
-        noted(UnifiedLog, "prepare_cut", begun)
-        noted(UnifiedLog, "truncate_to", cut)
+        noted(UnifiedLog, "prepare_truncation", begun)
+        noted(UnifiedLog, "truncate_to", truncated)
         counting = asyncio.ensure_future(count_turns())
         (fetcher,) = broker.fetchers._fetchers.values()
         for state in list(fetcher._states.values()):
-            fetcher._cut(state, 0)
-        await until(lambda: len(cut) == 90)
+            fetcher._truncate(state, 0)
+        await until(lambda: len(truncated) == 90)
         counting.cancel()
         assert max(Counter(begun).values()) <= 20
-        assert max(Counter(cut).values()) <= 20
+        assert max(Counter(truncated).values()) <= 20
         await until(lambda: all(follower.log.log_end_offset == 1 for follower in followers), "followed again")
 
 
 @in_loop
-async def test_a_cut_waits_for_some_new_logs_and_not_for_all(monkeypatch):
+async def test_a_truncation_waits_for_some_new_logs_and_not_for_all(monkeypatch):
     async with Cluster(2) as cluster:
         follower = await follower_with_three_durable_records(cluster)
         identified = 0
@@ -291,16 +291,16 @@ async def test_a_cut_waits_for_some_new_logs_and_not_for_all(monkeypatch):
         outcomes: list[tuple[bool, int]] = []
         follower.truncate_to(2, lambda done: outcomes.append((done, identified)))
         await until(lambda: outcomes)
-        [(done, at_the_cut)] = outcomes
+        [(done, at_the_truncation)] = outcomes
         assert done
-        assert at_the_cut <= 200
+        assert at_the_truncation <= 200
         new = [partition.log for partition in cluster.brokers[2].partitions]
         await until(lambda: not any(log.unidentified for log in new))
         assert identified == 300
 
 
 @in_loop
-async def test_a_checkpoint_that_fails_holds_up_no_cut_in_another_directory():
+async def test_a_checkpoint_that_fails_holds_up_no_truncation_in_another_directory():
     async with Cluster(2, directories=("/data/a", "/data/b")) as cluster:
         boundary_of(cluster)
         cluster.create_topic("t", [[1, 2]] * 2)
@@ -324,7 +324,7 @@ async def run(work: Callable[[MayBlock], Any]) -> Any:
 
 
 @in_loop
-async def test_a_copy_whose_cut_could_not_be_made_is_cut_at_the_next_step(monkeypatch):
+async def test_a_copy_whose_truncation_failed_is_truncated_at_the_next_step(monkeypatch):
     disk = SimDisk()
     log, copied = (open_log(f"/data/{name}/t-0", LogConfig(), disk=disk) for name in ("a", "b"))
     for number in range(5):
@@ -332,14 +332,14 @@ async def test_a_copy_whose_cut_could_not_be_made_is_cut_at_the_next_step(monkey
             each.append_as_follower(_at(number))
     move = ReplicaMove(SimpleNamespace(), SimpleNamespace(log=log), SimpleNamespace(), copied)
     with monkeypatch.context() as patch:
-        patch.setattr(CutWork, "run", lambda *_: None)  # a segment has gone meanwhile: not ready
-        move.cut(2)
+        patch.setattr(TruncationWork, "run", lambda *_: None)  # a segment has gone meanwhile: not ready
+        move.truncate(2)
         await move.align(run)
         assert copied.log_end_offset == 5
-    assert move.was_cut
+    assert move.truncation_pending
     await move.align(run)
     assert copied.log_end_offset == 2
-    assert not move.was_cut
+    assert not move.truncation_pending
     copied.append_as_follower(_at(2))
 
 
@@ -351,14 +351,14 @@ def _at(offset: int) -> bytearray:
 @pytest.mark.parametrize("after", range(8))
 @pytest.mark.parametrize("count", [1, 2])
 @in_loop
-async def test_a_cut_without_files_is_made_or_refused_as_a_whole(monkeypatch, offset, after, count):
+async def test_a_truncation_without_files_is_made_or_refused_as_a_whole(monkeypatch, offset, after, count):
     async with Cluster(2) as cluster:
         boundary_of(cluster)
         follower = await follower_with_three_durable_records(cluster)
         disk = cluster.disks[2]
         truncate_to = UnifiedLog.truncate_to
 
-        def without_files(log: UnifiedLog, work: CutWork) -> bool:
+        def without_files(log: UnifiedLog, work: TruncationWork) -> bool:
             disk.fail("open", errno.EMFILE, path_part="t-0", after=after, count=count)
             try:
                 return truncate_to(log, work)
@@ -375,7 +375,7 @@ async def test_a_cut_without_files_is_made_or_refused_as_a_whole(monkeypatch, of
 
 @pytest.mark.parametrize("after", range(8))
 @in_loop
-async def test_a_log_without_files_begins_anew_or_not_at_all(after):
+async def test_a_log_without_files_restarts_empty_or_not_at_all(after):
     async with Cluster(2) as cluster:
         boundary_of(cluster)
         follower = await follower_with_three_durable_records(cluster)

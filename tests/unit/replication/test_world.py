@@ -126,7 +126,7 @@ def no_divergence_check(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def by_leader_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A follower cuts at the leader's end of an epoch, whatever its own is."""
+    """A follower truncates at the leader's end of an epoch, whatever its own is."""
     monkeypatch.setattr(
         "fetch.fetcher.truncation_offset", lambda diverging, local, end: min(diverging[1], end)
     )

@@ -169,7 +169,7 @@ def test_a_decision_that_was_lost_with_its_coordinator_was_never_told_nor_marked
             transactions.resign(number)
             assert await refusal(ending) is ErrorCode.NOT_COORDINATOR
         assert markers.begun == []
-        log.cut_unreplicated(number)
+        log.truncate_unreplicated(number)
         log.replicating = True
         async with service(log, markers, epoch=2) as transactions:
             assert (await transactions.describe("x")).state is TransactionState.ONGOING
