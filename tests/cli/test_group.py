@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from kraft.cli.errors import CliError
 from kraft.cli.main import cli
 from kraft.local.local_cluster import LocalCluster
-from tests.cli.test_tools import Shell
+from tests.cli.shell import Shell
 from tests.support.clients.rdkafka import QUIET, send
 from tests.support.waiting import wait_until
 

@@ -7,8 +7,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraft.local.local_cluster import LocalCluster
-from tests.cli.test_tools import Shell
-from tests.compat.test_transactions import committed, transactional, write
+from tests.cli.shell import Shell
+from tests.support.clients.transactions import committed, transactional, write
 from tests.support.waiting import PATIENCE_S, wait_until
 
 

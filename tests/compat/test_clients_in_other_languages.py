@@ -14,9 +14,9 @@ from confluent_kafka.admin import AdminClient
 
 from kraft.local.local_cluster import LocalCluster
 from metadata_quorum.foundation.batch import iter_headers
-from tests.compat.test_transactions import committed
 from tests.support.clients.programs import Program, go_program, java_program, node_program
 from tests.support.clients.rdkafka import consumer, send
+from tests.support.clients.transactions import committed
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.row("U2")]

@@ -13,7 +13,7 @@ import pytest
 
 from kraft.local.free_ports import HOST
 from tests.compat.conftest import MakeTopic
-from tests.compat.test_transactions import committed
+from tests.support.clients.transactions import committed
 from tests.support.kafka.kafka_tools import JVM
 from tests.support.waiting import wait_until
 

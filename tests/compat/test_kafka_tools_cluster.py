@@ -13,8 +13,8 @@ import pytest
 from kraft.local.free_ports import HOST
 from kraft.local.local_cluster import LocalCluster
 from tests.compat.conftest import MakeTopic
-from tests.compat.test_transactions import transactional, write
 from tests.support.clients.rdkafka import send
+from tests.support.clients.transactions import transactional, write
 from tests.support.kafka.kafka_tools import JVM, TOOLS, KafkaTools
 from tests.support.waiting import PATIENCE_S, wait_until
 

@@ -14,8 +14,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kraft.local.local_cluster import LocalCluster
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.batch import Record, encode_batch
-from tests.compat.test_transactions import committed
 from tests.support.clients.rdkafka import send
+from tests.support.clients.transactions import committed
 from tests.support.clients.wire_client import Wire
 from tests.support.kafka.kafka_tools import KafkaTools
 from tests.support.nodes.cluster import running_cluster

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.compat.conftest import MakeTopic
-from tests.compat.test_transactions import committed
+from tests.support.clients.transactions import committed
 from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.row("U2")

@@ -6,44 +6,17 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaException
 
 from tests.compat.conftest import MakeTopic
-from tests.support.clients.rdkafka import QUIET, consumer, dotted, poll, read, send
+from tests.support.clients.rdkafka import consumer, poll, read, send
+from tests.support.clients.transactions import committed, transactional, write
 from tests.support.clients.wire_client import Wire
 from tests.support.waiting import PATIENCE_S, wait_until
 
 
-def transactional(bootstrap: str, name: str, **config: Any) -> Producer:
-    settings = {"bootstrap.servers": bootstrap, "transactional.id": name, **QUIET}
-    producer = Producer(settings | dotted(config))
-    producer.init_transactions(PATIENCE_S)
-    return producer
-
-
-def write(producer: Producer, topic: str, values: Iterable[str], partitions: int = 1) -> None:
-    for number, value in enumerate(values):
-        producer.produce(topic, value, partition=number % partitions)
-    assert producer.flush(PATIENCE_S) == 0
-
-
 def values(messages: Iterable[Any]) -> list[str]:
     return [message.value().decode() for message in messages]
-
-
-def committed(bootstrap: str, topic: str, partitions: int = 1) -> list[str]:
-    """All that read_committed sees now, up to the last stable offset."""
-    found: list[str] = []
-    with consumer(bootstrap, isolation_level="read_committed", enable_partition_eof=True) as reader:
-        reader.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
-        ended = 0
-        while ended < partitions:
-            for message in reader.consume(100, 0.2):
-                if message.error() is None:
-                    found.append(message.value().decode())
-                else:
-                    ended += 1
-    return sorted(found)
 
 
 @pytest.mark.row("P4")

@@ -10,8 +10,8 @@ import pytest
 
 from kraft.local.local_cluster import LocalCluster
 from tests.compat.conftest import MakeTopic
-from tests.compat.test_transactions import committed, transactional, write
 from tests.support.clients.rdkafka import send
+from tests.support.clients.transactions import committed, transactional, write
 from tests.support.kafka.kafka_tools import KafkaTools
 from tests.support.waiting import PATIENCE_S, wait_until
 

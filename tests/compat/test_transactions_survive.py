@@ -17,8 +17,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kraft.broker.failover_metadata import AFTER_FENCE_S
 from kraft.local.local_cluster import LocalCluster
 from kraft.wire.api_keys import ApiKey
-from tests.compat.test_transactions import committed, transactional, write
 from tests.support.clients.rdkafka import QUIET, send
+from tests.support.clients.transactions import committed, transactional, write
 from tests.support.clients.wire_client import Wire
 from tests.support.nodes.cluster import running_cluster
 from tests.support.waiting import PATIENCE_S, wait_until

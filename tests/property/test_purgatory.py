@@ -10,7 +10,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 from data_plane.purgatory.purgatory import DelayedOperation, OffsetWait, ThresholdPurgatory
 from data_plane.purgatory.timing_wheel import WheelTimer
 from metadata_quorum.foundation.errors import ErrorCode
-from tests.property.test_timing_wheel import FakeLoop
+from tests.support.jumping_loop import JumpingLoop
 from tests.support.suite.examples import examples
 
 
@@ -85,7 +85,7 @@ def test_a_callback_may_cancel_another_of_the_same_prefix_and_add_a_new_one():
 
 @pytest.mark.row("P1")
 def test_a_joint_wait_is_done_when_its_last_partition_is():
-    loop = FakeLoop()
+    loop = JumpingLoop()
     done: list[list[ErrorCode]] = []
     a, b = ThresholdPurgatory(never), ThresholdPurgatory(never)
     wait = DelayedOperation(lambda outcomes: done.append(list(outcomes)))
@@ -103,7 +103,7 @@ def test_a_joint_wait_is_done_when_its_last_partition_is():
 
 @pytest.mark.row("P1")
 def test_a_joint_wait_that_times_out_says_which_partition_was_late():
-    loop = FakeLoop()
+    loop = JumpingLoop()
     done: list[list[ErrorCode]] = []
     a, b = ThresholdPurgatory(never), ThresholdPurgatory(never)
     wait = DelayedOperation(lambda outcomes: done.append(list(outcomes)))

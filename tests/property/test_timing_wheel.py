@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from data_plane.purgatory.timing_wheel import TICK_SECONDS, Deadline, TimingWheel, WheelTimer
+from tests.support.jumping_loop import JumpingLoop
 from tests.support.suite.examples import examples
 
 DELAYS = st.one_of(
@@ -72,42 +73,9 @@ TestWheel = pytest.mark.row("P1")(WheelMachine.TestCase)
 TestWheel.settings = settings(max_examples=examples(60), stateful_step_count=40)
 
 
-class FakeLoop:
-    """A clock that jumps to the one timer that is armed."""
-
-    def __init__(self) -> None:
-        self.now = 50.0
-        self.armed: list[tuple[float, object]] = []
-        self.most_armed = 0
-
-    def time(self) -> float:
-        return self.now
-
-    def call_at(self, when, callback):
-        timer = FakeTimer(self, when, callback)
-        self.armed.append(timer)
-        self.most_armed = max(self.most_armed, len(self.armed))
-        return timer
-
-    def run(self) -> None:
-        while self.armed:
-            timer = self.armed.pop()
-            self.now = max(self.now, timer.when)
-            timer.callback()
-
-
-class FakeTimer:
-    def __init__(self, loop, when, callback) -> None:
-        self.loop, self.when, self.callback = loop, when, callback
-
-    def cancel(self) -> None:
-        if self in self.loop.armed:
-            self.loop.armed.remove(self)
-
-
 @pytest.mark.row("P1")
 def test_one_loop_timer_serves_all_deadlines():
-    loop = FakeLoop()
+    loop = JumpingLoop()
     timer = WheelTimer(loop)
     ran: list[tuple[float, float]] = []
     delays = [0.0, 0.001, 0.5, 30.0, 0.0635, 4.2, 7.0, 30.0, 3600.0]
@@ -120,7 +88,7 @@ def test_one_loop_timer_serves_all_deadlines():
 
 
 def test_a_deadline_cancelled_by_one_that_expires_with_it_does_not_run():
-    loop = FakeLoop()
+    loop = JumpingLoop()
     timer = WheelTimer(loop)
     ran: list[str] = []
     deadlines: list[Deadline] = []

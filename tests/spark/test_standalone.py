@@ -16,8 +16,8 @@ import pytest
 
 from kraft.local.free_ports import HOST
 from spark_connector.java import java_environment
+from tests.spark.copying import Copying
 from tests.spark.dying import WORKER
-from tests.spark.test_transactional_sink import Copying
 from tests.spark.topics import Topics
 from tests.support.waiting import wait_until
 

@@ -16,17 +16,17 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
 from kraft.local.local_cluster import LocalCluster
-from spark_connector.connections import close_clusters, cluster
-from spark_connector.coordinators import OpenTransaction, open_transactions
+from spark_connector.connections import close_clusters
+from spark_connector.coordinators import OpenTransaction
 from spark_connector.errors import SinkError
 from spark_connector.micro_batches import commit_all
-from spark_connector.options import sink_options
 from spark_connector.stopping import AbortWhenStopped
 from spark_connector.transactional_sink import Prepared
+from tests.spark.copying import Copying
 from tests.spark.copying_query import copy
-from tests.spark.dying import DRIVER, HELD, HOLDING, OPTION, QUERY, SINK_POINTS, WORKER, Deaths
+from tests.spark.dying import DRIVER, HELD, HOLDING, QUERY, SINK_POINTS, WORKER
 from tests.spark.micro_batches import Sink, committed
-from tests.spark.topics import LIMITED_STEPS, Topics, read
+from tests.spark.topics import Topics, read
 from tests.support.waiting import wait_until
 
 COMMITTED = {"kafka.isolation.level": "read_committed"}
@@ -161,41 +161,6 @@ def test_what_a_query_that_ended_left_open_is_aborted(sink: Sink):
 
 
 # ---- queries ----------------------------------------------------------------------------------------------
-
-
-class Copying:
-    """One query, from a topic of three partitions into one of two."""
-
-    def __init__(self, topics: Topics, directory: Path) -> None:
-        self.topics = topics
-        self.source, self.sink = topics.make(3), topics.make(2)
-        self.options = topics.options(self.source, startingOffsets="earliest")
-        self.into_sink = {**topics.options(), "topic": self.sink, "transactional": "true"}
-        self.into = {**self.into_sink, OPTION: str(directory)}
-        self.checkpoint = str(directory / "checkpoint")
-        self.deaths = Deaths(str(directory))
-        self.rounds = 0
-
-    def fill(self, rounds: int) -> None:
-        self.topics.fill(self.source, range(self.rounds, self.rounds + rounds))
-        self.rounds += rounds
-
-    def run(self, spark: SparkSession) -> None:
-        """To the end; a run in Spark 4.1 may only repeat what the last one left undone."""
-        for _ in range(1 if LIMITED_STEPS else 2):
-            copy(spark, self.options, self.into, self.checkpoint).awaitTermination()
-
-    def open(self, query: str) -> set[str]:
-        names = open_transactions(cluster(sink_options(self.into_sink).client), "kraft-spark-")
-        return {name for name in names if query in name}
-
-    def check_nothing_is_open(self) -> None:
-        """The driver lives, so nobody who reads committed records has to wait."""
-        committed(self.topics, self.sink, 2)
-
-    def check(self) -> None:
-        expected = sorted(b"%d/%d" % (p, each) for p in range(3) for each in range(self.rounds))
-        assert committed(self.topics, self.sink, 2) == expected
 
 
 def die_at(points: Iterable[str], spark: SparkSession, copying: Copying) -> None:

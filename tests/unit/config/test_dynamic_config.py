@@ -21,8 +21,8 @@ from metadata_quorum.foundation.topic_configs import DYNAMIC_BROKER_CONFIGS
 from metadata_quorum.metadata.delta import MetadataDelta
 from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
 from metadata_quorum.metadata.records import ConfigRecord
+from tests.support.node_config import config, mapped
 from tests.support.nodes.certificates import Authority
-from tests.unit.node.test_listener_security import config, mapped
 
 pytestmark = pytest.mark.row("U2")
 

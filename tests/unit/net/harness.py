@@ -43,6 +43,11 @@ async def until(condition: Callable[[], object]) -> None:
         await asyncio.sleep(0)
 
 
+def row(key: int, handler: Any, **more: Any) -> dict[int, ApiRow]:
+    """Kafka's APIs, and this handler for one of them."""
+    return {**ROWS, key: ApiRow(key, (0, 20), (), node=handler, **more)}
+
+
 class Running:
     """What `serving` gives: the node, its server, and what happened to its connections."""
 

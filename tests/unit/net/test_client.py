@@ -8,8 +8,7 @@ import pytest
 
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import MalformedMessage, encode_request
-from tests.unit.net.harness import on_a_loop, serving
-from tests.unit.net.test_server import row
+from tests.unit.net.harness import on_a_loop, row, serving
 
 BODY = encode_request(ApiKey.HEARTBEAT, 0, {})
 

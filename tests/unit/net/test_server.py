@@ -14,7 +14,6 @@ import pytest
 from kraft.api import dispatch
 from kraft.api.authz.topic_checks import metadata
 from kraft.api.row import ApiRow
-from kraft.api.table import ROWS
 from kraft.net.connection import ConnectionLimits
 from kraft.net.connection_quotas import MaxConnections
 from kraft.net.listener import ServerLimits
@@ -22,11 +21,7 @@ from kraft.net.server_connection import HIGH_WATER_BYTES
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import decode_response, encode_request, encode_response
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from tests.unit.net.harness import closes, on_a_loop, request_frame, response, serving, until
-
-
-def row(key: int, handler, **more) -> dict[int, ApiRow]:
-    return {**ROWS, key: ApiRow(key, (0, 20), (), node=handler, **more)}
+from tests.unit.net.harness import closes, on_a_loop, request_frame, response, row, serving, until
 
 
 @pytest.mark.row("P7")

@@ -11,8 +11,8 @@ import pytest
 from kraft.net.connection import CUT_AT_ONCE, SCRATCH_BYTES, Account, Budget, FrameReader
 from kraft.net.listener import OPEN, ListenerSecurity
 from kraft.net.turn_budget import SHARE, SHARE_S, TurnBudget
+from tests.unit.net.echo_node import framed, node
 from tests.unit.net.harness import on_a_loop, until
-from tests.unit.net.test_server_limits import framed, node
 
 pytestmark = pytest.mark.row("P7")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kraft.config.node_config import ROWS, Config
+from kraft.config.node_config import ROWS
 from kraft.net.connection_security import PLAINTEXT, AuthenticationFailed, Login
 from kraft.net.listener import OPEN
 from kraft.net.sasl import PlainExchange
@@ -19,6 +19,7 @@ from kraft.node.listener_security import (
     principal_of,
 )
 from metadata_quorum.foundation.errors import FatalError
+from tests.support.node_config import config, mapped
 
 pytestmark = pytest.mark.row("U4")
 
@@ -29,25 +30,6 @@ ANNA = {
         (("commonName", "Anna"),),
     )
 }
-
-
-def config(**more: str) -> Config:
-    return Config.from_properties(
-        {
-            "process.roles": "broker,controller",
-            "node.id": "1",
-            "controller.quorum.voters": "1@a:2",
-            "controller.listener.names": "CONTROLLER",
-            "listeners": "IN://a:1,CONTROLLER://a:2",
-            "inter.broker.listener.name": "IN",
-            "log.dirs": "d",
-            **{name.replace("__", "-").replace("_", "."): value for name, value in more.items()},
-        }
-    )
-
-
-def mapped(protocol: str) -> str:
-    return f"IN:{protocol},CONTROLLER:PLAINTEXT"
 
 
 def test_plaintext_asks_for_nothing() -> None:

@@ -11,7 +11,7 @@ import pytest
 from data_plane.purgatory.purgatory import DelayedOperation, ThresholdPurgatory
 from data_plane.purgatory.timing_wheel import WheelTimer
 from metadata_quorum.foundation.errors import ErrorCode
-from tests.property.test_timing_wheel import FakeLoop
+from tests.support.jumping_loop import JumpingLoop
 
 
 def _raise(work: str, error: Exception) -> None:
@@ -42,7 +42,7 @@ def waiting(waits: ThresholdPurgatory, timer: WheelTimer) -> weakref.ref[Request
 @pytest.mark.row("P1")
 @pytest.mark.parametrize("ending", ["reached", "failed", "expired"])
 def test_a_wait_that_is_over_is_freed_at_once(ending: str):
-    loop = FakeLoop()
+    loop = JumpingLoop()
     timer, waits = WheelTimer(loop), ThresholdPurgatory(_raise)
     held = waiting(waits, timer)
     assert held() is not None

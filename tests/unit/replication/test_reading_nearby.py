@@ -9,7 +9,7 @@ from fetch.follower_session import FetchLimits
 from fetch.replica_selector import STAY, nearest_replica
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.unit.replication.cluster import Cluster, in_loop, until
-from tests.unit.replication.test_fetch_sessions import Consumer, want
+from tests.unit.replication.fetch_session import Consumer, want
 
 pytestmark = pytest.mark.row("R11")
 
