@@ -427,8 +427,11 @@ class Shard(Generic[RecordT]):
             try:
                 self._replay_stored(stored.key, stored.value, header, at)
             except ValueError as e:  # not ours: clients that call themselves administrators may write here
+                kind = int.from_bytes(stored.key[:2], signed=True)
                 where = f"partition {self.partition} at offset {stored.offset}"
-                logger.warning("a record of the coordinator's %s is passed over: %s", where, e)
+                logger.warning(
+                    "a record of kind %d in the coordinator's %s is passed over: %s", kind, where, e
+                )
 
     def _replay_stored(self, key: bytes, value: bytes | None, header: BatchHeader, at: Instant) -> None:
         record = self._state_machine.decode(key, value)

@@ -2,7 +2,7 @@
 
 Brokers without a controller of their own follow the metadata this way. Everything in this log is committed,
 so every controller may answer, not only the active one. A fetch at the end of the log waits for the next
-commit.
+commit. Limits of a partition do not count: Kafka's Raft clients leave them at 0.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ from metadata_quorum.metadata.metadata_log import SnapshotId
 MAX_BYTES: Final = 8 * 1024 * 1024
 """The limit on one response, as in Kafka's raft."""
 
+_FETCH_WITH_ENDPOINTS: Final = 16
+_FETCH_SNAPSHOT_WITH_ENDPOINTS: Final = 1
+
 
 def handle(
     controller: ControllerContext, ctx: RequestContext, request: FetchRequest
@@ -42,12 +45,14 @@ def handle(
     reader.note(request.replica_id, wanted.fetch_offset)
     answer = _read(controller, reader, wanted, request.max_bytes)
     if request.max_wait_ms <= 0 or answer["records"] or answer["error_code"] or "diverging_epoch" in answer:
-        return _framed(ctx, wanted, answer)
+        return _framed(controller, ctx, answer)
     later: asyncio.Future[Buffers] = controller.node.loop.create_future()
 
     def look_again(done: asyncio.Future[None]) -> None:
         if not done.cancelled():
-            settle(later, lambda: _framed(ctx, wanted, _read(controller, reader, wanted, request.max_bytes)))
+            settle(
+                later, lambda: _framed(controller, ctx, _read(controller, reader, wanted, request.max_bytes))
+            )
 
     more = reader.more(request.max_wait_ms / 1000)
     more.add_done_callback(look_again)
@@ -84,15 +89,27 @@ def _read(
             answer["diverging_epoch"] = {"epoch": epoch, "end_offset": end}
             return answer
     try:
-        answer["records"] = log.read(offset, min(wanted.max_bytes, max_bytes, MAX_BYTES))
+        answer["records"] = log.read(offset, min(max_bytes, MAX_BYTES))
     except BrokerError as error:
         answer["error_code"] = int(error.code)
     return answer
 
 
-def _framed(ctx: RequestContext, wanted: FetchPartition, answer: dict[str, Any]) -> Buffers:
+def _framed(controller: ControllerContext, ctx: RequestContext, answer: dict[str, Any]) -> Buffers:
     topic = {"topic": METADATA_TOPIC, "topic_id": METADATA_TOPIC_ID, "partitions": [answer]}
-    return ctx.framed((encode_response(ApiKey.FETCH, ctx.version, {"responses": [topic]}),))
+    fields: dict[str, Any] = {"responses": [topic]}
+    if ctx.version >= _FETCH_WITH_ENDPOINTS:
+        fields["node_endpoints"] = [{**each, "rack": None} for each in _leader_endpoint(controller)]
+    return ctx.framed((encode_response(ApiKey.FETCH, ctx.version, fields),))
+
+
+def _leader_endpoint(controller: ControllerContext) -> list[dict[str, Any]]:
+    """Who knows the quorum by controller.quorum.bootstrap.servers alone learns here where the leader is."""
+    return [
+        {"node_id": voter.node_id, "host": voter.host, "port": voter.port}
+        for voter in controller.node.config.voters
+        if voter.node_id == controller.raft.leader_id
+    ]
 
 
 def _refused(ctx: RequestContext, request: FetchRequest, code: ErrorCode) -> Buffers:
@@ -124,7 +141,10 @@ async def handle_snapshot(controller: ControllerContext, ctx: RequestContext, re
             pieces.append(await _snapshot_piece(controller, topic.name, wanted, left))
             left -= len(pieces[-1]["unaligned_records"])
         topics.append({"name": topic.name, "partitions": pieces})
-    return {"error_code": 0, "topics": topics}
+    fields: dict[str, Any] = {"error_code": 0, "topics": topics}
+    if ctx.version >= _FETCH_SNAPSHOT_WITH_ENDPOINTS:
+        fields["node_endpoints"] = _leader_endpoint(controller)
+    return fields
 
 
 async def _snapshot_piece(

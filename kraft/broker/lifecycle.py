@@ -8,7 +8,8 @@
 
 Heartbeats are sent to every voter. The active controller processes them; the others answer NOT_CONTROLLER
 but note that this connection is ours, so that each of them, as soon as it becomes active, has the
-connected brokers (see peers/controller_channel.py).
+connected brokers (see peers/controller_channel.py, also for Apache Kafka's controllers, of which only the
+active one gets any).
 """
 
 from __future__ import annotations
@@ -218,7 +219,7 @@ class BrokerLifecycle:
     def _heartbeat_to(self, voter: int) -> None:
         """One heartbeat to one voter; one at a time."""
         known = self._beats.get(voter)
-        if (known is None or known.done()) and self._controller_channel.connected(voter):
+        if (known is None or known.done()) and self._controller_channel.may_ask(voter):
             self._beats[voter] = supervised(self._loop, self._heartbeat(voter), f"heartbeat-{voter}")
 
     async def _heartbeat(self, voter: int) -> None:

@@ -2,7 +2,8 @@
 
     controller's api/metadata_fetch -> here: batches -> records -> delta -> image -> subscribers
 
-Any controller will do, since only what is committed is in its log; the active one is preferred. A reader
+Any controller of ours will do, since only what is committed is in its log; Apache Kafka's name the leader,
+which hands out what is not committed, too: only what is below the high watermark is taken. A reader
 that is too far behind begins with a snapshot. Nothing is kept on disk: a broker starts from the
 quorum's word. What takes long of a large cluster (a snapshot, a batch that changes half of it) is worked out
 beside the loop, from an image that does not change.
@@ -12,9 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, ParamSpec
+from typing import Final, TypeVar
 
 from fetch.messages import FetchPartition, FetchRequest
 from kraft.net.client import PeerClient
@@ -29,7 +30,13 @@ from metadata_quorum.foundation.supervision import bounded, restarted
 from metadata_quorum.metadata.delta import MetadataDelta
 from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
 from metadata_quorum.metadata.metadata_log import SnapshotId
-from metadata_quorum.metadata.records import decode
+from metadata_quorum.metadata.records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    MetadataRecord,
+    decode,
+)
 from metadata_quorum.metadata.snapshot import decode_checkpoint
 
 FETCH_SNAPSHOT_VERSION: Final = 1
@@ -38,12 +45,25 @@ MAX_BYTES: Final = 1024 * 1024
 MAX_WAIT_MS: Final = 500
 TIMEOUT_S: Final = 3.0
 RETRY_S: Final = 0.05
+UNCOMMITTED_S: Final = 0.005
+"""The pause before what was not committed yet is fetched again: the first one; it doubles."""
 
 QUICK_BYTES: Final = 32_768
 """A batch of this size has some 500 records."""
 
-P = ParamSpec("P")
+_REDIRECTS: Final = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+    }
+)
+"""Who answers so names the leader, and its epoch."""
 
+T = TypeVar("T")
+
+Transaction = tuple[MetadataRecord, ...] | None
+"""The records so far of a metadata transaction (KIP-868) that has not ended; None: there is none."""
 Change = tuple[MetadataDelta, MetadataImage]
 Listener = Callable[[MetadataDelta, MetadataImage], None]
 
@@ -63,6 +83,14 @@ class MetadataFollower:
         self._task: asyncio.Task[None] | None = None
         self._client: PeerClient | None = None
         self._client_of = -1
+        self._leader_epoch = 0
+        """Of the quorum, as an answer told it last. Kafka's controllers refuse a fetch without it."""
+        self._asked = 0
+        """How many voters have failed to answer: the next one has its turn."""
+        self._uncommitted_s = UNCOMMITTED_S
+        self._transaction: Transaction = None
+        self._failure = ""
+        """What was logged last; empty while metadata comes."""
         self.image = EMPTY_IMAGE
 
     def subscribe(self, listener: Listener) -> None:
@@ -86,32 +114,67 @@ class MetadataFollower:
                     raise ConnectionRefusedError("no controller is connected")
                 await self._fetch_once(voter)
             except (OSError, TimeoutError, BrokerError, MalformedMessage) as error:
-                log.debug("metadata is not to be had from controller %s: %s", voter, error)
+                self._failed(voter, error)
                 await asyncio.sleep(RETRY_S)
+            else:
+                if self._failure:
+                    log.info("metadata comes from controller %s", voter)
+                self._failure = ""
+
+    def _failed(self, voter: int | None, error: Exception) -> None:
+        self._asked += 1
+        if isinstance(error, BrokerError) and error.code in _REDIRECTS:
+            return
+        failure = f"metadata is not to be had from controller {voter}: {error}"
+        if failure != self._failure:  # else it is known
+            log.warning(failure)
+            self._failure = failure
 
     def _voter(self) -> int | None:
         channel = self._controller_channel
         if channel.active >= 0 and channel.connected(channel.active):
             return channel.active
-        return next((voter for voter in channel.voters if channel.connected(voter)), None)
+        connected = [voter for voter in channel.voters if channel.connected(voter)]
+        return connected[self._asked % len(connected)] if connected else None
 
     async def _fetch_once(self, voter: int) -> None:
-        wanted = FetchPartition(METADATA_TOPIC_ID, METADATA_TOPIC, 0, self.image.offset + 1, MAX_BYTES)
-        request = FetchRequest([wanted], replica_id=self._node_id, max_wait_ms=MAX_WAIT_MS)
+        image = self.image
+        wanted = FetchPartition(
+            METADATA_TOPIC_ID,
+            METADATA_TOPIC,
+            0,
+            image.offset + 1,
+            MAX_BYTES,
+            current_leader_epoch=self._leader_epoch,
+            last_fetched_epoch=max(image.epoch, 0),
+        )
+        request = FetchRequest(
+            [wanted], replica_id=self._node_id, max_wait_ms=MAX_WAIT_MS, max_bytes=MAX_BYTES
+        )
         client = await self._connected(voter)
         body = (write_fetch_request(FETCH_VERSION, request),)
         answer = decode_response(
             ApiKey.FETCH, FETCH_VERSION, await client.exchange(ApiKey.FETCH, FETCH_VERSION, body, TIMEOUT_S)
         )
-        found = answer.responses[0].partitions[0]
-        if found.error_code != ErrorCode.NONE:
-            raise BrokerError(ErrorCode(found.error_code))
+        found = _only_partition(answer.error_code, answer.responses)
+        self._learn_leader(found.current_leader)
+        _check(found.error_code)
         if found.snapshot_id.end_offset >= 0:
             await self._load_snapshot(
                 voter, SnapshotId(found.snapshot_id.end_offset, found.snapshot_id.epoch)
             )
         elif found.records:
-            await self._replay(memoryview(found.records))
+            await self._replay(memoryview(found.records), found.high_watermark)
+            if self.image is image:
+                await asyncio.sleep(self._uncommitted_s)
+                self._uncommitted_s = min(self._uncommitted_s * 2, MAX_WAIT_MS / 1000)
+            else:
+                self._uncommitted_s = UNCOMMITTED_S
+
+    def _learn_leader(self, current: Message) -> None:
+        if current.leader_epoch >= self._leader_epoch:
+            self._leader_epoch = current.leader_epoch
+            self._controller_channel.leader_is(current.leader_id)
 
     async def _connected(self, voter: int) -> PeerClient:
         """A connection for fetches alone: responses come in order, and heartbeats must not wait behind a
@@ -127,17 +190,19 @@ class MetadataFollower:
         self._client_of = voter
         return self._client
 
-    async def _replay(self, batches: memoryview) -> None:
+    async def _replay(self, batches: memoryview, high_watermark: int) -> None:
         """One delta per batch: what was decided together is applied together."""
         for position, header in iter_headers(batches):
             if header.last_offset <= self.image.offset:
                 continue
+            if header.last_offset >= high_watermark:
+                break
             if header.base_offset > self.image.offset + 1 or not check_crc(batches, position, header):
                 raise MalformedMessage(f"a gap or a damaged batch at metadata offset {header.base_offset}")
-            if header.size <= QUICK_BYTES:
-                self._notify(*_next(self.image, batches, position, header))
-            else:
-                self._notify(*await self._off_loop(_next, self.image, batches, position, header))
+            work = partial(_next, self.image, self._transaction, batches, position, header)
+            quick = header.size <= QUICK_BYTES
+            delta, image, self._transaction = work() if quick else await self._off_loop(work)
+            self._notify(delta, image)
 
     async def _load_snapshot(self, voter: int, snapshot_id: SnapshotId) -> None:
         data = bytearray()
@@ -149,17 +214,19 @@ class MetadataFollower:
             if len(data) >= piece.size:
                 break
         try:
-            self._notify(*await self._off_loop(_loaded, self.image, bytes(data), snapshot_id))
+            delta, image = await self._off_loop(partial(_loaded, self.image, bytes(data), snapshot_id))
         except ValueError as error:
             raise MalformedMessage(str(error)) from None
+        self._transaction = None
+        self._notify(delta, image)
 
-    async def _off_loop(self, work: Callable[P, Change], *args: P.args, **kwargs: P.kwargs) -> Change:
-        return await self._loop.run_in_executor(None, partial(work, *args, **kwargs))
+    async def _off_loop(self, work: Callable[[], T]) -> T:
+        return await self._loop.run_in_executor(None, work)
 
     async def _snapshot_piece(self, voter: int, snapshot_id: SnapshotId, position: int) -> Message:
         partition = {
             "partition": 0,
-            "current_leader_epoch": -1,
+            "current_leader_epoch": self._leader_epoch,
             "snapshot_id": {"end_offset": snapshot_id.end_offset, "epoch": snapshot_id.epoch},
             "position": position,
         }
@@ -172,9 +239,9 @@ class MetadataFollower:
         answer = await client.request(
             ApiKey.FETCH_SNAPSHOT, FETCH_SNAPSHOT_VERSION, fields, timeout_s=TIMEOUT_S
         )
-        piece: Message = answer.topics[0].partitions[0]
-        if piece.error_code != ErrorCode.NONE:
-            raise BrokerError(ErrorCode(piece.error_code))
+        piece = _only_partition(answer.error_code, answer.topics)
+        self._learn_leader(piece.current_leader)
+        _check(piece.error_code)
         return piece
 
     def _notify(self, delta: MetadataDelta, image: MetadataImage) -> None:
@@ -183,17 +250,51 @@ class MetadataFollower:
             bounded(self._loop, f"acting on the metadata up to offset {image.offset}", listener, delta, image)
 
 
-def _next(image: MetadataImage, batches: memoryview, position: int, header: BatchHeader) -> Change:
-    """The image after one batch."""
+def _only_partition(error_code: int, topics: Sequence[Message]) -> Message:
+    """What is answered for the one partition that was asked for."""
+    _check(error_code)
+    if len(topics) != 1 or len(topics[0].partitions) != 1:
+        raise MalformedMessage(f"an answer for {len(topics)} topics, none or not only {METADATA_TOPIC}")
+    partition: Message = topics[0].partitions[0]
+    return partition
+
+
+def _check(error_code: int) -> None:
+    if error_code != ErrorCode.NONE:
+        raise BrokerError(ErrorCode(error_code))
+
+
+def _next(
+    image: MetadataImage, transaction: Transaction, batches: memoryview, position: int, header: BatchHeader
+) -> tuple[MetadataDelta, MetadataImage, Transaction]:
+    """The image after one batch, and the transaction that it leaves open. Raises `MalformedMessage`."""
     delta = MetadataDelta(image)
     delta.offset = header.last_offset
     delta.epoch = header.partition_leader_epoch
     delta.timestamp_ms = header.max_timestamp
-    if not header.is_control:
-        for record in decode_batch(batches, position):
-            if record.offset > image.offset:
-                delta.replay(decode(record.value or b""))
-    return delta, delta.apply()
+    if header.is_control:
+        return delta, delta.apply(), transaction
+    held = None if transaction is None else list(transaction)
+    for stored in decode_batch(batches, position):
+        if stored.offset <= image.offset:
+            continue
+        try:
+            record = decode(stored.value or b"")
+        except ValueError as error:
+            raise MalformedMessage(f"the metadata record at offset {stored.offset}: {error}") from None
+        if isinstance(record, BeginTransactionRecord):
+            held = []
+        elif isinstance(record, AbortTransactionRecord):
+            held = None
+        elif isinstance(record, EndTransactionRecord):
+            for each in held or ():
+                delta.replay(each)
+            held = None
+        elif held is None:
+            delta.replay(record)
+        else:
+            held.append(record)
+    return delta, delta.apply(), None if held is None else tuple(held)
 
 
 def _loaded(before: MetadataImage, data: bytes, snapshot_id: SnapshotId) -> Change:

@@ -186,6 +186,10 @@ class PeerClient(asyncio.BufferedProtocol):
             raise UnsupportedVersion(f"ApiVersions was answered with {ErrorCode(answer.error_code).name}")
         self._versions = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
 
+    def answers(self, api_key: ApiKey) -> bool:
+        """Whether the other end has that API (after `negotiate`)."""
+        return api_key in self._versions
+
     def version_of(self, api_key: ApiKey, lowest: int, highest: int) -> int:
         """The newest version in that range that the other end answers too (after `negotiate`)."""
         theirs = self._versions.get(api_key)

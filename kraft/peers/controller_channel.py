@@ -2,10 +2,14 @@
 
     broker/lifecycle -> heartbeat to every voter ------> the active one answers, the others note the link
     api/forwarding, IsrChannel, … -> request ----------> the voter that last answered as the active one
+    broker/metadata_follower -> leader_is
 
 Every broker keeps a connection to every voter, also to those that are not active: when the
 controller changes, the new one already has the connected brokers and those that have failed
 (a killed process closes its sockets), instead of waiting for a whole session timeout.
+
+Controllers of Apache Kafka note no links, and to one that is not active any request is an ERROR in its log.
+Those get requests only while they are known to be active, from the metadata that they serve.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from kraft.net.client import Address, PeerClient
+from kraft.net.client import Address, OnLost, PeerClient, UnsupportedVersion
 from kraft.net.connection_security import PLAINTEXT, ConnectionSecurity, dial
 from kraft.net.reconnect_backoff import ReconnectBackoff
 from kraft.wire.api_keys import ApiKey
@@ -55,11 +59,14 @@ class ControllerChannel:
         self._retry_backoff_s = retry_backoff_s
         self._security = security
         self._clients: dict[int, PeerClient] = {}
+        self._of_kafka: set[int] = set()
+        """Voters that are Apache Kafka's."""
         self._tasks: list[asyncio.Task[None]] = []
         self.active: int = -1
         """The voter that last answered as the active controller; -1 where none is known."""
         self.on_connected: OnConnected | None = None
-        """Called at every new connection: the broker introduces itself by a heartbeat at once."""
+        """Called at every new connection, and with every new leader: the broker introduces itself by a
+        heartbeat at once."""
 
     @property
     def voters(self) -> Sequence[int]:
@@ -80,6 +87,17 @@ class ControllerChannel:
     def connected(self, voter: int) -> bool:
         client = self._clients.get(voter)
         return client is not None and client.connected
+
+    def may_ask(self, voter: int) -> bool:
+        """Whether the voter takes it well where it is not active."""
+        return self.connected(voter) and (voter == self.active or voter not in self._of_kafka)
+
+    def leader_is(self, voter: int) -> None:
+        """The quorum's leader, as the metadata log tells it."""
+        if voter in self._voters and voter != self.active:
+            self.active = voter
+            if self.on_connected is not None:
+                self.on_connected(voter)
 
     async def ask(
         self, voter: int, api_key: ApiKey, version: int, fields: Fields, timeout_s: float
@@ -125,10 +143,11 @@ class ControllerChannel:
         raise BrokerError(ErrorCode.REQUEST_TIMED_OUT, "no controller answered in time")
 
     def _candidates(self) -> list[int]:
-        """The voter believed to be active, else all in one order; only those that are connected."""
+        """The voter believed to be active, else all that may be asked, in one order; only those that are
+        connected."""
         if self.active >= 0 and self.connected(self.active):
             return [self.active]
-        return [voter for voter in self._voters if self.connected(voter)]
+        return [voter for voter in self._voters if self.may_ask(voter)]
 
     async def _keep_connected(self, voter: int, address: Address) -> None:
         redial = ReconnectBackoff(self._random)
@@ -136,14 +155,7 @@ class ControllerChannel:
             lost = asyncio.Event()
             began = self._loop.time()
             try:
-                client = await dial(
-                    self._loop,
-                    address,
-                    self._client_id,
-                    self._security,
-                    timeout_s=CONNECT_TIMEOUT_S,
-                    on_lost=lambda _, lost=lost: lost.set(),  # type: ignore[misc]
-                )
+                client = await self._dial(voter, address, on_lost=lambda _, lost=lost: lost.set())  # type: ignore[misc]
             except OSError:
                 held_s = 0.0
             else:
@@ -158,3 +170,27 @@ class ControllerChannel:
                         self.active = -1
                 held_s = self._loop.time() - began
             await asyncio.sleep(redial.pause_s(held_s))
+
+    async def _dial(self, voter: int, address: Address, on_lost: OnLost) -> PeerClient:
+        """A connection, and whose it is. Raises `OSError`."""
+        client = await dial(
+            self._loop,
+            address,
+            self._client_id,
+            self._security,
+            timeout_s=CONNECT_TIMEOUT_S,
+            on_lost=on_lost,
+        )
+        try:
+            await client.negotiate(timeout_s=CONNECT_TIMEOUT_S)
+        except (UnsupportedVersion, MalformedMessage) as error:
+            client.close()
+            raise ConnectionAbortedError(str(error)) from None
+        except BaseException:
+            client.close()
+            raise
+        if client.answers(ApiKey.VOTE):  # Kafka's own Raft
+            self._of_kafka.add(voter)
+        else:
+            self._of_kafka.discard(voter)
+        return client

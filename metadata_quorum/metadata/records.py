@@ -48,6 +48,13 @@ NO_LEADER_CHANGE: Final = -2
 """PartitionChangeRecord.leader where the leader stays (and with it the leader epoch)."""
 
 
+PASSED_OVER: Final = {
+    10: "DelegationTokenRecord",
+    21: "ZkMigrationStateRecord",
+    26: "RemoveDelegationTokenRecord",
+}
+"""Apache Kafka's controllers write them; our brokers have neither delegation tokens nor ZooKeeper."""
+
 RECORDS: Final = SchemaRegistry("metadata record")
 """By Kafka's api key, in the version that is written."""
 
@@ -385,7 +392,8 @@ def encode(record: MetadataRecord) -> bytes:
 
 
 def decode(value: Buffer) -> MetadataRecord:
-    """The inverse of `encode`. Raises `ValueError` for anything it could not have come from."""
+    """The inverse of `encode`; a record of Apache Kafka's that means nothing here is a NoOpRecord. Raises
+    `ValueError` for anything else it could not have come from."""
     return decode_with(_read_framed, value)
 
 
@@ -393,5 +401,8 @@ def _read_framed(reader: Reader) -> MetadataRecord:
     frame = reader.uvarint()
     if frame != FRAME_VERSION:
         raise ValueError(f"frame version {frame}, only {FRAME_VERSION} is known")
+    if reader.remaining and reader.buf[reader.pos] in PASSED_OVER:
+        reader.take(reader.remaining)
+        return NoOpRecord()
     schema, version = RECORDS.read_type(reader)
     return cast(MetadataRecord, schema.read(reader, version))

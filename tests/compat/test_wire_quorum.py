@@ -88,9 +88,12 @@ class Quorum:
         )
 
 
-def fetch_fields(offset: int, *, max_wait_ms: int = 0, last_fetched_epoch: int = -1) -> dict[str, Any]:
+def fetch_fields(
+    offset: int, *, max_wait_ms: int = 0, last_fetched_epoch: int = -1, partition_max_bytes: int = 1 << 20
+) -> dict[str, Any]:
     wanted = {
-        "partition": 0, "fetch_offset": offset, "partition_max_bytes": 1 << 20, "current_leader_epoch": -1,
+        "partition": 0, "fetch_offset": offset, "partition_max_bytes": partition_max_bytes,
+        "current_leader_epoch": -1,
         "last_fetched_epoch": last_fetched_epoch, "log_start_offset": -1,
     }  # fmt: skip
     return {
@@ -126,6 +129,21 @@ def test_the_metadata_log_can_be_fetched(quorum: Quorum, make_topic: MakeTopic) 
     # Every controller has the same committed log.
     logs = {bytes(wait_for_log(quorum, node, offsets[-1])) for node in (1, 2, 3)}
     assert len({log[: min(map(len, logs))] for log in logs}) == 1
+
+
+@pytest.mark.row("Q3")
+def test_a_fetch_as_apache_kafkas_raft_sends_it(quorum: Quorum) -> None:
+    """It leaves the partition's limit at 0, and has to learn where the leader is."""
+    leader = quorum.leader
+    answer = quorum.ask(ApiKey.FETCH, 17, **fetch_fields(0, partition_max_bytes=0))
+    assert len(list(iter_headers(bytes(answer.responses[0].partitions[0].records)))) > 1
+    port = quorum.cluster.node(leader).controller_port
+    assert [(each.node_id, each.port) for each in answer.node_endpoints] == [(leader, port)]
+    snapshot = {"partition": 0, "current_leader_epoch": 1, "position": 0,
+                "snapshot_id": {"end_offset": 1, "epoch": 1}}  # fmt: skip
+    topics = [{"name": METADATA_TOPIC, "partitions": [snapshot]}]
+    refused = quorum.ask(ApiKey.FETCH_SNAPSHOT, 1, max_bytes=1000, topics=topics)
+    assert [(each.node_id, each.port) for each in refused.node_endpoints] == [(leader, port)]
 
 
 def wait_for_log(quorum: Quorum, node: int, offset: int) -> bytes:

@@ -37,6 +37,8 @@ from metadata_quorum.foundation.primitives import INT16, Reader, string
 
 _VALUE_VERSION: Final = 0
 _NULL_STRUCT: Final = b"\xff"
+_NULL_TAGGED_STRUCT: Final = b"\x00"
+"""Kafka writes null so where the struct is a tagged field."""
 _PRESENT_STRUCT: Final = b"\x01"
 
 Strings = tuple[String, ...]
@@ -67,7 +69,8 @@ class _NullableStruct:
             self._schema.write(out, value, version)
 
     def read(self, reader: Reader, version: int) -> Any:
-        return None if bytes(reader.take(1)) == _NULL_STRUCT else self._schema.read(reader, version)
+        marker = bytes(reader.take(1))
+        return None if marker in (_NULL_STRUCT, _NULL_TAGGED_STRUCT) else self._schema.read(reader, version)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from data_plane.coordinator.groups.service import GroupCoordinator
 from data_plane.coordinator.state_machine import ProducerIdAndEpoch
@@ -25,6 +26,16 @@ from data_plane.replication.replica_manager import ReplicaManager
 from metadata_quorum.foundation.batch import encode_end_txn_marker
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
+
+_OF_GROUP_COORDINATORS: Final = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+"""To a coordinator of transactions all of them mean what NOT_LEADER_OR_FOLLOWER says: send it again, to the
+leader of then. Apache Kafka's takes any other answer for a bug, and sends no marker ever after."""
 
 
 class MarkerWriter:
@@ -115,5 +126,6 @@ class MarkerWriter:
         try:
             await self._groups.end_transaction(tp.partition, producer, coordinator_epoch, commit=commit)
         except BrokerError as error:
-            return [error.code]
+            later = error.code in _OF_GROUP_COORDINATORS
+            return [ErrorCode.NOT_LEADER_OR_FOLLOWER if later else error.code]
         return [ErrorCode.NONE]

@@ -1,18 +1,38 @@
-"""A broker without a controller: what takes long of the metadata is worked out beside the loop."""
+"""A broker without a controller: how it follows a quorum, ours or Apache Kafka's; what takes long of the
+metadata is worked out beside the loop."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from kraft.broker.metadata_follower import MetadataFollower
 from kraft.peers.controller_channel import ControllerChannel
-from kraft.wire.bridge import MalformedMessage
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.bridge import MalformedMessage, decode_request, encode_response
+from metadata_quorum.foundation.batch import Record, encode_batch, iter_headers
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import METADATA_TOPIC, METADATA_TOPIC_ID
+from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.metadata.metadata_log import SnapshotId
+from metadata_quorum.metadata.records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+    encode,
+)
 from metadata_quorum.metadata.snapshot import encode_checkpoint
 from tests.support.metadata_machine import MetadataMachine
+from tests.support.virtual_loop import run_virtually
 
 
 class Piece:
@@ -37,7 +57,7 @@ def _follow(machine: MetadataMachine, pieces: list[bytes]) -> tuple[MetadataFoll
         controller_channel = ControllerChannel.__new__(ControllerChannel)  # nothing is sent
         follower = MetadataFollower(loop, 4, controller_channel)
         follower.subscribe(lambda delta, image: heard_on.append(threading.get_ident()))
-        await follower._replay(memoryview(machine.log.read(0, 1 << 30)))
+        await follower._replay(memoryview(machine.log.read(0, 1 << 30)), machine.log.end_offset)
         assert follower.image == machine.image
         waiting = iter(pieces)
 
@@ -58,9 +78,9 @@ def test_large_changes_are_worked_out_beside_the_loop(monkeypatch: pytest.Monkey
     beside: list[str] = []
     original = MetadataFollower._off_loop
 
-    async def counted(self, work, *args):
-        beside.append(work.__name__)
-        return await original(self, work, *args)
+    async def counted(self, work):
+        beside.append(work.func.__name__)
+        return await original(self, work)
 
     monkeypatch.setattr(MetadataFollower, "_off_loop", counted)
     data = encode_checkpoint(machine.image)
@@ -74,3 +94,211 @@ def test_large_changes_are_worked_out_beside_the_loop(monkeypatch: pytest.Monkey
 def test_a_snapshot_that_is_none(pieces: list[bytes]) -> None:
     with pytest.raises(MalformedMessage):
         _follow(_large(), pieces)
+
+
+# ---- a quorum of Apache Kafka's ------------------------------------------------------------------------
+
+
+@dataclass
+class KraftQuorum:
+    """Controllers 1 and 2 as Apache Kafka's answer: the leader alone, who is told its epoch, and hands out
+    what is not committed, too. It is both the channel to them and a connection."""
+
+    batches: list[bytes]
+    high_watermark: int = 1 << 30
+    leader: int = 2
+    epoch: int = 7
+    snapshot: bytes = b""
+    """Where there is one, the log begins behind it, at 100."""
+    broken: Callable[[], dict[str, Any]] | None = None
+    """What is answered instead, once."""
+    asked: list[tuple[int, int, int, int]] = field(default_factory=list)
+    """Voter, offset, leader epoch, last fetched epoch."""
+    snapshot_epochs: list[int] = field(default_factory=list)
+    active: int = -1
+    voters: Sequence[int] = (1, 2)
+
+    def connected(self, voter: int) -> bool:
+        return True
+
+    def leader_is(self, voter: int) -> None:
+        self.active = voter
+
+    async def connect_apart(self, voter: int, client_id: str, timeout_s: float) -> Any:
+        async def exchange(api_key: ApiKey, version: int, body: tuple[bytes], timeout_s: float) -> memoryview:
+            request = decode_request(api_key, version, memoryview(body[0]))
+            await asyncio.sleep(0.001)
+            return memoryview(encode_response(api_key, version, self._answer(voter, request)))
+
+        async def request(api_key: ApiKey, version: int, fields: dict[str, Any], *, timeout_s: float) -> Any:
+            wanted = fields["topics"][0]["partitions"][0]
+            self.snapshot_epochs.append(wanted["current_leader_epoch"])
+            if wanted["current_leader_epoch"] != self.epoch:
+                return SimpleNamespace(error_code=ErrorCode.FENCED_LEADER_EPOCH, topics=[])
+            piece = SimpleNamespace(
+                error_code=0,
+                size=len(self.snapshot),
+                unaligned_records=self.snapshot[wanted["position"] :],
+                current_leader=SimpleNamespace(leader_id=self.leader, leader_epoch=self.epoch),
+            )
+            return SimpleNamespace(error_code=0, topics=[SimpleNamespace(partitions=[piece])])
+
+        return SimpleNamespace(connected=True, exchange=exchange, request=request, close=lambda: None)
+
+    def _answer(self, voter: int, request: Any) -> dict[str, Any]:
+        wanted = request.topics[0].partitions[0]
+        self.asked.append(
+            (voter, wanted.fetch_offset, wanted.current_leader_epoch, wanted.last_fetched_epoch)
+        )
+        if self.broken is not None:
+            fields, self.broken = self.broken(), None
+            return fields
+        code = ErrorCode.NONE
+        if wanted.last_fetched_epoch < 0 or wanted.current_leader_epoch < 0:
+            code = ErrorCode.INVALID_REQUEST
+        elif wanted.current_leader_epoch < self.epoch:
+            code = ErrorCode.FENCED_LEADER_EPOCH
+        elif voter != self.leader:
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        partition: dict[str, Any] = {
+            "partition_index": 0, "error_code": int(code), "high_watermark": self.high_watermark,
+            "current_leader": {"leader_id": self.leader, "leader_epoch": self.epoch},
+            "aborted_transactions": None, "records": b"",
+        }  # fmt: skip
+        if code is ErrorCode.NONE and self.snapshot and wanted.fetch_offset < 100:
+            partition["snapshot_id"] = {"end_offset": 100, "epoch": 5}
+        elif code is ErrorCode.NONE:
+            left = b"".join(self.batches)
+            partition["records"] = b"".join(
+                left[position : position + header.size]
+                for position, header in iter_headers(left)
+                if header.last_offset >= wanted.fetch_offset
+            )
+        topic = {"topic": METADATA_TOPIC, "topic_id": METADATA_TOPIC_ID, "partitions": [partition]}
+        return {"responses": [topic]}
+
+
+def batch(offset: int, *records: MetadataRecord, epoch: int = 3) -> bytes:
+    stored = [Record(timestamp=1, value=encode(each)) for each in records]
+    return encode_batch(stored, base_offset=offset, leader_epoch=epoch)
+
+
+def feature(level: int) -> FeatureLevelRecord:
+    return FeatureLevelRecord(name="metadata.version", feature_level=level)
+
+
+def following(
+    quorum: Any, test: Callable[[MetadataFollower], Any], loop: Callable[..., None] = run_virtually
+) -> None:
+    async def run() -> None:
+        follower = MetadataFollower(asyncio.get_running_loop(), 4, quorum)
+        follower.start()
+        await test(follower)
+        await follower.close()
+
+    loop(run())
+
+
+async def reached(follower: MetadataFollower, holds: Callable[[MetadataImage], bool]) -> None:
+    changed = asyncio.Event()
+    follower.subscribe(lambda delta, image: changed.set())
+    async with asyncio.timeout(10):
+        while not holds(follower.image):
+            await changed.wait()
+            changed.clear()
+
+
+async def level(follower: MetadataFollower, wanted: int) -> None:
+    await reached(follower, lambda image: image.features.get("metadata.version") == wanted)
+
+
+def test_it_finds_the_leader_and_shows_it_the_epochs() -> None:
+    quorum = KraftQuorum([batch(0, feature(20))])
+
+    async def test(follower: MetadataFollower) -> None:
+        await level(follower, 20)
+        quorum.leader, quorum.epoch = 1, 8
+        quorum.batches.append(batch(1, feature(21), epoch=8))
+        await level(follower, 21)
+
+    following(quorum, test)
+    assert quorum.asked[0] == (1, 0, 0, 0)
+    assert (2, 0, 7, 0) in quorum.asked
+    assert (1, 1, 8, 3) in quorum.asked
+    assert quorum.active == 1
+
+
+def test_what_is_not_committed_is_not_shown() -> None:
+    quorum = KraftQuorum([batch(0, feature(20)), batch(1, feature(21))], high_watermark=1)
+
+    async def test(follower: MetadataFollower) -> None:
+        await level(follower, 20)
+        before = len(quorum.asked)
+        await asyncio.sleep(10)
+        assert follower.image.features["metadata.version"] == 20
+        assert len(quorum.asked) - before < 40  # nor is it asked for without a pause
+        quorum.high_watermark = 2
+        await level(follower, 21)
+
+    following(quorum, test)
+
+
+def test_a_metadata_transaction_counts_when_it_ends() -> None:
+    begin, abort, end = BeginTransactionRecord(name="t"), AbortTransactionRecord(), EndTransactionRecord()
+    quorum = KraftQuorum([batch(0, feature(20)), batch(1, begin, feature(21)), batch(3, feature(22))])
+
+    async def test(follower: MetadataFollower) -> None:
+        async def at(offset: int) -> int:
+            await reached(follower, lambda image: image.offset >= offset)
+            return follower.image.features["metadata.version"]
+
+        assert await at(3) == 20
+        quorum.batches.append(batch(4, abort, begin, feature(23)))
+        assert await at(6) == 20
+        quorum.batches.append(batch(7, end, feature(24)))
+        assert await at(8) == 24
+
+    following(quorum, test)
+
+
+def test_a_snapshot_is_fetched_in_the_epoch_of_the_leader() -> None:
+    machine = _large()
+    quorum = KraftQuorum([batch(100, feature(20), epoch=5)], snapshot=encode_checkpoint(machine.image))
+
+    async def test(follower: MetadataFollower) -> None:
+        await level(follower, 20)
+        assert follower.image.topics_by_name.keys() == machine.image.topics_by_name.keys()
+
+    following(quorum, test, asyncio.run)  # a snapshot is read in a thread
+    assert quorum.snapshot_epochs == [7]
+
+
+NO_TOPIC: dict[str, Any] = {"responses": []}
+NO_SUCH_ERROR: dict[str, Any] = {"error_code": 31_000, "responses": []}
+
+
+@pytest.mark.parametrize("broken", [NO_TOPIC, NO_SUCH_ERROR])
+def test_an_answer_that_is_none_is_said_once_and_asked_for_again(
+    broken: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    quorum = KraftQuorum([batch(0, feature(20))], broken=lambda: broken)
+
+    async def test(follower: MetadataFollower) -> None:
+        await level(follower, 20)
+
+    following(quorum, test)
+    assert [each.levelname for each in caplog.records] == ["WARNING", "INFO"]
+
+
+def test_a_record_that_cannot_be_read_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    unknown = encode_batch([Record(timestamp=1, value=b"\1\x63\0\0")], base_offset=1, leader_epoch=3)
+    quorum = KraftQuorum([batch(0, feature(20)), unknown])
+
+    async def test(follower: MetadataFollower) -> None:
+        await level(follower, 20)
+        await asyncio.sleep(1)
+
+    following(quorum, test)
+    (warning,) = [each.message for each in caplog.records if each.levelname == "WARNING"]
+    assert "record at offset 1: unknown metadata record type 99" in warning

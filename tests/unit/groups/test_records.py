@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from data_plane.coordinator.groups.consumer_records import ConsumerGroupRecord
 from data_plane.coordinator.groups.messages import CommittedOffset
 from data_plane.coordinator.groups.records import (
     GroupRecord,
@@ -118,6 +119,16 @@ def test_an_unknown_kind_is_passed_over_and_bad_bytes_are_not() -> None:
     ):
         with pytest.raises(ValueError):
             decode(key, value)
+
+
+def test_a_tagged_struct_that_is_null() -> None:
+    """A member of the consumer protocol whose classic part Kafka has written as null."""
+    key = bytes.fromhex("000500026731 00026d31")
+    head = "0000 00 00 0263 022f 01 00 ffffffff 00"
+    without = decode(key, bytes.fromhex(f"{head} 00"))
+    assert isinstance(without, ConsumerGroupRecord)
+    for null in ("00", "ff"):
+        assert decode(key, bytes.fromhex(f"{head} 01 00 01 {null}")) == without
 
 
 texts = st.text(max_size=20)

@@ -244,7 +244,9 @@ def test_a_partition_that_moves_while_groups_are_listed_leaves_no_error() -> Non
 
 
 @pytest.mark.parametrize("value", [b"", b"\0\1\xff", b"\x7f\xff" + bytes(40)])
-def test_a_record_that_somebody_else_has_written_is_passed_over(value: bytes) -> None:
+def test_a_record_that_somebody_else_has_written_is_passed_over(
+    value: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     async def test() -> None:
         log = MemoryLog()
         async with service(log) as groups:
@@ -257,6 +259,9 @@ def test_a_record_that_somebody_else_has_written_is_passed_over(value: bytes) ->
         async with service(log, epoch=2) as groups:
             assert await committed(groups) == 7
             await groups.commit_offsets(commit(8))
+        where = f"in the coordinator's partition {partition} at offset"
+        assert f"a record of kind 1 {where} 1 is passed over" in caplog.text
+        assert f"a record of kind 0 {where} 2 is passed over" in caplog.text
 
     run(test)
 

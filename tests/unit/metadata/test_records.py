@@ -87,3 +87,8 @@ def test_unknown_tags_are_skipped() -> None:
 def test_malformed_values_are_value_errors(value: bytes) -> None:
     with pytest.raises(ValueError):
         r.decode(value)
+
+
+@pytest.mark.parametrize("number", r.PASSED_OVER)
+def test_a_record_that_means_nothing_here_only_moves_the_offset(number: int) -> None:
+    assert r.decode(bytes([1, number, 0, *range(20)])) == r.NoOpRecord()

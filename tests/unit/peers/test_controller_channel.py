@@ -1,0 +1,94 @@
+"""Which voters get requests: of ours all, of Apache Kafka's the active one alone."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import struct
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from kraft.net.client import Address
+from kraft.peers.controller_channel import ControllerChannel
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.bridge import encode_response
+from metadata_quorum.foundation.errors import ErrorCode
+
+OURS, KAFKAS = (ApiKey.FETCH, ApiKey.BROKER_HEARTBEAT), (ApiKey.FETCH, ApiKey.BROKER_HEARTBEAT, ApiKey.VOTE)
+ACTIVE = 2
+
+
+class Controllers:
+    """Voters 1, 2 and 3 on sockets of their own; they answer ApiVersions and heartbeats."""
+
+    def __init__(self, api_keys: tuple[ApiKey, ...]) -> None:
+        self._rows = [{"api_key": key, "min_version": 0, "max_version": 17} for key in api_keys]
+        self.heartbeats: list[int] = []
+        self._servers: list[asyncio.Server] = []
+
+    async def start(self) -> dict[int, Address]:
+        addresses = {}
+        for voter in (1, 2, 3):
+            server = await asyncio.start_server(self._serve(voter), "127.0.0.1", 0)
+            self._servers.append(server)
+            addresses[voter] = Address("127.0.0.1", server.sockets[0].getsockname()[1])
+        return addresses
+
+    def close(self) -> None:
+        for server in self._servers:
+            server.close()
+
+    def _serve(self, voter: int) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while prefix := await reader.read(4):
+                frame = await reader.readexactly(struct.unpack(">i", prefix)[0])
+                api_key, version, correlation_id = struct.unpack_from(">hhi", frame)
+                answer = struct.pack(">i", correlation_id)
+                if api_key == ApiKey.API_VERSIONS:
+                    fields = {"error_code": 0, "api_keys": self._rows}
+                    answer += encode_response(ApiKey.API_VERSIONS, version, fields)
+                else:
+                    self.heartbeats.append(voter)
+                    code = ErrorCode.NONE if voter == ACTIVE else ErrorCode.NOT_CONTROLLER
+                    fields = {"error_code": int(code), "is_caught_up": True, "is_fenced": False,
+                              "should_shut_down": False}  # fmt: skip
+                    answer += b"\0" + encode_response(ApiKey.BROKER_HEARTBEAT, version, fields)
+                writer.write(struct.pack(">i", len(answer)) + answer)
+            writer.close()
+
+        return serve
+
+
+@pytest.mark.parametrize("api_keys", [OURS, KAFKAS])
+def test_only_who_takes_it_well_is_asked(api_keys: tuple[ApiKey, ...]) -> None:
+    heartbeat = {"broker_id": 4, "broker_epoch": 1, "current_metadata_offset": 1, "want_fence": False,
+                 "want_shut_down": False, "offline_log_dirs": []}  # fmt: skip
+
+    async def run() -> None:
+        controllers = Controllers(api_keys)
+        channel = ControllerChannel(
+            asyncio.get_running_loop(), await controllers.start(), random.Random(7), client_id="4",
+            request_timeout_s=10, attempt_timeout_s=2, retry_backoff_s=0.01,
+        )  # fmt: skip
+        introduced: asyncio.Queue[int] = asyncio.Queue()
+        channel.on_connected = introduced.put_nowait
+        channel.start()
+        assert {await introduced.get() for _ in range(3)} == {1, 2, 3}
+        of_kafka = api_keys is KAFKAS
+        assert [channel.may_ask(voter) for voter in (1, 2, 3)] == [not of_kafka] * 3
+        asking = asyncio.ensure_future(channel.request(ApiKey.BROKER_HEARTBEAT, 1, heartbeat))
+        if of_kafka:
+            await asyncio.sleep(0)  # the request looks around, and finds nobody to ask
+            channel.leader_is(ACTIVE)
+            channel.leader_is(ACTIVE)
+            channel.leader_is(9)  # no voter
+            assert (introduced.get_nowait(), introduced.empty()) == (ACTIVE, True)
+        await asking
+        assert (channel.active, controllers.heartbeats[-1]) == (ACTIVE, ACTIVE)
+        assert controllers.heartbeats == ([ACTIVE] if of_kafka else [1, ACTIVE])
+        assert [channel.may_ask(voter) for voter in (1, 2, 3)] == [not of_kafka, True, not of_kafka]
+        await channel.close()
+        controllers.close()
+
+    asyncio.run(run())
