@@ -405,7 +405,7 @@ def _read_headers(records: _Records) -> pa.Array:
         raise CorruptBatchError(f"{counts.max()} headers of one record, {counts.sum()} of {len(counts)}")
     if not counts.any():
         if (at != records.ends).any():
-            raise CorruptBatchError("a record goes on after its last field")
+            raise CorruptBatchError("a record has bytes after its last field")
         return pa.nulls(len(counts), _HEADERS)
     firsts = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=firsts[1:])
@@ -424,7 +424,7 @@ def _read_headers(records: _Records) -> pa.Array:
         values.at[slots], values.lengths[slots] = value
         at[which] = value.ends
     if (at != records.ends).any():
-        raise CorruptBatchError("a record goes on after its last field")
+        raise CorruptBatchError("a record has bytes after its last field")
     pairs = pa.StructArray.from_arrays(
         [_text(_binary(records.data, names)), _binary(records.data, values)], fields=list(_HEADER)
     )

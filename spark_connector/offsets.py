@@ -306,8 +306,8 @@ def ranges_between(
             report(
                 DataLossError(
                     "PARTITION_OFFSET_CHANGED",
-                    f"partition {partition} went back from offset {each.start} to {each.end}: it was made"
-                    " anew, lost records, or the start offset lies beyond its end.",
+                    f"partition {partition} went back from offset {each.start} to {each.end}: it was"
+                    " re-created, lost records, or the start offset lies beyond its end.",
                 )
             )
         ranges.append(each)

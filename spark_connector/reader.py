@@ -192,7 +192,7 @@ class _Answers:
         if leader is None:
             raise _Gone("there is no such partition")
         if self._topic_id is not None and leader.topic_id not in (self._topic_id, ZERO_UUID):
-            raise _Gone("the topic was made anew")
+            raise _Gone("the topic was re-created")
         self._leader = leader
 
     def _batches(self, answer: FetchedPartition) -> list[Batch]:

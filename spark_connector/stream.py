@@ -123,7 +123,7 @@ class StreamPlanner:
             self._report(
                 DataLossError(
                     "PARTITIONS_DELETED",
-                    f"{', '.join(sorted(recreated))}: deleted and made anew; "
+                    f"{', '.join(sorted(recreated))}: deleted and re-created; "
                     "what was not read before is gone.",
                 )
             )

@@ -62,7 +62,7 @@ INCONSISTENT_OFFSETS = AnomalyKind(
 )
 SEND_POLL_MISMATCH = AnomalyKind(
     "send-poll-mismatch",
-    "A send was told an offset where a poll, or another send's acknowledgement, has a different value.",
+    "A send was acknowledged at an offset where a poll, or another send's acknowledgement, has another value.",
     unless_acks_all,
 )
 LOST_WRITE = AnomalyKind(
@@ -97,17 +97,17 @@ PRECOMMITTED_READ = AnomalyKind(
 )
 DUPLICATE = AnomalyKind(
     "duplicate",
-    "One value stands at two or more offsets.",
+    "One value is at two or more offsets.",
     where_retries_repeat,
 )
 NONMONOTONIC_SEND = AnomalyKind(
     "nonmonotonic-send",
-    "A process sent a value after another was acknowledged, and it stands before that one in the log.",
+    "A process sent a value after another was acknowledged, and it is before that one in the log.",
     at_acks_0,
 )
 INT_NONMONOTONIC_SEND = AnomalyKind(
     "int-nonmonotonic-send",
-    "Of two values sent by one operation, the later stands before the earlier.",
+    "Of two values sent by one operation, the later is before the earlier.",
     where_retries_overtake,
 )
 INT_SEND_SKIP = AnomalyKind(

@@ -174,7 +174,7 @@ def _duplicates(
             DUPLICATE,
             partition.key,
             f"value {value}, sent once{'' if writer is None else f' (op {writer.op})'}, "
-            f"stands at offsets {found} of {partition.key}",
+            f"is at offsets {found} of {partition.key}",
             [*places[value].values(), *(() if writer is None else (writer.op,))],
             value=value,
             offsets=sorted(places[value]),

@@ -182,7 +182,7 @@ def put_links_in(
     run_beside(local, wiring.api_port, [link.proxy for link in wiring.links])
     wiring.install(local)
     for node in running:
-        say(f"restarting node {node.id}, so that it goes through links")
+        say(f"restarting node {node.id}, to connect it through links")
         _await_in_sync(node)
         local.stop(node.id)
         local.start_node(node.id)

@@ -85,7 +85,7 @@ def _minority_commits_nothing(evidence: Evidence) -> tuple[bool, str]:
     return acked == 0, f"{acked} acks=all acknowledged on the smaller side, {alone} acks=1"
 
 
-def _majority_goes_on(evidence: Evidence) -> tuple[bool, str]:
+def _majority_continues(evidence: Evidence) -> tuple[bool, str]:
     span = evidence.span("partition")
     acks = sorted(
         operation.end
@@ -124,7 +124,7 @@ SPLIT_BRAIN: Final = Scenario(
     schedule=always(f"at 1 for 12: {SPLIT}"),
     expectations=(
         named("the smaller side commits nothing", _minority_commits_nothing),
-        named("the larger side goes on", _majority_goes_on),
+        named("the larger side continues", _majority_continues),
         named("one leader per epoch", one_leader_per_epoch),
     ),
 )

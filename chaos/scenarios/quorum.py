@@ -58,7 +58,7 @@ def _nothing_without_majority(evidence: Evidence) -> tuple[bool, str]:
 
 MAJORITY_LOSS: Final = Scenario(
     name="majority-loss",
-    story="Two of three nodes die: nothing is committed until one of them is back; then everything goes on.",
+    story="Two of three nodes die: nothing is committed until one is back; then everything continues.",
     topics=(ALL, ONE),
     schedule=always("at 1 for 4: kill follower(all-0)\nat 1.1 for 5: kill other(all-0)"),
     expectations=(

@@ -55,7 +55,7 @@ def _grows_back(key: str, fault: str) -> expect.Expectation:
     return expect.tried(name, grows)
 
 
-def _stops_and_goes_on(evidence: Evidence) -> tuple[bool, str]:
+def _stops_and_continues(evidence: Evidence) -> tuple[bool, str]:
     span = evidence.span("cut")
     stopped_s = evidence.longest_gap_s("all", span.start, span.end)
     left = _left(evidence, "all-0", span)
@@ -69,14 +69,14 @@ def _stops_and_goes_on(evidence: Evidence) -> tuple[bool, str]:
 
 ISR_SHRINK: Final = Scenario(
     name="isr-shrink",
-    story="A follower hears its leader and is not heard by it: acks=1 goes on, acks=all waits until the ISR "
-    "has shrunk, and after the heal the follower is taken back.",
+    story="A follower hears its leader and is not heard by it: acks=1 continues, acks=all waits until the "
+    "ISR has shrunk, and after the heal the follower is taken back.",
     topics=(ALL, ONE),
     settings=SHORT_LAG,
     schedule=always("at 1 for 7: cut follower(all-0)>leader(all-0)"),
     expectations=(
         expect.gap("one", "cut", CLIENT_S),
-        named("acks=all stops, then goes on", _stops_and_goes_on),
+        named("acks=all stops, then continues", _stops_and_continues),
         _shrinks("all-0", "cut", SHRINK_S + CLIENT_S),
         _grows_back("all-0", "cut"),
     ),
@@ -177,7 +177,7 @@ def _few_changes(evidence: Evidence) -> tuple[bool, str]:
 
 FLAPPING_LINK: Final = Scenario(
     name="flapping-link",
-    story="The link between a leader and a follower comes and goes: connections are made anew, leaders stay.",
+    story="The link between a leader and a follower comes and goes: connections are replaced, leaders stay.",
     topics=(ALL, ONE),
     settings=SHORT_LAG,
     schedule=always(

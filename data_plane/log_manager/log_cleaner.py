@@ -148,7 +148,7 @@ class LogCleaner:
         try:
             await self._background.blocking(work.discard)
         except OSError as error:
-            logger.warning("what the cleaner had begun in %s is left: %s", work.directory, error)
+            logger.warning("unfinished files of the cleaner are left in %s: %s", work.directory, error)
 
 
 def _summary(replica: LocalReplica, work: CleanWork) -> str:

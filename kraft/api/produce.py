@@ -193,7 +193,7 @@ class _Produce:
                 f"Produce requests with version {version} are not allowed to use zstd",
             )
         if self._request.transactional_id is None and is_transactional(wanted.records):
-            raise BrokerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no transactional id is told")
+            raise BrokerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no transactional id is given")
         partition = self._find(wanted)
         if partition.leader is None:
             partition.refuse_as_not_leader()
@@ -300,7 +300,7 @@ class _Produce:
         failed = [result for result in self._results if result.error_code]
         if failed:
             code = ErrorCode(failed[0].error_code).name
-            raise ProtocolError(f"a produce with acks=0 failed with {code}; its client can only be told so")
+            raise ProtocolError(f"a produce with acks=0 failed with {code}; it has no response to say so")
         if self._ctx.work is not None:
             charge_produce(self._node, self._ctx, answered=False)
         return ()

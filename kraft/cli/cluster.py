@@ -124,7 +124,7 @@ def pause(node_id: NodeId, directory: Directory = DEFAULT_DIR) -> None:
 
 @node.command()
 def resume(node_id: NodeId, directory: Directory = DEFAULT_DIR) -> None:
-    """SIGCONT: a paused node goes on."""
+    """SIGCONT: resume a paused node."""
     from kraft.local.local_cluster import LocalCluster
 
     LocalCluster.attach(directory).resume(node_id)

@@ -32,7 +32,7 @@ FLUSH_S = 30.0
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=completion.topics)]
 Extra = Annotated[list[str], typer.Option("-X", metavar="KEY=VALUE", help="A setting of librdkafka.")]
-Separator = Annotated[str, typer.Option("--key-separator", "-K", help="What stands between key and value.")]
+Separator = Annotated[str, typer.Option("--key-separator", "-K", help="What separates key and value.")]
 
 
 class _Deliveries:

@@ -66,7 +66,7 @@ def reset_offsets(
     export: Annotated[bool, typer.Option("--export", help="Print the plan as CSV.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Move a group that nobody is in to other offsets. Shows what it would do, unless told to --execute."""
+    """Move a group that nobody is in to other offsets. Shows what it would do, unless --execute is given."""
     rules = [
         reset.ToEarliest() if to_earliest else None,
         reset.ToLatest() if to_latest else None,

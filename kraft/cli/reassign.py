@@ -72,7 +72,7 @@ def run(
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Stay until all have moved.")] = True,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Move partitions to where the file says. Run again, it goes on waiting.
+    """Move partitions to where the file says. Run again, it continues to wait.
 
     A throttle is taken away at the end; without waiting it stays, until `kraft reassign run` has waited or
     `cancel` has been called."""

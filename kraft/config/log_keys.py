@@ -73,7 +73,7 @@ class LogKeys:
         LONG_MAX, "fsync after so many records", minimum=1, update=CLUSTER_WIDE
     )
     log_flush_interval_ms: int | None = key(
-        None, "accepted; fsync goes by log.flush.interval.messages", update=CLUSTER_WIDE
+        None, "accepted; log.flush.interval.messages decides", update=CLUSTER_WIDE
     )
     log_flush_offset_checkpoint_interval_ms: int = key(
         1 * MINUTE, "how often recovery points are saved", minimum=0

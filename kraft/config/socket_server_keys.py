@@ -51,8 +51,8 @@ class SocketServerKeys:
     )
     kraft_request_min_bytes_per_second: int = key(
         4 * KIB,
-        "a request that has begun and arrives more slowly than this for 30 s closes its connection; while "
-        "memory is short, a large one must arrive at 1 MiB/s; 0: no bound, while memory is not short",
+        "a request that arrives more slowly than this for 30 s closes its connection; while memory "
+        "is short, a large one must arrive at 1 MiB/s; 0: no bound, while memory is not short",
         minimum=0,
     )
     socket_send_buffer_bytes: int = key(100 * KIB, "accepted; the system sizes socket buffers", minimum=-1)

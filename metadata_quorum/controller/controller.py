@@ -255,7 +255,7 @@ class QuorumController:
             self._liveness.arm()
         now = self.image.brokers.get(broker.broker_id)
         if now is None or now.broker_epoch != request.broker_epoch:
-            raise BrokerError(ErrorCode.STALE_BROKER_EPOCH, "the broker was registered anew meanwhile")
+            raise BrokerError(ErrorCode.STALE_BROKER_EPOCH, "the broker was re-registered meanwhile")
         return BrokerHeartbeatReply(
             is_caught_up=caught_up,
             is_fenced=now.fenced,

@@ -38,8 +38,8 @@ _REMEMBERED: Final = 1024
 _PUT_OFF_ENTRIES: Final = 100
 _DIVERGED: Final = (
     "the entries up to {} came to something else here than at the leader. Voters of different builds decide"
-    " differently: run one build on all; where this quorum was begun by an earlier build of 0.1.0,"
-    " stop them and begin anew with empty directories (CHANGELOG.md). Where neither is so, this is a bug"
+    " differently: run one build on all; where this quorum was created by an earlier build of 0.1.0,"
+    " stop them and start again with empty directories (CHANGELOG.md). Where neither is so, this is a bug"
 )
 
 

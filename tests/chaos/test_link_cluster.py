@@ -149,7 +149,7 @@ def test_links_put_into_a_running_cluster_by_hand(
         put_in = kraft("chaos", "link", "slow", "1-3", "20ms", *where)
         assert put_in.returncode == 0, put_in.stderr
         assert [line for line in put_in.stderr.splitlines() if line.startswith("restarting")] == [
-            f"restarting node {node}, so that it goes through links" for node in (1, 2, 3)
+            f"restarting node {node}, to connect it through links" for node in (1, 2, 3)
         ]
         assert kraft("chaos", "link", "list", *where).stdout == "slow 1>3 20ms\nslow 3>1 20ms\n"
         assert kraft("chaos", "link", "heal", "3>1", *where).returncode == 0

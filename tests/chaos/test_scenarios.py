@@ -90,7 +90,7 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
     [
         (["run", "nothing"], "there is no scenario nothing; there are isr-shrink"),
         (["run", "isr-shrink", "--minutes", "1"], "has a schedule of its own"),
-        (["run", "isr-shrink", "--bootstrap-server", "127.0.0.1:1"], "goes with the scenario workload"),
+        (["run", "isr-shrink", "--bootstrap-server", "127.0.0.1:1"], "is for the scenario workload"),
     ],
 )
 def test_what_cannot_be_is_told_in_a_sentence(words: list[str], sentence: str) -> None:

@@ -176,7 +176,7 @@ def test_a_topic_that_was_made_anew(spark: SparkSession, topics: Topics, checkpo
     stream(spark, options, checkpoint, Collected()).awaitTermination()
     topics.make_anew(name, 1)
     topics.fill(name, range(10, 15), partitions=1)
-    with pytest.raises(StreamingQueryException, match=rf"KAFKA_DATA_LOSS.*{name}: deleted and made anew"):
+    with pytest.raises(StreamingQueryException, match=rf"KAFKA_DATA_LOSS.*{name}: deleted and re-created"):
         stream(spark, options, checkpoint, Collected()).awaitTermination()
     got = Collected()
     stream(spark, {**options, "failOnDataLoss": "false"}, checkpoint, got).awaitTermination()

@@ -31,7 +31,7 @@ def authorizer_of(config: Config) -> Authorizer | None:
                 f"{user} is no principal: those are TYPE:NAME, as User:anna",
             )
     if not users and not config.allow_everyone_if_no_acl_found:
-        reject("super.users", "", "with an authorizer somebody must be one, or nobody could allow anything")
+        reject("super.users", "", "an authorizer needs at least one, or nobody could grant anything")
     return Authorizer(users, config.allow_everyone_if_no_acl_found)
 
 

@@ -63,7 +63,7 @@ def test_super_users_are_apart_by_semicolons() -> None:
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
-        ({}, "super.users=: with an authorizer somebody must be one"),
+        ({}, "super.users=: an authorizer needs at least one"),
         ({"super_users": "anna"}, "super.users=anna: anna is no principal"),
         ({"authorizer_class_name": "my.Own"}, "authorizer.class.name=my.Own"),
     ],

@@ -326,7 +326,7 @@ def test_voters_that_decide_the_same_command_otherwise_are_noticed(monkeypatch: 
     monkeypatch.setattr(machine, "values", [b"decided otherwise"])
     rig.propose(1, b"x")
     with pytest.raises(
-        InvariantViolation, match=r"STATE_MACHINE_SAFETY.*run one build.*begin anew with empty directories"
+        InvariantViolation, match=r"STATE_MACHINE_SAFETY.*run one build.*start again with empty directories"
     ):
         rig.run(1.0)
 

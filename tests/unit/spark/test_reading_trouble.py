@@ -291,7 +291,7 @@ def recreation(partition: Partition) -> None:
         (retention, [0, 3, 4], r"\[1, 3\) of scripted-0: the log begins at 3"),
         (truncation, [0, 1], r"\[2, 5\) of scripted-0: the log ends at 2"),
         (deletion, [0], r"\[1, 5\) of scripted-0: there is no such partition"),
-        (recreation, [0], r"\[1, 5\) of scripted-0: the topic was made anew"),
+        (recreation, [0], r"\[1, 5\) of scripted-0: the topic was re-created"),
     ],
 )
 def test_lost_records(
@@ -333,7 +333,7 @@ def test_a_topic_made_anew_before_its_range_is_read(broker: ScriptedBroker, know
         assert offsets_read(broker, 0, 1) == [0]
     broker.partition = Partition([batch(base, base) for base in range(9)], topic_id=UUID(int=8))
     with pytest.raises(
-        DataLossError, match=r"\[3, 5\) of scripted-0: the(re is no such| topic was made anew)"
+        DataLossError, match=r"\[3, 5\) of scripted-0: the(re is no such| topic was re-created)"
     ):
         offsets_read(broker, 3, 5, topic_id=TOPIC_ID)
     assert offsets_read(broker, 3, 5, topic_id=UUID(int=8)) == [3, 4]

@@ -160,7 +160,7 @@ def test_a_deleted_partition_ends_the_query_or_is_passed_over():
     assert (left.partition, left.start, left.end) == (A, 2, 5)
 
 
-# ---- topics made anew
+# ---- re-created topics
 
 
 def made_anew(world: World, records: int) -> None:
@@ -179,7 +179,7 @@ def test_a_topic_made_anew_ends_the_query_or_is_read_from_its_first_record(recor
     made_anew(world, records)
     for plan in (for_good, goes_on):
         assert plan.latest(start, limited=True) == at({A: records}, topic_id=2)
-    with pytest.raises(DataLossError, match=r"PARTITIONS_DELETED.*t: deleted and made anew"):
+    with pytest.raises(DataLossError, match=r"PARTITIONS_DELETED.*t: deleted and re-created"):
         for_good.tasks(start, at({A: records}, topic_id=2))
     (whole,) = goes_on.tasks(start, at({A: records}, topic_id=2))
     assert (whole.start, whole.end) == (0, records)
