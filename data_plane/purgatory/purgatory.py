@@ -1,17 +1,17 @@
-"""Where requests wait for a partition to move on.
+"""Delayed operations: requests that wait for a partition to make progress.
 
-Two ways of waiting, both kept by the partition that is waited for:
+A partition keeps two kinds of waiters:
 
-* `ThresholdPurgatory`: for a number that rises (the high watermark, the low watermark) to reach an offset.
-  Waits are sorted by that offset, so growth completes a prefix and touches nobody else. A produce
-  with acks=all, a DeleteRecords and the coordinators' appends wait like this.
-* `Watchers`: for anything to happen at all. A fetch session stands at each of its partitions for as
-  long as it lives and is told "changed"; whether that is enough to answer is its own affair
-  (fetch/sessions.py). So 600 idle partitions cost a parked fetch nothing.
+* `ThresholdPurgatory`: waiters for an offset that advances (the high watermark, the low watermark) to reach
+  theirs. They are sorted by the offset they need, so an advance completes a prefix and leaves the rest
+  alone. A produce with acks=all, a DeleteRecords and the coordinators' appends wait like this.
+* `Watchers`: notified of every change. A fetch session watches each of its partitions for as long as it
+  lives, and decides itself whether a change is enough to answer (fetch/sessions.py). So 600 idle
+  partitions cost a parked fetch nothing.
 
-Deadlines sit in the node's timing wheel (timing_wheel.py). Everything runs inside the event loop;
-callbacks are plain functions, called at once; one that fails of a bug takes no other with it, nor whoever
-made the number rise.
+Deadlines are in the node's timing wheel (timing_wheel.py). Everything runs on the event loop. Callbacks are
+plain functions, called at once; an exception in one is reported and affects neither the other waiters nor
+the caller that advanced the offset.
 """
 
 from __future__ import annotations
@@ -28,21 +28,23 @@ _NOT_YET: Final = ErrorCode.REQUEST_TIMED_OUT
 
 
 class OffsetWait:
-    """One party waiting until a number reaches `offset`; told once, with the outcome."""
+    """One waiter for `offset`; `callback` is called once, with the outcome."""
 
-    __slots__ = ("_waits", "callback", "offset")
+    __slots__ = ("_purgatory", "callback", "offset")
 
-    def __init__(self, offset: int, callback: Callable[[ErrorCode], None], waits: ThresholdPurgatory) -> None:
+    def __init__(
+        self, offset: int, callback: Callable[[ErrorCode], None], purgatory: ThresholdPurgatory
+    ) -> None:
         self.offset = offset
         self.callback = callback
-        self._waits: ThresholdPurgatory | None = waits
+        self._purgatory: ThresholdPurgatory | None = purgatory
 
     def cancel(self) -> None:
-        """Stop waiting without being told; nothing happens where it was told already."""
-        waits = self._waits
-        if waits is not None:
-            self._waits = None
-            waits._sorted.discard(self)  # it may be among those just being told
+        """Stop waiting without a call of `callback`; no effect on a wait that is completed."""
+        purgatory = self._purgatory
+        if purgatory is not None:
+            self._purgatory = None
+            purgatory._waiters.discard(self)  # not in there while `_complete` calls those before it
 
 
 def _needed_offset(wait: OffsetWait) -> int:
@@ -50,55 +52,55 @@ def _needed_offset(wait: OffsetWait) -> int:
 
 
 class ThresholdPurgatory:
-    """Those who wait for one rising number of one partition."""
+    """The waiters for one advancing offset of one partition."""
 
-    __slots__ = ("_on_fault", "_sorted")
+    __slots__ = ("_on_fault", "_waiters")
 
     def __init__(self, on_fault: Callable[[str, Exception], None]) -> None:
-        """`on_fault` is told of what could not be told to a party."""
+        """`on_fault` gets what a waiter's callback raised."""
         self._on_fault = on_fault
-        self._sorted: SortedKeyList[OffsetWait] = SortedKeyList(key=_needed_offset)
+        self._waiters: SortedKeyList[OffsetWait] = SortedKeyList(key=_needed_offset)
 
     def __len__(self) -> int:
-        return len(self._sorted)
+        return len(self._waiters)
 
     def add(self, offset: int, callback: Callable[[ErrorCode], None]) -> OffsetWait:
-        """Call `callback(NONE)` when the number reaches `offset`, or with the error of `fail_all`."""
+        """Call `callback` with the outcome of `reached(offset)`, or with the error of `fail_all`."""
         wait = OffsetWait(offset, callback, self)
-        self._sorted.add(wait)
+        self._waiters.add(wait)
         return wait
 
     def reached(self, offset: int, outcome: ErrorCode = ErrorCode.NONE) -> int:
-        """The number is now `offset`: complete, in order, all who needed no more. Returns how many."""
-        waits = self._sorted
-        if not waits or waits[0].offset > offset:
+        """The offset has advanced to `offset`: complete all waits up to it, in order. Returns how many."""
+        waiters = self._waiters
+        if not waiters or waiters[0].offset > offset:
             return 0
-        count: int = waits.bisect_key_right(offset)
-        self._complete(list(waits[:count]), outcome)
+        count: int = waiters.bisect_key_right(offset)
+        self._complete(list(waiters[:count]), outcome)
         return count
 
     def lower(self, offset: int) -> None:
-        """The number will not get beyond `offset` for now: whoever needs more waits for `offset` instead."""
-        beyond = list(self._sorted.irange_key(min_key=offset, inclusive=(False, True)))
+        """The log was truncated to `offset`: waits for more than that now wait for `offset`."""
+        beyond = list(self._waiters.irange_key(min_key=offset, inclusive=(False, True)))
         for wait in beyond:
-            self._sorted.remove(wait)
+            self._waiters.remove(wait)
             wait.offset = offset
-            self._sorted.add(wait)
+            self._waiters.add(wait)
 
     def fail_all(self, error: ErrorCode) -> None:
-        """The number will never get there (leadership lost, partition gone)."""
-        if self._sorted:
-            self._complete(list(self._sorted), error)
+        """Complete all waits with `error`: leadership was lost, or the partition deleted."""
+        if self._waiters:
+            self._complete(list(self._waiters), error)
 
-    def _complete(self, told: list[OffsetWait], outcome: ErrorCode) -> None:
-        # Taken out before anyone is told: a callback may add or cancel waits of this partition.
-        if len(told) == len(self._sorted):
-            self._sorted.clear()
+    def _complete(self, completed: list[OffsetWait], outcome: ErrorCode) -> None:
+        # Removed before the first callback, which may add or cancel waits of this partition.
+        if len(completed) == len(self._waiters):
+            self._waiters.clear()
         else:
-            del self._sorted[: len(told)]
-        for wait in told:
-            if wait._waits is not None:
-                wait._waits = None
+            del self._waiters[: len(completed)]
+        for wait in completed:
+            if wait._purgatory is not None:
+                wait._purgatory = None
                 try:
                     wait.callback(outcome)
                 except Exception as error:  # noqa: BLE001
@@ -106,10 +108,10 @@ class ThresholdPurgatory:
 
 
 class DelayedOperation:
-    """Waits of several partitions that one request needs, with one deadline.
+    """One request that waits for several partitions, with one deadline.
 
-    `on_done(outcomes)` gets an outcome per key: NONE, the partition's error, or REQUEST_TIMED_OUT.
-    Make it, `add` every partition, then `start`.
+    `add` or `settle` every partition, then `start`. `on_done(outcomes)` gets an outcome per partition, in
+    that order: NONE, the partition's error, or REQUEST_TIMED_OUT.
     """
 
     __slots__ = ("_deadline", "_on_done", "_open", "outcomes")
@@ -120,26 +122,27 @@ class DelayedOperation:
         self._deadline: Deadline | None = None
         self.outcomes: list[ErrorCode] = []
 
-    def add(self, waits: ThresholdPurgatory, offset: int) -> None:
-        """Wait for `offset` too; its outcome takes the next place in the list."""
-        place = len(self.outcomes)
+    def add(self, purgatory: ThresholdPurgatory, offset: int) -> None:
+        """Wait for `offset` of the next partition."""
+        index = len(self.outcomes)
         self.outcomes.append(_NOT_YET)
-        self._open[place] = waits.add(offset, lambda outcome: self._completed(place, outcome))
+        self._open[index] = purgatory.add(offset, lambda outcome: self._completed(index, outcome))
 
     def settle(self, outcome: ErrorCode) -> None:
-        """A partition whose outcome is known already; it takes the next place in the list."""
+        """The outcome of the next partition is known already."""
         self.outcomes.append(outcome)
 
     def start(self, timer: WheelTimer, timeout: float) -> None:
+        """Call `on_done` when all outcomes are known, or after `timeout` seconds; now if none is open."""
         if self._open:
             self._deadline = timer.call_later(timeout, self._expired)
         else:
             self._on_done(self.outcomes)
 
-    def _completed(self, place: int, outcome: ErrorCode) -> None:
-        del self._open[place]
-        self.outcomes[place] = outcome
-        # Without a deadline it has not been started: `start` will see that nothing is open.
+    def _completed(self, index: int, outcome: ErrorCode) -> None:
+        del self._open[index]
+        self.outcomes[index] = outcome
+        # No deadline means not started yet: `start` will find nothing open.
         if not self._open and self._deadline is not None:
             self._deadline.cancel()
             self._on_done(self.outcomes)
@@ -148,13 +151,13 @@ class DelayedOperation:
         for wait in self._open.values():
             wait.cancel()
         self._open.clear()
-        self._deadline = None  # which holds us
+        self._deadline = None  # its callback refers to us: break the circle
         self._on_done(self.outcomes)
 
 
 class Watcher(Protocol):
-    """Stands at one partition on behalf of a fetch (session). It only takes note and acts later in
-    the loop, so that no watcher comes or goes while all are being told."""
+    """Notified of one partition's changes on behalf of a fetch session. Its methods only note the change;
+    it acts later in the loop, so no watcher is added or removed while `Watchers` notifies them."""
 
     def log_grew(self) -> None:
         """The leader appended: there is more for followers."""
@@ -163,11 +166,11 @@ class Watcher(Protocol):
         """The high watermark rose, or the log start offset moved."""
 
     def role_changed(self) -> None:
-        """Leader or epoch changed, or the partition is gone: readers will be refused."""
+        """Leader or epoch changed, or the partition was deleted: reads will be refused."""
 
 
 class Watchers:
-    """The watchers of one partition, in the order in which they came."""
+    """The watchers of one partition, notified in the order in which they were added."""
 
     __slots__ = ("_watchers",)
 
