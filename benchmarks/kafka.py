@@ -37,7 +37,7 @@ JVM_FLAGS = (
 
 
 def find_jars() -> Path:
-    """The directory of Kafka's jars, fetched if need be; raises Skipped where that is not possible."""
+    """The directory of Kafka's jars, fetched if need be; raises SystemSkipped where that is not possible."""
     if shutil.which("java") is None:
         raise SystemSkipped("there is no java on the PATH")
     named = os.environ.get("KRAFT_KAFKA_JARS")

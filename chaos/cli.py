@@ -74,9 +74,7 @@ def run(
     if minutes is not None and chosen.seconds is None:
         raise CliError(f"{scenario} has a schedule of its own; --minutes is for scenarios without one")
     if bootstrap_server is not None and (chosen.name != "workload" or schedule_file is not None):
-        raise CliError(
-            "faults need a cluster of their own; --bootstrap-server is for the scenario workload"
-        )
+        raise CliError("faults need a cluster of their own; --bootstrap-server is for the scenario workload")
     steps = None if schedule_file is None else _steps(schedule_file, chosen)
     directory = report or RESULTS / f"{scenario}-{seed}"
     _make_room(directory)

@@ -66,7 +66,7 @@ class FaultContext:
             return False
 
     def refuse_unless_up(self, node: int) -> None:
-        """Raises Skipped."""
+        """Raises FaultSkipped."""
         if self.is_down(node):
             raise FaultSkipped(f"node {node} is down")
         if self.is_paused(node):
@@ -83,7 +83,7 @@ class NodeFault:
     key: str = ""
 
     def begin(self, context: FaultContext) -> str | None:
-        """What is worth a remark. Raises Skipped."""
+        """What is worth a remark. Raises FaultSkipped."""
         return NODE_FAULTS[self.kind].begin(context, self)
 
     def end(self, context: FaultContext) -> None:

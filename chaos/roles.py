@@ -55,7 +55,7 @@ class View(Protocol):
 
 def fill(text: str, view: View) -> tuple[str, str | None]:
     """The text with ids in place of roles, and the roles with their ids (None where there are none).
-    Raises Unfilled."""
+    Raises RoleUnfilled."""
     cast: dict[str, int] = {}
 
     def named(match: re.Match[str]) -> str:

@@ -62,7 +62,7 @@ INCONSISTENT_OFFSETS = AnomalyKind(
 )
 SEND_POLL_MISMATCH = AnomalyKind(
     "send-poll-mismatch",
-    "A send was acknowledged at an offset where a poll, or another send's acknowledgement, has another value.",
+    "A send was acknowledged at an offset where a poll, or another acknowledgement, has a different value.",
     unless_acks_all,
 )
 LOST_WRITE = AnomalyKind(

@@ -1,6 +1,6 @@
 """Whether the process of a broker whose connection broke has ended: a connection attempt shows it at once.
 
-    server: heartbeat connection broken -> LivenessProbe -> Controller.process_gone -> fenced at once
+    server: heartbeat connection broken -> LivenessProbe -> QuorumController.process_gone -> fenced at once
 
 A host refuses a connection to a port where no process listens; so a refusal at a broker's own listener, after
 its connection broke, proves that the process has ended. Anything else (accepted, no response) proves nothing,

@@ -4,7 +4,7 @@ Sending is optimistic: `next_index` moves on with each message, answers come lat
 asks to go back counts only if it speaks of a message sent after the last such step back (`floor`):
 older ones would undo the progress made since, for ever if the link is slow.
 
-Pure; voter.py sends.
+Pure; leading.py sends.
 """
 
 from __future__ import annotations

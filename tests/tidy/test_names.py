@@ -28,6 +28,8 @@ FOREIGN: Final = {
         "canElectLastKnownLeader",
         "connection.failed.authentication.delay.ms",
         "exactly_once_v2",
+        "KafkaException",
+        "Utils.abs",
     },
     "Spark": {"Trigger.AvailableNow", "setLatestSeenOffset", "spark.jars.packages", "spark.task.maxFailures"},
     "pytest": {"pytest11"},
@@ -91,6 +93,23 @@ def test_names_between_backticks_are_in_the_code():
         if not text.place.startswith("docs/")  # which name configurations and other people's things
         for name in named.findall(text.text)
         if name not in foreign and not set(name.split(".")) <= names_in_code()
+    ]
+    assert gone == []
+
+
+def test_classes_that_prose_names_are_in_the_code():
+    """In "Raises X" and in "X.method"."""
+    foreign = set().union(*FOREIGN.values())
+    nodes = (node for file in python_files() for node in ast.walk(tree_of(file)))
+    classes = {node.name for node in nodes if isinstance(node, ast.ClassDef)} | set(dir(builtins))
+    named = re.compile(r"\b[Rr]aises `?([A-Z]\w*[a-z]\w*)|(?<![\w./`-])([A-Z][a-z]\w*\.[a-z_][a-z0-9_]+)\b")
+    gone = [
+        (text.place, name)
+        for text in prose()
+        if not text.place.startswith(("docs/", "README.md"))
+        for name in map("".join, named.findall(text.text))
+        if name not in foreign
+        and not (name.partition(".")[0] in classes and set(name.split(".")) <= names_in_code())
     ]
     assert gone == []
 
