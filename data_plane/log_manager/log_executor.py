@@ -1,7 +1,7 @@
 """Flushes, truncations and deletions: work on a replica's log that waits for the disk, off the loop.
 
     Partition.append_as_leader -> flush -> FlushWork (executor) -> log.flush_done -> Partition.flushed
-    Partition.truncate_to -> truncate -> checkpoints -> cut (loop) -> flush -> done
+    Partition.truncate_to -> Truncation.run (executor) -> checkpoints -> truncate -> flush -> done
 
 What a truncation has to heed is in truncation.py.
 """
@@ -97,8 +97,8 @@ class LogExecutor:
     # --- truncation ---------------------------------------------------------------------------
 
     def truncate(self, truncation: Truncation) -> None:
-        """Run it in the executor, write checkpoints with the log's present recovery point, cut the log on the
-        loop, and flush it. It is not `done` if the broker stops meanwhile."""
+        """Run it in the executor, write checkpoints with the log's present recovery point, truncate the log
+        on the loop, and flush it. It is not `done` if the broker stops meanwhile."""
         if not self._background.closed:
             self._background.spawn(self._truncate(truncation))
 
@@ -112,13 +112,13 @@ class LogExecutor:
                 ready = await self._checkpoints.written_after_now(directory)
         except OSError as e:
             self._failures.storage_failed(replica, e)
-        except Exception as e:  # noqa: BLE001 - what is below the cut cannot be read
-            self._failures.give_up(replica, "a cut", e)
+        except Exception as e:  # noqa: BLE001 - what is below the offset cannot be read
+            self._failures.give_up(replica, "a truncation", e)
         was_truncated = truncation.truncate(ready, self._failures)
         replica.after_truncation()
         if was_truncated:
             self.delete_files(replica, replica.log.take_deletions())
-            for _ in range(2):  # one that runs already has begun before the cut
+            for _ in range(2):  # one that runs already began before the truncation
                 self.flush(replica)
                 if replica in self._flushing:
                     await asyncio.wait([self._flushing[replica]])
