@@ -41,12 +41,12 @@ class UnclaimedLog:
         return self.topic_id == topic_id or self.topic_id.int == _NO_TOPIC_ID
 
 
-class NotMade(NamedTuple):
+class NotCreated(NamedTuple):
     """A partition for which there could be no log."""
 
     topic_id: UUID
     reason: str
-    again: bool
+    retriable: bool
     """The process had no file left for it, which passes."""
 
 
@@ -59,7 +59,7 @@ class UnclaimedLogs:
         self._logs: dict[TopicPartition, UnclaimedLog] = {}
         self._offline: dict[TopicPartition, str] = {}  # and why
         self._unreadable: set[TopicPartition] = set()  # of those, what lies on disk and cannot be opened
-        self._not_made: dict[TopicPartition, NotMade] = {}
+        self._not_created: dict[TopicPartition, NotCreated] = {}
         self._offline_ids: dict[tuple[UUID, int], TopicPartition] = {}
         self._unread_dir: str | None = None  # one that failed before it was known what lies in it
 
@@ -109,7 +109,7 @@ class UnclaimedLogs:
     @property
     def whole(self) -> bool:
         """Whether every log that was found can be served."""
-        return not self._offline and not self._not_made
+        return not self._offline and not self._not_created
 
     def __contains__(self, tp: TopicPartition) -> bool:
         return tp in self._logs
@@ -139,32 +139,32 @@ class UnclaimedLogs:
             logger.error("%s", reason)
             self._offline[tp] = reason
 
-    def give_up(self, tp: TopicPartition, topic_id: UUID, reason: str, *, again: bool) -> None:
-        """Its log could not be created; `again`: for a reason that passes."""
-        self._not_made[tp] = NotMade(topic_id, reason, again)
+    def creation_failed(self, tp: TopicPartition, topic_id: UUID, reason: str, *, retriable: bool) -> None:
+        """Its log could not be created; `retriable`: for a reason that passes."""
+        self._not_created[tp] = NotCreated(topic_id, reason, retriable)
         self._offline_ids[topic_id, tp.partition] = tp
 
     @property
-    def to_make_again(self) -> bool:
-        """Whether there are any to be created again."""
-        return any(each.again for each in self._not_made.values())
+    def needs_retry(self) -> bool:
+        """Whether there are any whose creation is to be tried again."""
+        return any(each.retriable for each in self._not_created.values())
 
-    def make_again(self) -> list[tuple[UUID, int]]:
+    def take_retriable(self) -> list[tuple[UUID, int]]:
         """Those, no longer called offline: the caller creates them."""
-        found = [(tp, each.topic_id) for tp, each in self._not_made.items() if each.again]
+        found = [(tp, each.topic_id) for tp, each in self._not_created.items() if each.retriable]
         for tp, topic_id in found:
-            del self._not_made[tp]
+            del self._not_created[tp]
             self._offline_ids.pop((topic_id, tp.partition), None)
         return [(topic_id, tp.partition) for tp, topic_id in found]
 
     def is_offline(self, tp: TopicPartition, topic_id: UUID) -> bool:
         """Whether the topic's partition is here, and not to be served. What lies on disk lies in the way of
-        any topic of its name; what could not be made is of one topic."""
+        any topic of its name; what could not be created is of one topic."""
         if tp in self._offline:
             self._offline_ids[topic_id, tp.partition] = tp
             return True
-        not_made = self._not_made.get(tp)
-        return not_made is not None and not_made.topic_id == topic_id
+        not_created = self._not_created.get(tp)
+        return not_created is not None and not_created.topic_id == topic_id
 
     def forget(self, topic_id: UUID) -> None:
         """The topic is deleted. One of the same name begins without its failures, but for logs still on
@@ -173,12 +173,12 @@ class UnclaimedLogs:
             tp = self._offline_ids.pop(key)
             if tp not in self._unreadable:
                 self._offline.pop(tp, None)
-            if tp in self._not_made and self._not_made[tp].topic_id == topic_id:
-                del self._not_made[tp]
+            if tp in self._not_created and self._not_created[tp].topic_id == topic_id:
+                del self._not_created[tp]
 
     def why_offline(self, tp: TopicPartition) -> str | None:
-        not_made = self._not_made.get(tp)
-        return not_made.reason if not_made is not None else self._offline.get(tp)
+        not_created = self._not_created.get(tp)
+        return not_created.reason if not_created is not None else self._offline.get(tp)
 
     def offline_by_id(self, topic_id: UUID, partition: int) -> TopicPartition | None:
         return self._offline_ids.get((topic_id, partition))

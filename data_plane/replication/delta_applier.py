@@ -149,8 +149,10 @@ class DeltaApplier:
             self._context.failures.give_up(partition, "the change", error)
             return
         report_fault(self._loop, f"the creation of {tp}, which is offline,", error)
-        again = isinstance(error, OSError)  # not the disk's: that ends with the directory
-        self._unclaimed.give_up(tp, topic_id, f"{tp} could not be made: {error}", again=again)
+        retriable = isinstance(error, OSError)  # not the disk's: that ends with the directory
+        self._unclaimed.creation_failed(
+            tp, topic_id, f"{tp} could not be created: {error}", retriable=retriable
+        )
         if self._assignments is not None:
             self._assignments.assign(ReplicaAssignment(topic_id, tp.partition, LOST_DIR))
 
@@ -229,14 +231,14 @@ class DeltaApplier:
     # --- partitions for which there was no file descriptor ------------------------------------
 
     @property
-    def to_make_again(self) -> bool:
+    def needs_retry(self) -> bool:
         """Whether there are partitions whose creation failed for a reason that passes."""
-        return self._unclaimed.to_make_again
+        return self._unclaimed.needs_retry
 
-    def make_again(self, image: MetadataImage) -> MetadataDelta:
+    def retry_delta(self, image: MetadataImage) -> MetadataDelta:
         """A delta that creates them."""
         delta = MetadataDelta(image)
-        for topic_id, number in self._unclaimed.make_again():
+        for topic_id, number in self._unclaimed.take_retriable():
             topic = image.topics_by_id.get(topic_id)
             if topic is not None and number in topic.partitions:
                 delta.changed_partitions.setdefault(topic_id, {})[number] = topic.partitions[number]

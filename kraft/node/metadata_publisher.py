@@ -235,7 +235,7 @@ class BrokerMetadataPublisher:
 
     def _schedule_retry(self) -> None:
         """For partitions that had no free file descriptor: others are closed meanwhile."""
-        if not self._applier.to_make_again:
+        if not self._applier.needs_retry:
             self._retry_s = RETRY_S
         elif self._retry_timer is None and not self._closed:
             self._retry_timer = self._loop.call_later(self._retry_s, self._retry)
@@ -245,7 +245,7 @@ class BrokerMetadataPublisher:
         self._retry_timer = None
         image = self._newest
         try:
-            self._apply(self._applier.make_again(image), image)
+            self._apply(self._applier.retry_delta(image), image)
         except Exception as error:  # noqa: BLE001
             report_fault(self._loop, "the retry of partitions without files", error)
 

@@ -52,8 +52,8 @@ class _Broker:
             remove_stray_replicas=lambda image: None,
             logs_to_create=lambda delta, image: None,
             remove=lambda gone: [],
-            to_make_again=False,
-            make_again=MetadataDelta,
+            needs_retry=False,
+            retry_delta=MetadataDelta,
         )
         unused: Any = SimpleNamespace(take=lambda delta, image: None)
         groups: Any = SimpleNamespace(view=unused)
@@ -192,7 +192,7 @@ def test_a_change_that_cannot_be_put_into_action_holds_up_none_after_it(step, ma
 def test_what_could_have_no_files_is_made_again_later_and_later():
     broker = _Broker()
     broker.epoch = 5
-    broker.partitions.to_make_again = True
+    broker.partitions.needs_retry = True
     broker.commit(5)
     delays = []
     for _ in range(8):
@@ -201,10 +201,10 @@ def test_what_could_have_no_files_is_made_again_later_and_later():
         delays.append(delay)
         again()
     assert delays == [1, 2, 4, 8, 16, 32, 60, 60]
-    broker.partitions.to_make_again = False
+    broker.partitions.needs_retry = False
     broker.timers.pop()[1]()
     assert broker.timers == []
-    broker.partitions.to_make_again = True
+    broker.partitions.needs_retry = True
     broker.commit(5)
     assert [delay for delay, _ in broker.timers] == [1]
     broker.publisher.close()

@@ -248,9 +248,9 @@ async def test_a_partition_for_which_there_was_no_file_is_made_again():
         partitions = cluster.brokers[1].partitions
         cluster.disks[1].fail("open", errno.EMFILE, path_part="/t-0/")
         cluster.create_topic("t", [[1], [1]])
-        assert partitions.applier.to_make_again
-        delta = partitions.applier.make_again(cluster.image)
-        assert not partitions.applier.to_make_again
+        assert partitions.applier.needs_retry
+        delta = partitions.applier.retry_delta(cluster.image)
+        assert not partitions.applier.needs_retry
         changes = partitions.applier.apply(delta, cluster.image)
         assert [str(partition.tp) for partition in changes.leading] == ["t-0"]
         cluster.produce(b"x")
