@@ -1,4 +1,5 @@
-"""A test uses what others may use: no private name of a module or an object that is not its own.
+"""A test uses what others may use: no private name of a module or an object that is not its own, and nothing
+out of another file of tests.
 
 What a test must see is a true observation point, and public; anything else is an implementation that it need
 not know. The exceptions are listed, with their reasons, and the lists only shrink.
@@ -19,6 +20,8 @@ FOREIGN_OWNERS: Final = frozenset({"KafkaError"})
 """Its constants begin so."""
 REFLECTION: Final = frozenset({"getattr", "setattr", "delattr"})
 
+TEST_FILES: Final = frozenset(f for f in python_files("tests") if f.rpartition("/")[2].startswith("test_"))
+
 EXCEPTIONS: Final[dict[str, dict[str, frozenset[str]]]] = {
     "a mutant takes the place of what is hidden, and the test must fail": {
         "tests/seeds/test_raft_seeds.py": frozenset({"_rewrite"}),
@@ -33,11 +36,9 @@ EXCEPTIONS: Final[dict[str, dict[str, frozenset[str]]]] = {
         "tests/unit/replication/test_truncation.py": frozenset({"_truncate", "_fetchers", "_states"}),
     },
     "a spy counts what is done beside the loop, or not at all": {
-        "tests/unit/api/test_long_fetch.py": frozenset({"_fetch"}),
         "tests/unit/broker/test_metadata_follower.py": frozenset(
             {"_load_snapshot", "_off_loop", "_replay", "_snapshot_piece"}
         ),
-        "tests/unit/groups/test_forgetting.py": frozenset({"_append"}),
     },
 }
 
@@ -88,3 +89,16 @@ def test_no_test_reaches_into_others():
         for file, names in exceptions.items():
             excused[file] |= names
     assert found() == dict(excused), "another's private name; or listed, and no longer used"
+
+
+def test_no_file_of_tests_takes_from_another():
+    """What two of them need stands beside them in a file of its own, or in tests/support."""
+    taken = [
+        f"{file}: {node.module}"
+        for file in python_files("tests")
+        for node in ast.walk(tree_of(file))
+        if isinstance(node, ast.ImportFrom) and node.module is not None
+        for name in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+        if f"{name.replace('.', '/')}.py" in TEST_FILES
+    ]
+    assert taken == []

@@ -87,10 +87,10 @@ async def test_more_than_there_can_be_end_the_connection():
 
 
 @on_a_loop
-async def test_who_has_gone_is_not_served(monkeypatch: pytest.MonkeyPatch):
+async def test_who_has_gone_is_not_served():
     started: list[object] = []
-    monkeypatch.setattr(fetch, "_fetch", lambda *args: started.append(args))
-    _, peer, reply, _ = asked(1000)
+    broker, peer, reply, _ = asked(1000)
+    broker.fetch_service.fetch = lambda request, on_found: started.append(request)
     for call_off in list(peer.parked.values()):
         call_off()
     await until(lambda: not peer.parked)

@@ -11,31 +11,14 @@ from data_plane.log.config import LogConfig
 from data_plane.log.dump import dump
 from data_plane.log.log import UnifiedLog
 from data_plane.log.retention import delete_old_segments
-from data_plane.log.validation import AppendOrigin
-from metadata_quorum.foundation.batch import encode_end_txn_marker
 from metadata_quorum.foundation.disk import OsDisk
-from tests.support.logs import NOW_MS, lead, open_log, truncate
+from tests.support.logs import NOW_MS, open_log, truncate
 from tests.support.may_block import MAY_BLOCK
+from tests.unit.log.transactional_log import end_transaction, send
 
 pytestmark = pytest.mark.row("L1")
 
 SMALL = LogConfig(segment_bytes=400, index_interval_bytes=100)
-
-
-def send(log: UnifiedLog, producer: int, sequence: int, value: bytes = b"x") -> int:
-    return lead(
-        log, value, producer_id=producer, producer_epoch=0, base_sequence=sequence, transactional=True
-    )
-
-
-def end(log: UnifiedLog, producer: int, *, commit: bool) -> int:
-    marker = encode_end_txn_marker(
-        commit=commit, coordinator_epoch=0, producer_id=producer, producer_epoch=0, timestamp=NOW_MS
-    )
-    info = log.append_as_leader(
-        bytearray(marker), leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR
-    )
-    return info.first_offset
 
 
 def interleaved(directory: Path) -> UnifiedLog:
@@ -43,11 +26,11 @@ def interleaved(directory: Path) -> UnifiedLog:
     log = open_log(directory, SMALL)
     send(log, 1, 0)
     send(log, 2, 0)
-    end(log, 1, commit=False)
-    end(log, 2, commit=True)
+    end_transaction(log, 1, commit=False)
+    end_transaction(log, 2, commit=True)
     for number in range(20):
         send(log, 10 + number, 0, b"x" * 50)
-        end(log, 10 + number, commit=False)
+        end_transaction(log, 10 + number, commit=False)
     return log
 
 
@@ -114,7 +97,7 @@ def test_truncating_the_log_forgets_their_markers(tmp_path):
     assert [entry.last_offset for entry in log.aborted.entries] == [2, 5]
     assert log.first_unstable_offset(7) == 6, "producer 11 is open again"
     assert [entry for entries in files_of(tmp_path).values() for entry in entries] == log.aborted.entries
-    end(log, 11, commit=False)
+    end_transaction(log, 11, commit=False)
     assert log.aborted.between(6, 8) == ((11, 6),)
     log.truncate_fully_and_start_at(50)
     assert log.aborted.entries == []

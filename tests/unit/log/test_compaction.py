@@ -8,75 +8,25 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
-from data_plane.log.cleaner import CleanWork, UncleanableError, batches_of
-from data_plane.log.compact_log import cleanable, finish_replacing, plan_cleaning, replace_segments
+from data_plane.log.cleaner import UncleanableError, batches_of
+from data_plane.log.compact_log import cleanable, plan_cleaning, replace_segments
 from data_plane.log.config import LogConfig
 from data_plane.log.dump import verify
 from data_plane.log.log import UnifiedLog
-from data_plane.log.validation import AppendOrigin
 from metadata_quorum.foundation.batch import (
     BATCH_OVERHEAD,
     CRC_START,
     Record,
-    decode_batch,
     encode_batch,
-    encode_end_txn_marker,
     iter_headers,
 )
 from metadata_quorum.foundation.disk import OsDisk
 from tests.support.logs import NOW_MS, open_log, truncate
 from tests.support.may_block import MAY_BLOCK
+from tests.unit.log.compacted_log import COMPACT, clean, contents, put
+from tests.unit.log.transactional_log import end_transaction
 
 pytestmark = pytest.mark.row("L4")
-
-DAY_MS = 86_400_000
-COMPACT = LogConfig(
-    cleanup_policy=("compact",),
-    segment_bytes=400,
-    index_interval_bytes=100,
-    min_cleanable_dirty_ratio=0.0,
-    delete_retention_ms=1000,
-)
-
-
-def put(
-    log: UnifiedLog,
-    *pairs: tuple[bytes | None, bytes | None],
-    origin: AppendOrigin = AppendOrigin.CLIENT,
-    **fields,
-) -> int:
-    records = [Record(-1, NOW_MS, key, value) for key, value in pairs]
-    data = bytearray(encode_batch(records, **fields))
-    return log.append_as_leader(data, leader_epoch=0, now_ms=NOW_MS, origin=origin).first_offset
-
-
-def contents(log: UnifiedLog) -> list[tuple[int, bytes | None, bytes | None]]:
-    """(offset, key, value) of every data record, by reads as a follower does them."""
-    found = []
-    offset = log.log_start_offset
-    while offset < log.log_end_offset:
-        data = log.read(offset, 1 << 20, at_least_one_batch=True).read(MAY_BLOCK)
-        headers = list(iter_headers(data))
-        if not headers:
-            break
-        for position, header in headers:
-            assert header.base_offset >= offset or header.last_offset >= offset
-            if not header.is_control:
-                found += [(r.offset, r.key, r.value) for r in decode_batch(data, position)]
-            offset = header.next_offset
-    return found
-
-
-def clean(log: UnifiedLog, *, now_ms: int = NOW_MS, **arguments) -> CleanWork:
-    """As the cleaner does it, without waiting for anything."""
-    work = plan_cleaning(log, cleanable(log, log.log_end_offset, now_ms), now_ms, **arguments)
-    work.run(MAY_BLOCK)
-    assert replace_segments(log, work, now_ms)
-    log.disk.sync_dir(log.directory, MAY_BLOCK)
-    finish_replacing(log, work)
-    for deletion in log.take_deletions():
-        deletion.run(MAY_BLOCK)
-    return work
 
 
 def filled(directory: Path, config: LogConfig = COMPACT, rounds: int = 12) -> UnifiedLog:
@@ -233,7 +183,7 @@ def test_an_old_snapshot_does_not_tell_of_a_producer_whose_newest_batch_is_gone(
 def test_a_live_producers_newest_marker_stays(tmp_path):
     log = open_log(tmp_path, COMPACT)
     put(log, (b"a", b"1"), producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
-    marker(log, 7, commit=True, producer_epoch=1)
+    end_transaction(log, 7, commit=True, producer_epoch=1)
     for now_ms in (NOW_MS, NOW_MS + 1, NOW_MS + 2000):
         put(log, (b"a", b"2"), (b"fill", b"x" * 300))
         log.roll(NOW_MS)
@@ -283,9 +233,9 @@ def test_a_reader_of_a_gap_is_told_of_what_is_delivered_from_behind_it(tmp_path)
     put(log, (b"a", b"1"), (b"b", b"1"))
     put(log, (b"t", b"aborted"), base_sequence=0, **transaction)
     log.roll(NOW_MS)
-    marker(log, 9, commit=False)
+    end_transaction(log, 9, commit=False)
     put(log, (b"t", b"aborted too"), base_sequence=1, **transaction)
-    marker(log, 9, commit=False)
+    end_transaction(log, 9, commit=False)
     clean(log)
     for offset in (2, 3):
         piece = log.read(offset, 1 << 20, at_least_one_batch=True)
@@ -311,27 +261,14 @@ def test_a_batch_that_cannot_be_opened_ends_the_pass_and_nothing_else(tmp_path):
     assert put(log, (b"a", b"4")) == 3
 
 
-def marker(log: UnifiedLog, producer_id: int, *, commit: bool, producer_epoch: int = 0) -> None:
-    data = bytearray(
-        encode_end_txn_marker(
-            commit=commit,
-            coordinator_epoch=1,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            timestamp=NOW_MS,
-        )
-    )
-    log.append_as_leader(data, leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
-
-
 def test_records_of_an_aborted_transaction_go_and_its_marker_once_it_is_not_needed(tmp_path):
     log = open_log(tmp_path, COMPACT)
     transactional = {"transactional": True, "producer_epoch": 0, "base_sequence": 0}
     put(log, (b"a", b"aborted"), producer_id=1, **transactional)
     put(log, (b"a", b"committed"), producer_id=2, **transactional)
     put(log, (b"a2", b"aborted"), producer_id=1, **{**transactional, "base_sequence": 1})
-    marker(log, 1, commit=False)
-    marker(log, 2, commit=True)
+    end_transaction(log, 1, commit=False)
+    end_transaction(log, 2, commit=True)
     log.producers.states.clear()  # expired
     assert log.aborted.between(0, 5) == ((1, 0),)
 
@@ -353,7 +290,7 @@ def test_a_transaction_whose_marker_is_gone_does_not_come_back_from_an_old_snaps
     log = open_log(tmp_path, COMPACT)
     put(log, (b"a", b"x"), producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
     log.roll(NOW_MS)  # with a snapshot that knows it as open
-    marker(log, 1, commit=False)
+    end_transaction(log, 1, commit=False)
     log.producers.states.clear()  # expired
     for now_ms in (NOW_MS, NOW_MS + 1, NOW_MS + 2000):
         put(log, (b"fill", b"x" * 300))

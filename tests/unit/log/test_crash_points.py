@@ -25,7 +25,8 @@ from metadata_quorum.foundation.batch import encode_end_txn_marker
 from metadata_quorum.foundation.model import TopicPartition
 from tests.support.logs import NOW_MS, flush, lead, open_log, read_committed
 from tests.support.may_block import MAY_BLOCK
-from tests.unit.log.test_compaction import COMPACT, DAY_MS, clean, marker, put
+from tests.unit.log.compacted_log import COMPACT, DAY_MS, clean, put
+from tests.unit.log.transactional_log import end_transaction
 
 PATH: Final = "/d/t-0"
 CHECKPOINT: Final = f"/d/{checkpoints.RECOVERY_POINTS}"
@@ -96,10 +97,10 @@ def transactions_over_many_segments(log: UnifiedLog) -> None:
     put(log, (b"gone", None), (b"fill-3", b"x" * 250))
     put(log, (b"t", b"aborted too"), producer_id=9, base_sequence=1, **transaction)
     put(log, (b"fill-4", b"x" * 250))
-    marker(log, 9, commit=False)
+    end_transaction(log, 9, commit=False)
     put(log, (b"fill-5", b"x" * 250), (b"last", b"1"))
     put(log, (b"u", b"committed"), producer_id=8, base_sequence=0, **transaction)
-    marker(log, 8, commit=True)
+    end_transaction(log, 8, commit=True)
     put(log, (b"last", None))
     log.roll(NOW_MS)
     clean(log)  # the tombstones get their horizon

@@ -14,7 +14,7 @@ from data_plane.log.log import UnifiedLog
 from metadata_quorum.foundation.blocking import MayBlock
 from tests.support.logs import NOW_MS, flush, open_log, read_all, truncate
 from tests.support.may_block import MAY_BLOCK
-from tests.unit.log.test_compaction import COMPACT, put
+from tests.unit.log.compacted_log import COMPACT, put
 
 PATH = "/d/t-0"
 

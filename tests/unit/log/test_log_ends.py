@@ -15,9 +15,8 @@ from data_plane.log.recovery import LogCorruptError
 from metadata_quorum.foundation.batch import iter_headers
 from tests.support.logs import NOW_MS, batch, flush, lead, open_log, read_all, truncate
 from tests.support.may_block import MAY_BLOCK
-from tests.unit.log.test_aborted import end as end_transaction
-from tests.unit.log.test_aborted import send
-from tests.unit.log.test_compaction import COMPACT, DAY_MS, clean, contents, put
+from tests.unit.log.compacted_log import COMPACT, DAY_MS, clean, contents, put
+from tests.unit.log.transactional_log import end_transaction, send
 
 ROOMY = replace(COMPACT, segment_bytes=100_000)
 

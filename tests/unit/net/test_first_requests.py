@@ -14,8 +14,8 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.decoding import reader_of
 from kraft.wire.encoding import writer_of
 from kraft.wire.header import request_is_flexible, response_is_flexible
+from tests.unit.net.echo_node import framed, node
 from tests.unit.net.harness import on_a_loop, request_frame, response, serving
-from tests.unit.net.test_server_limits import framed, node
 
 pytestmark = pytest.mark.row("P7")
 

@@ -18,12 +18,11 @@ from data_plane.log.config import LogConfig
 from data_plane.log.partition_directory import PartitionDirectory
 from data_plane.replication.replica_manager import ReplicaManager
 from metadata_quorum.foundation.batch import Record, decode_batch, encode_batch, iter_headers
-from metadata_quorum.foundation.blocking import MayBlock
-from metadata_quorum.foundation.errors import BrokerError
 from metadata_quorum.foundation.model import TopicPartition
 from metadata_quorum.metadata.records import PartitionChangeRecord
 from tests.support.may_block import MAY_BLOCK
 from tests.unit.replication.cluster import Cluster, in_loop
+from tests.unit.replication.held_executor import HeldExecutor
 
 CONFIG: Final = {
     "cleanup_policy": "compact",
@@ -68,48 +67,6 @@ class SteppedLock:
         self.disk.locked = False
 
 
-class Executor:
-    """Runs nothing by itself."""
-
-    def __init__(self) -> None:
-        self.waiting: list[tuple[Callable[[MayBlock], Any], asyncio.Future[Any]]] = []
-        self.held = True
-
-    def __call__(self, work: Callable[[MayBlock], Any], /) -> asyncio.Future[Any]:
-        future = asyncio.get_running_loop().create_future()
-        self.waiting.append((work, future))
-        if not self.held:
-            self.run()
-        return future
-
-    def release(self) -> None:
-        """From now on work is done at once."""
-        self.held = False
-        while self.waiting:
-            self.run()
-
-    async def run_next(self) -> bool:
-        for _ in range(10):
-            await asyncio.sleep(0)
-        if not self.waiting:
-            return False
-        self.run()
-        for _ in range(10):
-            await asyncio.sleep(0)
-        return True
-
-    def run(self) -> None:
-        work, future = self.waiting.pop(0)
-        try:
-            result = work(MAY_BLOCK)
-        except (OSError, BrokerError) as error:
-            if not future.done():
-                future.set_exception(error)
-        else:
-            if not future.done():
-                future.set_result(result)
-
-
 def keyed(cluster: Cluster, value: bytes = b"old") -> None:
     data = encode_batch([Record(timestamp=cluster.now_ms, key=b"k", value=value)])
     cluster.leader().append_as_leader(bytearray(data), acks=1, now=0.0, now_ms=cluster.now_ms)
@@ -118,11 +75,11 @@ def keyed(cluster: Cluster, value: bytes = b"old") -> None:
 # ---- what is late
 
 
-async def settling(cluster: Cluster, partitions: ReplicaManager, executor: Executor) -> None:
+async def settling(cluster: Cluster, partitions: ReplicaManager, executor: HeldExecutor) -> None:
     """The new directory's identity."""
 
 
-async def flushing(cluster: Cluster, partitions: ReplicaManager, executor: Executor) -> None:
+async def flushing(cluster: Cluster, partitions: ReplicaManager, executor: HeldExecutor) -> None:
     while await executor.run_next():
         pass
     for _ in range(3):
@@ -132,14 +89,14 @@ async def flushing(cluster: Cluster, partitions: ReplicaManager, executor: Execu
     partitions.executor.flush(cluster.replica(1))
 
 
-async def cleaning(cluster: Cluster, partitions: ReplicaManager, executor: Executor) -> None:
+async def cleaning(cluster: Cluster, partitions: ReplicaManager, executor: HeldExecutor) -> None:
     await flushing(cluster, partitions, executor)
     while await executor.run_next():
         pass
     partitions.background.spawn(partitions.cleaner.sweep())
 
 
-async def checkpointing(cluster: Cluster, partitions: ReplicaManager, executor: Executor) -> None:
+async def checkpointing(cluster: Cluster, partitions: ReplicaManager, executor: HeldExecutor) -> None:
     await flushing(cluster, partitions, executor)
     while await executor.run_next():
         pass
@@ -152,7 +109,7 @@ async def checkpointing(cluster: Cluster, partitions: ReplicaManager, executor: 
     partitions.background.spawn(partitions.checkpoints.write(everything=True))
 
 
-async def moving(cluster: Cluster, partitions: ReplicaManager, executor: Executor) -> None:
+async def moving(cluster: Cluster, partitions: ReplicaManager, executor: HeldExecutor) -> None:
     while await executor.run_next():
         pass
     keyed(cluster)
@@ -199,7 +156,7 @@ async def history(
         raising=False,
     )
     defaults = replace(LogConfig(), file_delete_delay_ms=0)
-    executor = Executor()
+    executor = HeldExecutor()
     async with Cluster(1, log_defaults=defaults, directories=("/a", "/b"), disk=lambda: disk) as cluster:
         partitions = cluster.brokers[1].partitions
         cluster.brokers[1].executor = executor
@@ -228,7 +185,7 @@ async def history(
 
 async def stepped_in(
     cluster: Cluster,
-    executor: Executor,
+    executor: HeldExecutor,
     disk: SteppedDisk,
     between: Callable[[Cluster], None],
     operation: int,

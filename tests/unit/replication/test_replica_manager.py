@@ -13,7 +13,6 @@ import pytest
 from chaos.sim.replication_checks import check_offsets
 from data_plane.log.config import LogConfig
 from data_plane.replication.leader_state import AlterPartitionItem, AlterPartitionResult
-from data_plane.replication.partition import Partition
 from data_plane.replication.replica_manager import ReplicaManagerConfig
 from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -23,6 +22,10 @@ from metadata_quorum.metadata.image import EMPTY_IMAGE
 from metadata_quorum.metadata.records import ConfigRecord, PartitionChangeRecord, RemoveTopicRecord
 from tests.support.may_block import MAY_BLOCK
 from tests.unit.replication.cluster import Broker, Cluster, boundary_of, in_loop, produce_outcome, until
+from tests.unit.replication.durable_follower import (
+    checkpointed,
+    follower_with_three_durable_records,
+)
 
 
 @pytest.mark.row("R8")
@@ -85,25 +88,6 @@ async def test_a_partition_whose_name_no_directory_can_have_harms_no_other():
         with pytest.raises(BrokerError):
             cluster.brokers[1].dirs[0].open_log(tp, None, LogConfig(), cluster.now_ms, MAY_BLOCK)
         assert await produce_outcome(cluster, b"x") == ErrorCode.NONE
-
-
-CHECKPOINT = "/data/recovery-point-offset-checkpoint"
-
-
-def checkpointed(cluster: Cluster) -> str:
-    return cluster.disks[2].read_bytes(CHECKPOINT, MAY_BLOCK).decode().splitlines()[2]
-
-
-async def follower_with_three_durable_records(cluster: Cluster) -> Partition:
-    cluster.create_topic("t", [[1, 2]])
-    for _ in range(3):
-        await produce_outcome(cluster, b"x")
-    broker, follower = cluster.brokers[2], cluster.replica(2)
-    broker.partitions.executor.flush(follower)
-    await until(lambda: follower.log.recovery_point == 3)
-    await broker.partitions.checkpoints.write(everything=True)
-    assert checkpointed(cluster) == "t 0 3"
-    return follower
 
 
 @in_loop

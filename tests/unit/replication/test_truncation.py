@@ -27,8 +27,8 @@ from metadata_quorum.foundation.errors import BrokerError
 from tests.support.logs import open_log, read_all
 from tests.support.may_block import MAY_BLOCK
 from tests.unit.replication.cluster import Cluster, batch, boundary_of, in_loop, until
-from tests.unit.replication.test_incarnations import Executor
-from tests.unit.replication.test_replica_manager import follower_with_three_durable_records
+from tests.unit.replication.durable_follower import follower_with_three_durable_records
+from tests.unit.replication.held_executor import HeldExecutor
 
 CLEAN = "/data/.kafka_cleanshutdown"
 
@@ -44,7 +44,7 @@ async def test_a_clean_stop_ends_wherever_a_truncation_has_got_to(steps):
     cluster = Cluster(2)
     follower = await follower_with_three_durable_records(cluster)
     broker = cluster.brokers[2]
-    executor = Executor()
+    executor = HeldExecutor()
     broker.executor = executor
     follower.truncate_to(2, lambda done: None)
     for _ in range(steps):
@@ -115,7 +115,7 @@ def value(name: str) -> bytes:
     return name.encode().ljust(953, b".")
 
 
-async def cut_and_not_flushed(cluster: Cluster) -> tuple[Partition, Executor]:
+async def cut_and_not_flushed(cluster: Cluster) -> tuple[Partition, HeldExecutor]:
     """Twenty durable records of a quarter of a page each, truncated to ten; the flush of that waits."""
     cluster.create_topic("t", [[1, 2]])
     for number in range(20):
@@ -125,7 +125,7 @@ async def cut_and_not_flushed(cluster: Cluster) -> tuple[Partition, Executor]:
     broker.partitions.executor.flush(follower)
     await until(lambda: follower.log.recovery_point == 20)
     await broker.partitions.checkpoints.write(everything=True)
-    executor = Executor()
+    executor = HeldExecutor()
     broker.executor = executor
     broker.fetchers.unfollow(follower)
     follower.truncate_to(10, lambda done: None)
@@ -211,7 +211,7 @@ async def test_a_fetcher_that_changes_during_a_truncation_follows_after_it(is_tr
             cluster.produce(b"x")
         follower, broker = cluster.replica(2), cluster.brokers[2]
         await until(lambda: follower.log.recovery_point == 3)
-        executor = Executor()
+        executor = HeldExecutor()
         broker.executor = executor
         fetcher = next(iter(broker.fetchers._fetchers.values()))
         fetcher._truncate(next(iter(fetcher._states.values())), 2)
