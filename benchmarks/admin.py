@@ -100,10 +100,10 @@ class Admin:
     def _partitions(self, topic: str) -> dict[int, tuple[int, int]]:
         """Leader and size of the ISR by partition; empty where no broker answers."""
         try:
-            found = self._client.list_topics(topic, timeout=SOCKET_TIMEOUT_S).topics[topic]
+            metadata = self._client.list_topics(topic, timeout=SOCKET_TIMEOUT_S).topics[topic]
         except KafkaException:
             return {}
-        return {number: (p.leader, len(p.isrs)) for number, p in found.partitions.items() if p.leader >= 0}
+        return {number: (p.leader, len(p.isrs)) for number, p in metadata.partitions.items() if p.leader >= 0}
 
     def active_controller(self) -> int:
         """The leader of the metadata quorum, from the first node that answers."""

@@ -38,9 +38,9 @@ def machine() -> dict[str, str]:
 def _processor() -> str:
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
-        found = re.search(r"^model name\s*:\s*(.+)$", cpuinfo.read_text(), re.MULTILINE)
-        if found:
-            return found.group(1)
+        model = re.search(r"^model name\s*:\s*(.+)$", cpuinfo.read_text(), re.MULTILINE)
+        if model:
+            return model.group(1)
     return platform.processor() or platform.machine()
 
 
@@ -48,8 +48,8 @@ def _java() -> str:
     java = shutil.which("java")
     if java is None:
         return "none"
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30).stderr
-    return told.splitlines()[0] if told else "unknown"
+    version = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30).stderr
+    return version.splitlines()[0] if version else "unknown"
 
 
 def file_write_cpu_s_per_gb(directory: Path, size: int = 512 << 20) -> float:

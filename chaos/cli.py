@@ -151,11 +151,11 @@ def _make_room(directory: Path) -> None:
     if not any((directory / name).exists() for name in (HISTORY, SCHEDULE)):
         raise CliError(f"{directory} is not empty, and not the directory of a run")
     for name in ALL:
-        found = directory / name
-        if found.is_dir():
-            shutil.rmtree(found)
+        path = directory / name
+        if path.is_dir():
+            shutil.rmtree(path)
         else:
-            found.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
 
 
 # Output -----------------------------------------------------------------------------------------------------

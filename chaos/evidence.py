@@ -82,12 +82,12 @@ class Evidence:
 
     def spans(self, prefix: str = "") -> list[Span]:
         """All faults whose text begins so, in the order in which they began."""
-        found: list[Span] = []
+        spans: list[Span] = []
         for place, event in enumerate(self.events):
             if event.kind == "begin" and event.fault.startswith(prefix):
                 ends = (e.time for e in self.events[place:] if e.kind == "end" and e.fault == event.fault)
-                found.append(Span(event.time, next(ends, self.calm), event.fault, event.detail))
-        return found
+                spans.append(Span(event.time, next(ends, self.calm), event.fault, event.detail))
+        return spans
 
     def span(self, prefix: str) -> Span:
         """The first of them. Raises LookupError where there was none."""
@@ -122,13 +122,13 @@ class Evidence:
 
     def partition(self, key: str) -> list[Leadership]:
         """Changes of leader, epoch and ISR."""
-        found: list[Leadership] = []
+        leaderships: list[Leadership] = []
         for line in self._lines:
             if line["f"] == "partition" and line["key"] == key:
                 seen = Leadership(line["time"], line["leader"], line["leader_epoch"], tuple(line["isr"]))
-                if not found or found[-1][1:] != seen[1:]:
-                    found.append(seen)
-        return found
+                if not leaderships or leaderships[-1][1:] != seen[1:]:
+                    leaderships.append(seen)
+        return leaderships
 
     @property
     def terms(self) -> list[Term]:
@@ -138,11 +138,11 @@ class Evidence:
 
     def committed(self) -> dict[tuple[str, str], list[int]]:
         """(group, key) -> how far it had committed, one after the other."""
-        found: dict[tuple[str, str], list[int]] = {}
+        commits: dict[tuple[str, str], list[int]] = {}
         for line in self._lines:
             if line["f"] == "committed":
-                found.setdefault((line["group"], line["key"]), []).append(line["offset"])
-        return found
+                commits.setdefault((line["group"], line["key"]), []).append(line["offset"])
+        return commits
 
     def partition_at(self, key: str, time: int) -> Leadership | None:
         return next((seen for seen in reversed(self.partition(key)) if seen.time <= time), None)

@@ -214,12 +214,12 @@ CUTS_OF_A_NODE: Final[Mapping[str, Callable[[int, End], LinkFault]]] = {
 
 def _cuts_of_a_node(kind: str, text: str, nodes: Sequence[int], clients: int) -> LinksFault:
     """`isolate 2`: from the other nodes; `isolate 2 from all`: from the clients too."""
-    found = re.fullmatch(r"(\d+)( from all)?", text)
-    if found is None or int(found[1]) not in nodes:
+    match = re.fullmatch(r"(\d+)( from all)?", text)
+    if match is None or int(match[1]) not in nodes:
         raise BadFault(f"{kind} {text}: say `{kind} NODE` or `{kind} NODE from all`")
-    node = int(found[1])
+    node = int(match[1])
     others: list[End] = [other for other in nodes if other != node]
-    if found[2]:
+    if match[2]:
         others += [f"c{client}" for client in range(clients)]
     return LinksFault(f"{kind} {text}", tuple(CUTS_OF_A_NODE[kind](node, other) for other in others))
 
@@ -236,10 +236,10 @@ def _cuts(groups: Sequence[Sequence[End]]) -> tuple[LinkFault, ...]:
 def _ends(text: str) -> list[End]:
     ends: list[End] = []
     for word in text.split(","):
-        found = re.fullmatch(r"\s*(c?)(\d+)\s*", word)
-        if found is None:
+        match = re.fullmatch(r"\s*(c?)(\d+)\s*", word)
+        if match is None:
             raise BadFault(f"partition {text}: groups of nodes are separated by |, as in `partition 1|2,3`")
-        ends.append(f"c{found[2]}" if found[1] else int(found[2]))
+        ends.append(f"c{match[2]}" if match[1] else int(match[2]))
     return ends
 
 
@@ -406,9 +406,9 @@ def _node_fault(kind: str, text: str, nodes: Sequence[int]) -> NodeFault:
     row = NODE_FAULTS[kind]
     words = text.split()
     if len(words) != 1 + bool(row.argument) or not words[0].isdecimal() or int(words[0]) not in nodes:
-        wanted = {"": "", "ms": " MSms", "shift": " +1h", "key": " TOPIC-N"}[row.argument]
+        argument = {"": "", "ms": " MSms", "shift": " +1h", "key": " TOPIC-N"}[row.argument]
         known = ", ".join(map(str, nodes))
-        raise BadFault(f"{kind} {text}: say `{kind} NODE{wanted}`; the nodes are {known}")
+        raise BadFault(f"{kind} {text}: say `{kind} NODE{argument}`; the nodes are {known}")
     node = int(words[0])
     match row.argument:
         case "ms":
@@ -421,11 +421,11 @@ def _node_fault(kind: str, text: str, nodes: Sequence[int]) -> NodeFault:
 
 
 def _signed_ms(text: str) -> int:
-    found = re.fullmatch(r"([+-]?)(\d+)(ms|s|m|h)", text)
-    if found is None:
+    match = re.fullmatch(r"([+-]?)(\d+)(ms|s|m|h)", text)
+    if match is None:
         raise BadFault(f"{text}: a time is a number of ms, s, m or h")
-    size = int(found[2]) * {"ms": 1, "s": 1000, "m": 60_000, "h": HOUR_MS}[found[3]]
-    return -size if found[1] == "-" else size
+    size = int(match[2]) * {"ms": 1, "s": 1000, "m": 60_000, "h": HOUR_MS}[match[3]]
+    return -size if match[1] == "-" else size
 
 
 def _shift_text(ms: int) -> str:

@@ -35,12 +35,12 @@ class ReassignmentRequest:
     @classmethod
     def parse(cls, text: str, nodes: Sequence[int]) -> ReassignmentRequest:
         """Raises BadFault."""
-        found = re.fullmatch(r"(\S+-\d+) to (\d+(?:,\d+)*)", text)
-        replicas = tuple(map(int, found[2].split(","))) if found is not None else ()
-        if found is None or not set(replicas) <= set(nodes) or len(set(replicas)) < len(replicas):
+        match = re.fullmatch(r"(\S+-\d+) to (\d+(?:,\d+)*)", text)
+        replicas = tuple(map(int, match[2].split(","))) if match is not None else ()
+        if match is None or not set(replicas) <= set(nodes) or len(set(replicas)) < len(replicas):
             known = ", ".join(map(str, nodes))
             raise BadFault(f"move {text}: say `move TOPIC-N to NODE,NODE,…`; the nodes are {known}")
-        return cls(found[1], replicas)
+        return cls(match[1], replicas)
 
     def __str__(self) -> str:
         return f"move {self.key} to {','.join(map(str, self.replicas))}"

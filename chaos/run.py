@@ -250,13 +250,13 @@ def _finish(plan: Plan, workload: Workload) -> Mapping[str, int]:
 def _judge(plan: Plan, healing: RecoveryTimes, expectations: Sequence[Expectation]) -> RunVerdict:
     plan.say("checking the history")
     evidence = Evidence(plan.directory, healing)
-    found = [expect(evidence) for expect in expectations]
+    findings = [expect(evidence) for expect in expectations]
     checked = evidence.verdict
     verdict = RunVerdict(
         scenario=plan.scenario.name,
         seed=plan.seed,
-        ok=all(finding.ok for finding in found) and (checked.ok or plan.scenario.is_lossy),
-        expectations=found,
+        ok=all(finding.ok for finding in findings) and (checked.ok or plan.scenario.is_lossy),
+        expectations=findings,
         checker=checked.to_dict(),
         healing=healing,
     )

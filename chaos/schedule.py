@@ -49,10 +49,10 @@ def parse(text: str) -> Schedule:
         line = line.strip()
         if not line or line.startswith("#"):
             continue
-        found = _STEP.fullmatch(line)
-        if found is None:
+        match = _STEP.fullmatch(line)
+        if match is None:
             raise BadSchedule(f"line {number}: {line!r} is no step; a step is `at 3 for 6: cut 2>1`")
-        steps.append(ScheduledFault(float(found[1]), found[3], None if found[2] is None else float(found[2])))
+        steps.append(ScheduledFault(float(match[1]), match[3], None if match[2] is None else float(match[2])))
     return tuple(sorted(steps, key=lambda step: step.at_s))
 
 
@@ -76,6 +76,6 @@ class StepBoundary:
 
 def step_boundaries(steps: Iterable[ScheduledFault]) -> Iterator[StepBoundary]:
     """Beginnings and ends in the order of time; at the same time ends come first."""
-    found = [StepBoundary(step.at_s, step, begins=True) for step in steps]
-    found += [StepBoundary(step.end_s, step, begins=False) for step in steps if step.for_s is not None]
-    yield from sorted(found, key=lambda mark: (mark.at_s, mark.begins))
+    boundaries = [StepBoundary(step.at_s, step, begins=True) for step in steps]
+    boundaries += [StepBoundary(step.end_s, step, begins=False) for step in steps if step.for_s is not None]
+    yield from sorted(boundaries, key=lambda mark: (mark.at_s, mark.begins))

@@ -360,13 +360,13 @@ class ReplicaFetcher:
             )
             if self._states.get(state.key) is not state:
                 return
-            found = resolve_out_of_range(partition.log.log_end_offset, bounds)
-            if isinstance(found, TruncateTo):
+            resolution = resolve_out_of_range(partition.log.log_end_offset, bounds)
+            if isinstance(resolution, TruncateTo):
                 self._lookups.pop(state.key, None)
-                self._truncate(state, found.offset)
+                self._truncate(state, resolution.offset)
                 return
-            if isinstance(found, RestartAt):
-                partition.restart_at(found.offset)
+            if isinstance(resolution, RestartAt):
+                partition.restart_at(resolution.offset)
         except BrokerError as e:
             self._lookups.pop(state.key, None)
             self._refused(state, e)

@@ -31,8 +31,8 @@ def assigned_partitions(topics: Topics, lookup: TopicLookup) -> frozenset[TopicP
     """Those that exist."""
     match topics:
         case Assign(partitions):
-            found = lookup.partitions_of({each.topic for each in partitions})
-            return partitions & found
+            existing = lookup.partitions_of({each.topic for each in partitions})
+            return partitions & existing
         case Subscribe(names):
             return frozenset(lookup.partitions_of(names))
     return frozenset(lookup.partitions_of(name for name in lookup.topic_names() if topics.matches(name)))
@@ -42,14 +42,14 @@ def ids_of(partitions: Iterable[TopicPartition], lookup: TopicLookup) -> dict[st
     return lookup.topic_ids({each.topic for each in partitions})
 
 
-def require_all(topics: Topics, found: Iterable[TopicPartition]) -> None:
+def require_all(topics: Topics, existing: Iterable[TopicPartition]) -> None:
     """A query does not begin with topics that do not exist. Raises `SourceError`."""
     match topics:
         case Assign(partitions):
-            missing = sorted(map(str, partitions - set(found)))
+            missing = sorted(map(str, partitions - set(existing)))
             option, what = "assign", "partition"
         case Subscribe(names):
-            missing = sorted(names - {each.topic for each in found})
+            missing = sorted(names - {each.topic for each in existing})
             option, what = "subscribe", "topic"
         case _:
             return  # a topic that matches the pattern may be created later

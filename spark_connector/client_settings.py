@@ -60,15 +60,15 @@ def client_settings(properties: Mapping[str, str]) -> ClientSettings:
 
 
 def _addresses(servers: str) -> tuple[Address, ...]:
-    found = []
+    addresses = []
     for server in filter(None, (each.strip() for each in servers.split(","))):
         host, _, port = server.rpartition("://")[2].rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
             raise OptionError("kafka.bootstrap.servers", f"'{server}' is not of the form host:port")
-        found.append(Address(host.strip("[]"), int(port)))
-    if not found:
+        addresses.append(Address(host.strip("[]"), int(port)))
+    if not addresses:
         raise OptionError("kafka.bootstrap.servers", "is missing: host:port,... of some brokers")
-    return tuple(found)
+    return tuple(addresses)
 
 
 def _number(properties: Mapping[str, str], name: str, default: int) -> int:

@@ -120,8 +120,8 @@ class ClusterClient:
 
     def topic_names(self) -> list[str]:
         """Of all topics but the cluster's own."""
-        found = self.run(self.within(self.settings.api_timeout_s, lambda: self._metadata(None)))
-        return [topic.name for topic in found if not topic.is_internal]
+        topics = self.run(self.within(self.settings.api_timeout_s, lambda: self._metadata(None)))
+        return [topic.name for topic in topics if not topic.is_internal]
 
     def partitions_of(self, topics: Iterable[str]) -> set[TopicPartition]:
         """All partitions of those of the topics that exist. A topic that is missing is waited for once."""
@@ -143,10 +143,12 @@ class ClusterClient:
         """First offsets as young as those times, -1 where there is none."""
         return self.offsets(times_ms)
 
-    def offsets(self, wanted: Mapping[TopicPartition, int], *, read_committed: bool | None = None) -> Offsets:
+    def offsets(
+        self, timestamps: Mapping[TopicPartition, int], *, read_committed: bool | None = None
+    ) -> Offsets:
         """By time in milliseconds since 1970, or `EARLIEST`, or `LATEST`; from all leaders at once."""
         committed = self.settings.read_committed if read_committed is None else read_committed
-        return self.run(self._offsets(wanted, committed)) if wanted else {}
+        return self.run(self._offsets(timestamps, committed)) if timestamps else {}
 
     # ---- requests of a reader
 
@@ -163,11 +165,11 @@ class ClusterClient:
         self, partition: TopicPartition, leader: PartitionLeader, offset: int, max_bytes: int
     ) -> Fetching:
         """Send a fetch for that one partition."""
-        wanted = FetchPartition(
+        fetch_partition = FetchPartition(
             leader.topic_id, partition.topic, partition.partition, offset, max_bytes, leader.epoch
         )
         request = FetchRequest(
-            [wanted],
+            [fetch_partition],
             max_wait_ms=FETCH_WAIT_MS,
             max_bytes=max_bytes,
             committed_only=self.settings.read_committed,
@@ -199,8 +201,8 @@ class ClusterClient:
 
     async def _partitions_of(self, topics: list[str]) -> set[TopicPartition]:
         async def ask() -> set[TopicPartition]:
-            found = await self._metadata(topics)
-            for topic in found:
+            answer = await self._metadata(topics)
+            for topic in answer:
                 is_missing = topic.error_code in UNKNOWN_TOPIC
                 if topic.error_code and not (is_missing and self._is_gone(topic.name)):
                     raise Retry(f"topic '{topic.name}': {ErrorCode(topic.error_code).name}")
@@ -208,7 +210,7 @@ class ClusterClient:
                     self._missing_since.pop(topic.name, None)
             return {
                 TopicPartition(topic.name, each.partition_index)
-                for topic in found
+                for topic in answer
                 for each in topic.partitions
             }
 
@@ -221,11 +223,11 @@ class ClusterClient:
 
     async def _metadata(self, topics: list[str] | None) -> list[Message]:
         """Ask one broker; the answer's topics, whose leaders are noted. Raises `Retry`."""
-        wanted = {
+        fields = {
             "topics": None if topics is None else [{"topic_id": ZERO_UUID, "name": name} for name in topics],
             "allow_auto_topic_creation": False,
         }
-        answer = await self.ask_any_broker(ApiKey.METADATA, _METADATA_VERSIONS, wanted)
+        answer = await self.ask_any_broker(ApiKey.METADATA, _METADATA_VERSIONS, fields)
         self._brokers = {each.node_id: Address(each.host, each.port) for each in answer.brokers}
         for topic in answer.topics:
             code = ErrorCode(topic.error_code)
@@ -267,13 +269,13 @@ class ClusterClient:
 
     # ---- offsets
 
-    async def _offsets(self, positions: Mapping[TopicPartition, int], read_committed: bool) -> Offsets:
+    async def _offsets(self, timestamps: Mapping[TopicPartition, int], read_committed: bool) -> Offsets:
         asked_at = self._loop.time()
-        found: Offsets = {}
+        offsets: Offsets = {}
         deleted: set[TopicPartition] = set()
 
         async def ask() -> None:
-            missing = [each for each in positions if each not in found and each not in deleted]
+            missing = [each for each in timestamps if each not in offsets and each not in deleted]
             if any(self._leaders.get(each, _NOBODY).node_id == NO_LEADER for each in missing):
                 await self._metadata(sorted({each.topic for each in missing}))
             by_leader: dict[int, list[TopicPartition]] = {}
@@ -284,7 +286,7 @@ class ClusterClient:
                     deleted.add(each)
             answers = await asyncio.gather(
                 *(
-                    self._ask_leader(node, each, positions, read_committed)
+                    self._ask_leader(node, each, timestamps, read_committed)
                     for node, each in by_leader.items()
                 ),
                 return_exceptions=True,
@@ -293,21 +295,21 @@ class ClusterClient:
                 if isinstance(answer, BaseException) and not isinstance(answer, Retry):
                     raise answer
                 if not isinstance(answer, BaseException):
-                    found.update(answer)
-            if left := [each for each in missing if each not in found and each not in deleted]:
+                    offsets.update(answer)
+            if left := [each for each in missing if each not in offsets and each not in deleted]:
                 for each in left:
                     self._leaders.pop(each, None)
                 why = next((str(each) for each in answers if isinstance(each, Retry)), "no such partition")
                 raise Retry(f"offset of {left[0]}: {why}")
 
         await self.within(self.settings.api_timeout_s, ask)
-        return found
+        return offsets
 
     async def _ask_leader(
         self,
         node: int,
         partitions: list[TopicPartition],
-        wanted: Mapping[TopicPartition, int],
+        timestamps: Mapping[TopicPartition, int],
         committed: bool,
     ) -> Offsets:
         topics: dict[str, list[dict[str, int]]] = {}
@@ -316,7 +318,7 @@ class ClusterClient:
                 {
                     "partition_index": each.partition,
                     "current_leader_epoch": self._leaders[each].epoch,
-                    "timestamp": wanted[each],
+                    "timestamp": timestamps[each],
                 }
             )
         fields = {
@@ -332,15 +334,15 @@ class ClusterClient:
             )
         except (OSError, MalformedMessage) as error:
             raise Retry(f"broker {node}: {problem_of(error)}") from error
-        found: Offsets = {}
+        offsets: Offsets = {}
         for topic in answer.topics:
             for each in topic.partitions:
                 code = ErrorCode(each.error_code)
                 if code == ErrorCode.NONE:
-                    found[TopicPartition(topic.name, each.partition_index)] = each.offset
+                    offsets[TopicPartition(topic.name, each.partition_index)] = each.offset
                 elif code not in RETRIABLE:
                     raise SourceError(code.name, f"{topic.name}-{each.partition_index}: {code.name}")
-        return found
+        return offsets
 
     # ---- fetches and connections
 

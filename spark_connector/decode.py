@@ -151,16 +151,16 @@ class Decoder:
         opened: list[_Opened] = []
         rows = size = 0
         for batch in _visible(map(self._undamaged, batches), start, end, aborted):
-            found = self._open(batch)
+            next_batch = self._open(batch)
             if opened and (
-                rows + found.header.record_count > self._max_rows
-                or size + found.end - found.begin > self._max_bytes
+                rows + next_batch.header.record_count > self._max_rows
+                or size + next_batch.end - next_batch.begin > self._max_bytes
             ):
                 yield from self._arrow(opened, start, end)
                 opened, rows, size = [], 0, 0
-            opened.append(found)
-            rows += found.header.record_count
-            size += found.end - found.begin
+            opened.append(next_batch)
+            rows += next_batch.header.record_count
+            size += next_batch.end - next_batch.begin
         if opened:
             yield from self._arrow(opened, start, end)
 

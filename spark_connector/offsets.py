@@ -222,15 +222,15 @@ def _resolve(
             _require_all(times_ms.keys(), assigned, "KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED", which)
         case AtTime(time_ms):
             times_ms = dict.fromkeys(assigned, time_ms)
-    found = lookup.at_times(times_ms)
-    unmatched = sorted(partition for partition, offset in found.items() if offset == NO_OFFSET)
+    by_time = lookup.at_times(times_ms)
+    unmatched = sorted(partition for partition, offset in by_time.items() if offset == NO_OFFSET)
     if unmatched and not latest_if_unmatched:
         raise SourceError(
             "NO_OFFSET_FOR_TIMESTAMP",
             f"no record of {_names(unmatched)} is as young as {times_ms[unmatched[0]]}. Set the option"
             " 'startingOffsetsByTimestampStrategy' to 'latest' to start such partitions at their end.",
         )
-    return found | lookup.latest(unmatched) if unmatched else found
+    return by_time | lookup.latest(unmatched) if unmatched else by_time
 
 
 def _with_edges(offsets: Mapping[TopicPartition, int], lookup: OffsetLookup) -> Offsets:

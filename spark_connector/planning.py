@@ -95,9 +95,9 @@ def _split_large(ranges: Sequence[OffsetRange], min_partitions: int) -> list[Off
     ]
 
 
-def _pieces(size: int, total: int, wanted: int) -> int:
+def _pieces(size: int, total: int, pieces: int) -> int:
     """In proportion, halves rounded up as Java does."""
-    return max(math.floor(size / total * wanted + 0.5), 1)
+    return max(math.floor(size / total * pieces + 0.5), 1)
 
 
 def _divided(whole: OffsetRange, pieces: int) -> list[OffsetRange]:

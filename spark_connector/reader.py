@@ -169,8 +169,8 @@ class _Answers:
     def _needed_bytes(self, record_bytes: float, at_most: int) -> int:
         """What is left of the range, if its records are of that size; a broker sends all it may."""
         needed = int((self._end - self._position) * record_bytes * SPARE)
-        wanted = min(max(needed, LEAST_FETCH_BYTES), at_most, self._source.settings.fetch_bytes)
-        return max(wanted, self._largest_batch_bytes)
+        max_bytes = min(max(needed, LEAST_FETCH_BYTES), at_most, self._source.settings.fetch_bytes)
+        return max(max_bytes, self._largest_batch_bytes)
 
     def _answer(self) -> FetchedPartition:
         if self._leader is None:
@@ -239,10 +239,10 @@ class _Answers:
         return Retry("an open transaction, or a leader that is new")
 
     def _bound(self, which: int) -> int:
-        found = self._source.offsets({self._partition: which}, read_committed=False)
-        if self._partition not in found:
+        offsets = self._source.offsets({self._partition: which}, read_committed=False)
+        if self._partition not in offsets:
             raise _Gone("there is no such partition")
-        return found[self._partition]
+        return offsets[self._partition]
 
     def _lose(self, until: int, why: str) -> None:
         """Go on behind what cannot be read any more, if the query does not mind."""

@@ -91,7 +91,7 @@ def _side_by_side(data: Bytes, lanes: list[BatchSpan]) -> Positions | None:
     order = np.argsort(-rows, kind="stable")  # so that those which are done are at the end
     at, left = begins[order], -rows[order]
     slots = (np.cumsum(rows) - rows)[order]
-    found = np.empty(rows.sum(), np.int64)
+    record_ends = np.empty(rows.sum(), np.int64)
     try:
         for step in range(rows.max()):
             going = int(np.searchsorted(left, -step))
@@ -99,10 +99,10 @@ def _side_by_side(data: Bytes, lanes: list[BatchSpan]) -> Positions | None:
                 at, slots = at[:going], slots[:going]
             sizes, at = read_varints(data, at)
             at += sizes
-            found[slots + step] = at
+            record_ends[slots + step] = at
     except (IndexError, CorruptBatchError):
         return None
-    return found if (found[np.cumsum(rows) - 1] == ends).all() else None
+    return record_ends if (record_ends[np.cumsum(rows) - 1] == ends).all() else None
 
 
 # ---- cutting long runs -------------------------------------------------------------------------------

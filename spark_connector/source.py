@@ -151,8 +151,8 @@ class KraftBatchReader(DataSourceReader):
         )
         end = resolve_end(options.ending, assigned, cluster)
         topic_ids = ids_of(assigned, cluster)
-        wanted = self._pushed.partitions(assigned)
-        ranges = [OffsetRange(each, start[each], end[each]) for each in sorted(wanted)]
+        selected = self._pushed.partitions(assigned)
+        ranges = [OffsetRange(each, start[each], end[each]) for each in sorted(selected)]
         for each in ranges:
             if each.size < 0:
                 raise SourceError(

@@ -196,9 +196,9 @@ async def _coordinator(bootstrap: str, group: str) -> Address:
             answer = await client.request(
                 ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": [group]}
             )
-            (found,) = answer.coordinators
-            if found.error_code == 0:
-                return Address(found.host, found.port)
+            (coordinator,) = answer.coordinators
+            if coordinator.error_code == 0:
+                return Address(coordinator.host, coordinator.port)
             await asyncio.sleep(RETRY_S)
     finally:
         client.close()

@@ -46,14 +46,14 @@ class SparkDriver:
     def batch(self, options: Options) -> Answer:
         """Read all there is."""
         began = time.monotonic()
-        found = self._load(options).selectExpr(
+        totals = self._load(options).selectExpr(
             "count(1) rows",
             "sum(coalesce(length(key), 0) + coalesce(length(value), 0)) bytes",
             "max(partition) partition",
             "max(offset) offset",
             "max(timestamp) timestamp",
         )
-        (row,) = found.collect()
+        (row,) = totals.collect()
         return {"seconds": time.monotonic() - began, "rows": row["rows"], "bytes": row["bytes"]}
 
     def first_row(self, options: Options) -> Answer:

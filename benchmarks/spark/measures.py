@@ -168,8 +168,8 @@ def _copying(round_: Round, name: str, **sink: str) -> Iterator[list[float]]:
         records.pass_through()  # starts what has to be started
         records.pass_through()
         yield [records.pass_through() for _ in range(round_.scale.copies)]
-    told = round_.driver.run("stop_copy", JOB_TIMEOUT_S)
-    round_.note(f"a micro-batch, ms: {told['durations_ms']}")
+    progress = round_.driver.run("stop_copy", JOB_TIMEOUT_S)
+    round_.note(f"a micro-batch, ms: {progress['durations_ms']}")
 
 
 def memory(round_: Round) -> None:

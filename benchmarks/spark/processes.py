@@ -158,10 +158,10 @@ def _cpu_s(process: psutil.Process) -> float:
 
 def _memory(process: psutil.Process) -> int:
     try:
-        found = process.memory_full_info()
+        memory = process.memory_full_info()
     except psutil.NoSuchProcess:
         return 0
-    return int(getattr(found, "pss", found.uss))  # only Linux counts shared pages
+    return int(getattr(memory, "pss", memory.uss))  # only Linux counts shared pages
 
 
 class _Watch:

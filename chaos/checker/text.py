@@ -31,16 +31,16 @@ def not_judged(verdict: Verdict) -> list[str]:
 
 
 def _section(title: str, anomalies: list[Anomaly], counts: dict[str, int]) -> list[str]:
-    found = []
+    lines = []
     for kind in KINDS:
         if not counts.get(kind.name):
             continue
         shown = [anomaly for anomaly in anomalies if anomaly.kind == kind.name]
-        found.append(f"{title}: {kind.name} ({counts[kind.name]}): {kind.definition}")
-        found += [f"  {anomaly.summary}" for anomaly in shown]
+        lines.append(f"{title}: {kind.name} ({counts[kind.name]}): {kind.definition}")
+        lines += [f"  {anomaly.summary}" for anomaly in shown]
         if counts[kind.name] > len(shown):
-            found.append(f"  and {counts[kind.name] - len(shown)} more")
-    return found
+            lines.append(f"  and {counts[kind.name] - len(shown)} more")
+    return lines
 
 
 def _tally(verdict: Verdict) -> str:

@@ -75,9 +75,9 @@ class Findings:
         keys = [keys] if isinstance(keys, str) else keys
         allowed = all(kind.tolerated(self.topics[topic_of(key)]) for key in keys)
         key = ", ".join(keys)
-        found = self._found.get((kind.name, key, allowed), 0)
-        self._found[kind.name, key, allowed] = found + 1
-        if found < SHOWN_PER_KIND_AND_KEY:
+        count = self._found.get((kind.name, key, allowed), 0)
+        self._found[kind.name, key, allowed] = count + 1
+        if count < SHOWN_PER_KIND_AND_KEY:
             operations = tuple(sorted(set(evidence)))
             self._anomalies.append(Anomaly(kind.name, key, allowed, summary, operations, detail))
 

@@ -124,16 +124,17 @@ def _inconsistent_offsets(
 
 
 def _mismatches(seen: Observations, partition: PartitionObservations, findings: Findings) -> None:
-    told = _sends_with_offsets(seen, partition)
-    told_at: dict[int | None, list[int]] = {}
-    for value, sent in told:
-        told_at.setdefault(sent.offset, []).append(value)
-    for value, sent in told:
+    acknowledged = _sends_with_offsets(seen, partition)
+    acknowledged_at: dict[int | None, list[int]] = {}
+    for value, sent in acknowledged:
+        acknowledged_at.setdefault(sent.offset, []).append(value)
+    for value, sent in acknowledged:
         assert sent.offset is not None
         others = {other: s.op for other, s in partition.values_at(sent.offset).items() if other != value}
         how = "polled"
         if not others:
-            rivals = told_at[sent.offset][:2]  # one other is enough as evidence, and keeps this linear
+            # One other is enough as evidence, and keeps this linear.
+            rivals = acknowledged_at[sent.offset][:2]
             others = {other: seen.senders[other].op for other in rivals if other != value}
             how = "acknowledged"
         if not others:
@@ -169,12 +170,12 @@ def _duplicates(
                 places[value][offset] = sighting.op
     for value in sorted(repeated):
         writer = seen.sender(partition.key, value)
-        found = ", ".join(f"{offset} (op {op})" for offset, op in sorted(places[value].items()))
+        offsets = ", ".join(f"{offset} (op {op})" for offset, op in sorted(places[value].items()))
         findings.add(
             DUPLICATE,
             partition.key,
             f"value {value}, sent once{'' if writer is None else f' (op {writer.op})'}, "
-            f"is at offsets {found} of {partition.key}",
+            f"is at offsets {offsets} of {partition.key}",
             [*places[value].values(), *(() if writer is None else (writer.op,))],
             value=value,
             offsets=sorted(places[value]),

@@ -55,11 +55,11 @@ class Notice:
     @classmethod
     def read(cls, path: Path) -> Notice:
         try:
-            found = json.loads(path.read_text())
+            fields = json.loads(path.read_text())
         except FileNotFoundError:
             return cls()
-        faults = (DiskFault(**{**each, "operations": tuple(each["operations"])}) for each in found["faults"])
-        return cls(Conditions(tuple(faults), found["clock_shift_ms"]), found["number"])
+        faults = (DiskFault(**{**each, "operations": tuple(each["operations"])}) for each in fields["faults"])
+        return cls(Conditions(tuple(faults), fields["clock_shift_ms"]), fields["number"])
 
     def write(self, path: Path) -> None:
         temporary = path.with_name(path.name + ".tmp")
@@ -128,9 +128,9 @@ def obey(home: Path, meet: Callable[[Conditions], None]) -> None:
 def _follow(home: Path, meet: Callable[[Conditions], None], number: int, lock: IO[bytes]) -> None:
     path, seen = home / WANTED, None
     while not lock.closed:
-        found = os.stat(path) if path.exists() else None
-        if found is not None and seen != (found.st_ino, found.st_mtime_ns):
-            seen = (found.st_ino, found.st_mtime_ns)
+        status = os.stat(path) if path.exists() else None
+        if status is not None and seen != (status.st_ino, status.st_mtime_ns):
+            seen = (status.st_ino, status.st_mtime_ns)
             wanted = Notice.read(path)
             if wanted.number != number:
                 number = wanted.number

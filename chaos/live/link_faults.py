@@ -148,11 +148,11 @@ class LinkFault:
     @classmethod
     def parse(cls, text: str) -> LinkFault:
         """`KIND A>B [VALUE]...`; `A-B` is both ways, and `A to B` spares the quotes in a shell."""
-        found = _FAULT.fullmatch(text.strip())
-        if found is None:
+        match = _FAULT.fullmatch(text.strip())
+        if match is None:
             raise BadFault(f"{text}: which link? A fault is KIND A>B [VALUE]...; {QUOTE}")
-        kind, values = found[1], _row(found[1]).values
-        source, target, both, rest = _parse_link(found[2])
+        kind, values = match[1], _row(match[1]).values
+        source, target, both, rest = _parse_link(match[2])
         words = rest.split()
         if len(words) > len(values):
             raise BadFault(f"{text}: {kind} takes {len(values) or 'no'} values, not {len(words)}")
@@ -193,10 +193,10 @@ def parse_link(text: str) -> tuple[End, End, bool]:
 
 
 def _parse_link(text: str) -> tuple[End, End, bool, str]:
-    found = _LINK.fullmatch(text)
-    if found is None:
+    match = _LINK.fullmatch(text)
+    if match is None:
         raise BadFault(f"{text}: a link is A>B or A-B, its ends are nodes (2) or clients (c0); {QUOTE}")
-    return end_of(found[1]), end_of(found[3]), found[2] == "-", found[4]
+    return end_of(match[1]), end_of(match[3]), match[2] == "-", match[4]
 
 
 def end_of(text: str) -> End:

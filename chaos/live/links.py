@@ -62,13 +62,13 @@ class Links:
 
     def active(self) -> list[LinkFault]:
         """All current faults, one-way."""
-        found: set[LinkFault] = set()
+        faults: set[LinkFault] = set()
         listening = self._api.listening()
         for link in self.wiring.links:
             if link.name not in listening:
-                found.add(LinkFault("down", link.source, link.target))
-            found.update(_fault(toxic) for toxic in self._api.toxics(link.name))
-        return sorted(found, key=str)
+                faults.add(LinkFault("down", link.source, link.target))
+            faults.update(_fault(toxic) for toxic in self._api.toxics(link.name))
+        return sorted(faults, key=str)
 
     def heal(self, source: End, target: End) -> None:
         """Remove all faults of what `source` sends to `target`."""

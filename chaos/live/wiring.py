@@ -83,11 +83,11 @@ class Wiring:
     def load(cls, directory: Path) -> Self:
         """Of a cluster that has links."""
         try:
-            found = json.loads((directory / FILE).read_text())
+            fields = json.loads((directory / FILE).read_text())
         except FileNotFoundError:
             raise CliError(f"the cluster in {directory} has no links") from None
-        links = tuple(Link(**link) for link in found["links"])
-        return cls(found["api_port"], tuple(found["nodes"]), found["clients"], links)
+        links = tuple(Link(**link) for link in fields["links"])
+        return cls(fields["api_port"], tuple(fields["nodes"]), fields["clients"], links)
 
     def save(self, directory: Path) -> None:
         (directory / FILE).write_text(json.dumps(asdict(self), indent=1) + "\n")

@@ -72,8 +72,8 @@ def _marks(detail: Fields) -> dict[str, list[int]]:
     """The offsets and values that the anomaly is about, to be found among the many of a poll."""
 
     def all_of(*names: str) -> list[int]:
-        found = [detail[name] for name in names if detail.get(name) is not None]
-        return [number for one in found for number in (one if isinstance(one, list) else [one])]
+        values = [detail[name] for name in names if detail.get(name) is not None]
+        return [number for one in values for number in (one if isinstance(one, list) else [one])]
 
     return {"offsets": all_of("offset", "offsets", "after"), "values": all_of("value", "values", "other")}
 

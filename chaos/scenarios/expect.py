@@ -77,14 +77,14 @@ def nobody_ended_itself(evidence: Evidence) -> Finding:
     ended = evidence.points(ENDED_ITSELF)
     for event in ended:
         detail = event.detail or ""
-        found = re.match(r"node (\d+), with code (\d+)", detail)
+        match = re.match(r"node (\d+), with code (\d+)", detail)
         on_disk = [
             span
             for prefix in BY_DISK
             for span in evidence.spans(prefix)
-            if found is not None and span.fault.split()[1] == found[1] and span.start <= event.time
+            if match is not None and span.fault.split()[1] == match[1] and span.start <= event.time
         ]
-        if not on_disk or found is None or int(found[2]) != ExitCode.DISK_FAILED:
+        if not on_disk or match is None or int(match[2]) != ExitCode.DISK_FAILED:
             unexpected.append(detail)
     detail = "; ".join(unexpected) or (f"{len(ended)} by their failed disks" if ended else "none did")
     return Finding("no node ended on its own", not unexpected, detail)

@@ -142,8 +142,8 @@ def _members_read_on(evidence: Evidence) -> tuple[bool, str]:
         if operation.f in ("assign", "subscribe"):
             member[operation.process] = operation.f == "subscribe"
         elif member.get(operation.process) and start <= operation.end <= end:
-            found = any(isinstance(micro, Poll) and micro.messages for micro in operation.ops)
-            reads += [operation.end] if found else []
+            received = any(isinstance(micro, Poll) and micro.messages for micro in operation.ops)
+            reads += [operation.end] if received else []
     longest_s = max(later - sooner for sooner, later in pairwise(sorted(reads))) / NS
     return longest_s <= MEMBERS_S, f"members were without news for {longest_s:.1f} s, bound {MEMBERS_S:.1f} s"
 
@@ -174,21 +174,21 @@ def _named_exactly(evidence: Evidence) -> tuple[bool, str]:
             if isinstance(micro, Send):
                 acked |= {micro.value} if operation.outcome == "ok" else set()
             else:
-                found = {(offset, value) for pairs in micro.messages.values() for offset, value in pairs}
-                seen |= found
-                final |= found if operation.final else set()
+                polled = {(offset, value) for pairs in micro.messages.values() for offset, value in pairs}
+                seen |= polled
+                final |= polled if operation.final else set()
     missing = {
         "unseen": acked - {value for _, value in seen},
         "vanished-read": {value for _, value in seen - final},
     }
     verdict = evidence.verdict
-    told = {
+    reported = {
         kind: {anomaly.detail["value"] for anomaly in verdict.anomalies if anomaly.kind == kind}
         for kind in missing
     }
     counts = {kind: verdict.counts[kind].forbidden if kind in verdict.counts else 0 for kind in missing}
     ok = sum(counts.values()) > 0 and all(
-        told[kind] <= missing[kind] and counts[kind] == len(missing[kind]) for kind in missing
+        reported[kind] <= missing[kind] and counts[kind] == len(missing[kind]) for kind in missing
     )
     figures = ", ".join(f"{kind} {counts[kind]} of {len(missing[kind])}" for kind in missing)
     return ok, f"the checker names {figures}"

@@ -26,13 +26,13 @@ COPIED: Final = TopicSpec("copied", transactional=True, copy_of="txn")
 
 def all_copied(evidence: Evidence) -> tuple[bool, str]:
     """By counting what the final phase read: every value has a copy, and there are no others."""
-    found: dict[str, set[tuple[str, int]]] = {WRITTEN.name: set(), COPIED.name: set()}
+    polled: dict[str, set[tuple[str, int]]] = {WRITTEN.name: set(), COPIED.name: set()}
     for operation in evidence.history.operations:
         for micro in operation.ops if operation.final else ():
             if isinstance(micro, Poll):
                 for key, pairs in micro.messages.items():
-                    found.setdefault(key.rpartition("-")[0], set()).update((key, at) for at, _ in pairs)
-    inputs, outputs = len(found[WRITTEN.name]), len(found[COPIED.name])
+                    polled.setdefault(key.rpartition("-")[0], set()).update((key, at) for at, _ in pairs)
+    inputs, outputs = len(polled[WRITTEN.name]), len(polled[COPIED.name])
     return inputs == outputs > 0, f"{inputs:,} committed inputs, {outputs:,} committed outputs"
 
 

@@ -212,22 +212,22 @@ class SimDisk:
         return self._find(path) is not None
 
     def list(self, path: str, may_block: MayBlock) -> list[str]:
-        found = self._find(path)
-        return sorted(found.cache) if isinstance(found, _Directory) else []
+        directory = self._find(path)
+        return sorted(directory.cache) if isinstance(directory, _Directory) else []
 
     def make_dirs(self, path: str) -> None:
         _check_name(path.rstrip("/"))
         directory = self._root
         for name in _names_in(path):
-            found = directory.cache.get(name)
-            if found is None:
-                found = _Directory()
-                self._bind(directory, (directory, name, found))
+            child = directory.cache.get(name)
+            if child is None:
+                child = _Directory()
+                self._bind(directory, (directory, name, child))
                 if directory is self._root:
                     self._make_durable(self._unsynced.pop())
-            if not isinstance(found, _Directory):
+            if not isinstance(child, _Directory):
                 raise _error(errno.ENOTDIR, path)
-            directory = found
+            directory = child
 
     def remove(self, path: str) -> None:
         self.strike("remove", path)
@@ -236,23 +236,23 @@ class SimDisk:
             self._bind(parent, (parent, name, None))
 
     def remove_tree(self, path: str, may_block: MayBlock) -> None:
-        found = self._find(path)
-        if isinstance(found, _Directory):
-            for name in sorted(found.cache):
+        entry = self._find(path)
+        if isinstance(entry, _Directory):
+            for name in sorted(entry.cache):
                 self.remove_tree(f"{path.rstrip('/')}/{name}", may_block)
-        if found is not None:
+        if entry is not None:
             parent, name = self._parent_of(path)
             self._bind(parent, (parent, name, None))
 
     def rename(self, source: str, target: str) -> None:
         self.strike("rename", target)
         _check_name(target)
-        found = self._find(source)
-        if found is None:
+        entry = self._find(source)
+        if entry is None:
             raise _error(errno.ENOENT, source)
         from_parent, from_name = self._parent_of(source)
         to_parent, to_name = self._parent_of(target)
-        self._bind(to_parent, (from_parent, from_name, None), (to_parent, to_name, found))
+        self._bind(to_parent, (from_parent, from_name, None), (to_parent, to_name, entry))
 
     def sync_dir(self, path: str, may_block: MayBlock) -> None:
         directory = self._find(path)
@@ -334,13 +334,13 @@ class SimDisk:
 
         def copy(directory: _Directory) -> _Directory:
             made = _Directory()
-            for name, found in directory.durable.items():
+            for name, entry in directory.durable.items():
                 left: _Inode | _Directory
-                if isinstance(found, _Directory):
-                    left = copy(found)
+                if isinstance(entry, _Directory):
+                    left = copy(entry)
                 else:
-                    data = bytearray(found.durable)
-                    left = inodes.setdefault(id(found), _Inode(data, bytearray(data)))
+                    data = bytearray(entry.durable)
+                    left = inodes.setdefault(id(entry), _Inode(data, bytearray(data)))
                 made.cache[name] = made.durable[name] = left
             return made
 
@@ -401,12 +401,12 @@ class SimDisk:
     # -- names -----------------------------------------------------------------------------------------
 
     def _find(self, path: str) -> _Inode | _Directory | None:
-        found: _Inode | _Directory | None = self._root
+        entry: _Inode | _Directory | None = self._root
         for name in _names_in(path):
-            if not isinstance(found, _Directory):
+            if not isinstance(entry, _Directory):
                 return None
-            found = found.cache.get(name)
-        return found
+            entry = entry.cache.get(name)
+        return entry
 
     def _parent_of(self, path: str) -> tuple[_Directory, str]:
         directory, _, name = path.rstrip("/").rpartition("/")
@@ -416,10 +416,10 @@ class SimDisk:
         return parent, name
 
     def _inode(self, path: str) -> _Inode:
-        found = self._find(path)
-        if not isinstance(found, _Inode):
+        inode = self._find(path)
+        if not isinstance(inode, _Inode):
             raise _error(errno.ENOENT, path)
-        return found
+        return inode
 
     def _bind(
         self, directory: _Directory, *bindings: tuple[_Directory, str, _Inode | _Directory | None]
@@ -445,19 +445,19 @@ def _set(names: dict[str, _Inode | _Directory], name: str, meant: _Inode | _Dire
 
 
 def _files_below(directory: _Directory) -> Iterator[_Inode]:
-    for _, found in sorted(directory.cache.items()):
-        if isinstance(found, _Inode):
-            yield found
+    for _, entry in sorted(directory.cache.items()):
+        if isinstance(entry, _Inode):
+            yield entry
         else:
-            yield from _files_below(found)
+            yield from _files_below(entry)
 
 
 def _directories_below(directory: _Directory) -> Iterator[_Directory]:
     """As a loss of power leaves them."""
     yield directory
-    for found in directory.durable.values():
-        if isinstance(found, _Directory):
-            yield from _directories_below(found)
+    for entry in directory.durable.values():
+        if isinstance(entry, _Directory):
+            yield from _directories_below(entry)
 
 
 def _error(code: int, path: str) -> OSError:

@@ -16,16 +16,16 @@ from metadata_quorum.foundation.invariants import Invariant, invariant
 
 def values_of(partition: Partition) -> dict[int, bytes]:
     """The values a replica holds, by offset."""
-    found: dict[int, bytes] = {}
+    values: dict[int, bytes] = {}
     log = partition.log
     offset = log.log_start_offset
     while offset < log.log_end_offset:
         data = log.read(offset, 1 << 20, at_least_one_batch=True).read(SIMULATED)
         for position, _ in iter_headers(data):
             for record in decode_batch(data, position):
-                found[record.offset] = record.value or b""
+                values[record.offset] = record.value or b""
                 offset = record.offset + 1
-    return found
+    return values
 
 
 def check_offsets(partition: Partition) -> None:

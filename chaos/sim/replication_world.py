@@ -117,7 +117,7 @@ class ReplicationWorld:
         leader = self.brokers[mine.leader_id]
         if leader.partition is None:
             return False
-        wanted = FetchPartition(
+        fetch_partition = FetchPartition(
             TOPIC_ID,
             TP.topic,
             TP.partition,
@@ -127,7 +127,7 @@ class ReplicationWorld:
             self._rules.last_fetched_epoch(mine.log.epochs.latest),
             mine.log.log_start_offset,
         )
-        request = FetchRequest([wanted], replica_id=follower_id, replica_epoch=follower.broker_epoch)
+        request = FetchRequest([fetch_partition], replica_id=follower_id, replica_epoch=follower.broker_epoch)
         session = FetchSession(0, request, self.clock.now)
         ((_, answer),) = read_session(session, request, leader, self.clock.now, ReplicationQuota()).found
         session.close()
@@ -162,13 +162,13 @@ class ReplicationWorld:
         leader = self.brokers[partition.leader_id].partition
         if leader is None or leader.leader is None:
             return
-        found = resolve_out_of_range(
+        resolution = resolve_out_of_range(
             partition.log.log_end_offset, LogBounds(leader.log.log_start_offset, leader.log.log_end_offset)
         )
-        if isinstance(found, TruncateTo):
-            partition.truncate_to(found.offset, check_truncation)
-        elif isinstance(found, RestartAt):
-            partition.restart_at(found.offset)
+        if isinstance(resolution, TruncateTo):
+            partition.truncate_to(resolution.offset, check_truncation)
+        elif isinstance(resolution, RestartAt):
+            partition.restart_at(resolution.offset)
 
     def answer_isr(self, broker_id: int, *, lose_answer: bool = False) -> None:
         """The oldest AlterPartition of a broker reaches the controller, and its answer the broker."""

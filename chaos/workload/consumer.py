@@ -82,13 +82,13 @@ class ReadingClient:
         self, timeout_s: float, places: MutableMapping[str, int], most: int = MOST_MESSAGES
     ) -> dict[str, list[tuple[int, int]]]:
         """The messages that come within the timeout; `places` advance."""
-        found: dict[str, list[tuple[int, int]]] = {}
+        polled: dict[str, list[tuple[int, int]]] = {}
         try:
             first = self._consumer.poll(timeout_s)
             messages = [] if first is None else [first, *self._consumer.consume(most - 1, 0)]
         except KafkaException as problem:
             self._note_fatal(problem)
-            return found
+            return polled
         for message in messages:
             error = message.error()
             topic, partition, offset = message.topic(), message.partition(), message.offset()
@@ -102,17 +102,17 @@ class ReadingClient:
             value = message.value()
             assert offset is not None
             assert isinstance(value, bytes)
-            found.setdefault(key, []).append((offset, int(value)))
+            polled.setdefault(key, []).append((offset, int(value)))
             places[key] = offset + 1
         if self._commits:
-            self._store(found)
-        return found
+            self._store(polled)
+        return polled
 
-    def _store(self, found: Mapping[str, list[tuple[int, int]]]) -> None:
+    def _store(self, polled: Mapping[str, list[tuple[int, int]]]) -> None:
         """What was handed out may be committed."""
         try:
             self._consumer.store_offsets(
-                offsets=[TopicPartition(*_parts(key), pairs[-1][0] + 1) for key, pairs in found.items()]
+                offsets=[TopicPartition(*_parts(key), pairs[-1][0] + 1) for key, pairs in polled.items()]
             )
         except KafkaException:
             pass  # some of it was revoked meanwhile: its next reader begins where it was

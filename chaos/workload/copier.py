@@ -61,9 +61,9 @@ class Copier:
         if client is None:
             return
         start = self._journal.now_ns()
-        found = reader.poll(POLL_S, self.places, MOST_INPUTS)
+        polled = reader.poll(POLL_S, self.places, MOST_INPUTS)
         rebalanced = reader.take_rebalanced()
-        if not found:
+        if not polled:
             outcome: Outcome = "ok" if (error := reader.take_error()) is None else "fail"
             self._journal.note("poll", start, outcome, (Poll({}),), error, rebalanced=rebalanced)
             if reader.is_dead:
@@ -72,14 +72,14 @@ class Copier:
         if not self._transactor.begin(client):
             self._drop_reader()
             return
-        client.send([self._output() for pairs in found.values() for _ in pairs])
-        consumed = {key: (pairs[0][0], pairs[-1][0] + 1) for key, pairs in found.items()}
+        client.send([self._output() for pairs in polled.values() for _ in pairs])
+        consumed = {key: (pairs[0][0], pairs[-1][0] + 1) for key, pairs in polled.items()}
         upto = Consumed({key: end for key, (_, end) in consumed.items()}, reader.group_metadata())
         process = self._journal.process
         outcome = self._transactor.end(client, ending, consumed=upto)
         self._transactor.note(
             client, start, outcome, process,
-            group=self._group, consumed=consumed, polled=(Poll(found),), rebalanced=rebalanced,
+            group=self._group, consumed=consumed, polled=(Poll(polled),), rebalanced=rebalanced,
         )  # fmt: skip
         if outcome == "info" or ending in ("crash", "zombie"):
             self._drop_reader()

@@ -55,5 +55,5 @@ def outcome_of(error: KafkaError | None, age_ms: float) -> Outcome:
 
 def together(outcomes: Sequence[Outcome]) -> Outcome:
     """Of an operation with several sends: ok or fail where all are, else unknown."""
-    found = set(outcomes)
-    return found.pop() if len(found) == 1 else "info"
+    distinct = set(outcomes)
+    return distinct.pop() if len(distinct) == 1 else "info"

@@ -76,7 +76,7 @@ def create_topics(
 ) -> None:
     """Create them and wait until every partition has a leader and its full ISR. Raises `KafkaException`
     where the cluster refuses (a topic of that name is there already), `TimeoutError` where it is not done."""
-    wanted = {spec.name: spec for spec in topics}
+    specs = {spec.name: spec for spec in topics}
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     made = admin.create_topics(
         [
@@ -86,14 +86,14 @@ def create_topics(
                 replication_factor=spec.replication,
                 config={"min.insync.replicas": str(spec.min_insync_replicas), **spec.settings},
             )
-            for spec in wanted.values()
+            for spec in specs.values()
         ],
         request_timeout=REQUEST_TIMEOUT_S,
     )
     for future in made.values():
         future.result()
     deadline = now_s() + patience_s
-    while not all(_is_whole(admin, spec) for spec in wanted.values()):
+    while not all(_is_whole(admin, spec) for spec in specs.values()):
         if now_s() > deadline:
             raise TimeoutError(f"after {patience_s:g} s not every partition has all its replicas in sync")
         time.sleep(LOOK_EVERY_S)

@@ -32,11 +32,11 @@ class Consumed:
 
     @property
     def offsets(self) -> list[TopicPartition]:
-        found = []
+        offsets = []
         for key, offset in self.upto.items():
             topic, _, partition = key.rpartition("-")
-            found.append(TopicPartition(topic, int(partition), offset))
-        return found
+            offsets.append(TopicPartition(topic, int(partition), offset))
+        return offsets
 
 
 class TransactionalClient:

@@ -117,11 +117,11 @@ class Worker:
         reader = self._reader
         assert reader is not None
         start = self._now_ns()
-        found = reader.poll(timeout_s, self.places)
+        messages = reader.poll(timeout_s, self.places)
         error = reader.take_error()
-        outcome: Outcome = "ok" if found or error is None else "fail"
+        outcome: Outcome = "ok" if messages or error is None else "fail"
         self.journal.note(
-            "poll", start, outcome, (Poll(found),), error, final=final,
+            "poll", start, outcome, (Poll(messages),), error, final=final,
             rebalanced=reader.take_rebalanced(), uncommitted=self.reads_uncommitted,
         )  # fmt: skip
         if reader.is_dead:

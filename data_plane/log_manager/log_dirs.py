@@ -134,7 +134,7 @@ class LogDir:
             self.whole_epoch = -1
         if self.clean:
             checkpoints.remove_clean_shutdown(disk, self.path, may_block)
-        else:  # recovery has fallen back behind some, and written anew what they vouched for
+        else:  # recovery has fallen back behind some, and rewritten what they vouched for
             points = {tp: log.recovery_point for tp, (log, _) in logs.items()}
             self.checkpoint(may_block, recovery_points={**self._recovery_points, **points})
         self.clean = self._machine_restarted = False  # logs that are opened from now on are new
