@@ -14,6 +14,7 @@ import pytest
 
 from chaos.ports import Ports, held
 from kraft.local.layout import CONTROLLER_OFFSET, HTTP_OFFSET
+from tests.support.kafka.kafka_node import KafkaNode
 from tests.support.kafka.kafka_tools import HOST as TOOL_HOST
 from tests.support.nodes.cluster import cluster as cluster  # fixtures: real nodes
 from tests.support.nodes.cluster import shared_cluster as shared_cluster
@@ -28,8 +29,13 @@ from tests.support.suite.workers import Workers
 load_profile()
 
 KAFKA_VERSION = "4.1.0"
-KAFKA_ARTIFACTS = ("kafka_2.13", "kafka-tools", "kafka-shell")
-APPLICATION_ARTIFACTS = ("kafka-streams", "connect-runtime", "connect-file")
+KAFKA_ARTIFACTS = tuple(f"org.apache.kafka:{name}" for name in ("kafka_2.13", "kafka-tools", "kafka-shell"))
+APPLICATION_ARTIFACTS = tuple(
+    f"org.apache.kafka:{name}" for name in ("kafka-streams", "connect-runtime", "connect-file")
+)
+LOGGING_VERSION = "2.24.3"
+LOGGING_ARTIFACTS = ("org.apache.logging.log4j:log4j-slf4j-impl",)
+"""Without it Kafka's jars log nothing."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -88,7 +94,14 @@ def kafka_jars() -> Path:
         if not list(Path(named).glob("kafka-clients-*.jar")):
             pytest.skip(f"KRAFT_KAFKA_JARS={named} holds no kafka-clients jar")
         return Path(named)
-    return _fetched("tools", KAFKA_ARTIFACTS)
+    return _fetched("tools", KAFKA_ARTIFACTS, KAFKA_VERSION)
+
+
+@pytest.fixture(scope="session")
+def kafka_node(kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> KafkaNode:
+    """Apache Kafka as a node's software; it writes a log."""
+    logging_jars = _fetched("logging", LOGGING_ARTIFACTS, LOGGING_VERSION)
+    return KafkaNode((kafka_jars, logging_jars), tmp_path_factory.mktemp("kafka-node"))
 
 
 @pytest.fixture(scope="session")
@@ -96,27 +109,27 @@ def application_jars() -> Path:
     """A folder with Kafka Streams and Kafka Connect, fetched once from Maven Central."""
     if shutil.which("java") is None:
         pytest.skip("no java on PATH")
-    return _fetched("applications", APPLICATION_ARTIFACTS)
+    return _fetched("applications", APPLICATION_ARTIFACTS, KAFKA_VERSION)
 
 
-def _fetched(what: str, artifacts: Sequence[str]) -> Path:
+def _fetched(what: str, artifacts: Sequence[str], version: str) -> Path:
     caches = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    cache = caches / "kraft" / f"kafka-{what}-{KAFKA_VERSION}"
+    cache = caches / "kraft" / f"kafka-{what}-{version}"
     if not (cache / ".complete").exists():
-        _fetch_jars(cache, artifacts)
+        _fetch_jars(cache, artifacts, version)
     return cache
 
 
-def _fetch_jars(target: Path, artifacts: Sequence[str]) -> None:
-    """Let Maven resolve Kafka's jars and all that they need into one folder."""
+def _fetch_jars(target: Path, artifacts: Sequence[str], version: str) -> None:
+    """Let Maven resolve jars (GROUP:NAME) and all that they need into one folder."""
     if shutil.which("mvn") is None:
         pytest.skip("no mvn on PATH to fetch Apache Kafka's jars with")
     scratch = target.with_name(f"{target.name}.{os.getpid()}")
     scratch.mkdir(parents=True)
     dependencies = "".join(
-        f"<dependency><groupId>org.apache.kafka</groupId><artifactId>{artifact}</artifactId>"
-        f"<version>{KAFKA_VERSION}</version></dependency>"
-        for artifact in artifacts
+        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>"
+        f"<version>{version}</version></dependency>"
+        for group, name in (artifact.split(":") for artifact in artifacts)
     )
     (scratch / "pom.xml").write_text(
         "<project><modelVersion>4.0.0</modelVersion><groupId>kraft</groupId><artifactId>jars</artifactId>"

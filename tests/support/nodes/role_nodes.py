@@ -1,14 +1,16 @@
-"""Clusters whose nodes are not all alike: controllers, brokers, or both, as one says."""
+"""Clusters whose nodes are not all alike: controllers, brokers, or both, as one says; each of them kraft or
+Apache Kafka, on the same properties and directories."""
 
 from __future__ import annotations
 
 import os
 import random
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final, Protocol
 
 from kraft.config.node_config import Config
 from kraft.config.properties import format_properties
@@ -18,12 +20,51 @@ from kraft.storage.bootstrap import parse_user
 from kraft.storage.formatter import format_storage
 from metadata_quorum.foundation.disk import OsDisk
 from metadata_quorum.foundation.uuids import random_uuid, uuid_text
-from tests.support.nodes.forks import FORKS, Fork
+from tests.support.nodes.forks import FORKS
 from tests.support.waiting import wait_until
 
 CONTROLLER = "controller"
 BROKER = "broker"
 BOTH = "broker,controller"
+
+
+class NodeProcess(Protocol):
+    """As much of `subprocess.Popen` as is asked for."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def send_signal(self, number: signal.Signals) -> None: ...
+
+
+class Software(Protocol):
+    """What a node runs: kraft, or Apache Kafka."""
+
+    def format(self, properties: Path, cluster_id: str, users: Sequence[str]) -> None: ...
+
+    def launch(self, properties: Path, log: Path) -> NodeProcess:
+        """What the node says is appended to `log`."""
+
+
+class Kraft:
+    """Ours."""
+
+    def format(self, properties: Path, cluster_id: str, users: Sequence[str]) -> None:
+        rng = random.SystemRandom()
+        records = [parse_user(each, rng) for each in users]
+        format_storage(
+            OsDisk(), Config.load(str(properties)), cluster_id, rng, users=records, new_cluster=True
+        )
+
+    def launch(self, properties: Path, log: Path) -> NodeProcess:
+        return FORKS.launch("kraft.node.process", [str(properties), "--with", str(os.getpid())], log)
+
+
+KRAFT: Final = Kraft()
 
 
 @dataclass
@@ -38,8 +79,10 @@ class RoleNodes:
     more: Mapping[str, str]
     users: Sequence[str] = ()
     """As the format command takes them."""
+    software: dict[int, Software] = field(default_factory=dict)
+    """Of the nodes that do not run kraft."""
     cluster_id: str = field(default_factory=lambda: uuid_text(random_uuid(random.SystemRandom())))
-    processes: dict[int, Fork] = field(default_factory=dict)
+    processes: dict[int, NodeProcess] = field(default_factory=dict)
 
     @property
     def brokers(self) -> list[int]:
@@ -75,21 +118,28 @@ class RoleNodes:
             **self.more,
         }
 
+    def home(self, node_id: int) -> Path:
+        return self.directory / f"node-{node_id}"
+
+    def log(self, node_id: int) -> Path:
+        """What the node has said."""
+        return self.home(node_id) / "node.log"
+
     def format(self) -> None:
         for node_id in self.roles:
-            home = self.directory / f"node-{node_id}"
-            home.mkdir()
-            values = self.properties(node_id)
-            (home / "server.properties").write_text(format_properties(values))
-            config = Config.from_properties(values)
-            rng = random.SystemRandom()
-            users = [parse_user(each, rng) for each in self.users]
-            format_storage(OsDisk(), config, self.cluster_id, rng, users=users, new_cluster=True)
+            self.home(node_id).mkdir()
+            properties = self._configure(node_id)
+            self.software.get(node_id, KRAFT).format(properties, self.cluster_id, self.users)
 
     def start(self, node_id: int) -> None:
-        home = self.directory / f"node-{node_id}"
-        arguments = [str(home / "server.properties"), "--with", str(os.getpid())]
-        self.processes[node_id] = FORKS.launch("kraft.node.process", arguments, home / "node.log")
+        properties = self._configure(node_id)
+        software = self.software.get(node_id, KRAFT)
+        self.processes[node_id] = software.launch(properties, self.log(node_id))
+
+    def _configure(self, node_id: int) -> Path:
+        path = self.home(node_id) / "server.properties"
+        path.write_text(format_properties(self.properties(node_id)))
+        return path
 
     def kill(self, node_id: int) -> None:
         """SIGKILL, and wait."""
@@ -111,8 +161,7 @@ class RoleNodes:
 
     def _knows(self, node_id: int) -> set[int]:
         for each, process in self.processes.items():
-            log = self.directory / f"node-{each}" / "node.log"
-            assert process.poll() is None, f"node {each} ended: {log.read_text()[-2_000:]}"
+            assert process.poll() is None, f"node {each} ended: {self.log(each).read_text()[-2_000:]}"
         return live_brokers(HOST, self.ports[node_id])
 
 
@@ -123,17 +172,21 @@ def role_nodes(
     roles: Mapping[int, str],
     more: Mapping[str, str] | None = None,
     users: Sequence[str] = (),
+    software: Mapping[int, Software] | None = None,
+    later: Collection[int] = (),
 ) -> Iterator[RoleNodes]:
-    """Started and ready; two ports for each node; every process is killed at the end."""
+    """Ready; two ports for each node; every process is killed at the end. `software`: of those that do not
+    run kraft; `later`: those that are formatted and not started."""
     ids = list(roles)
     nodes = RoleNodes(
         directory, roles, dict(zip(ids, ports, strict=False)), dict(zip(ids, ports[len(ids) :], strict=True)),
-        more or {}, users,
+        more or {}, users, dict(software or {}),
     )  # fmt: skip
     nodes.format()
     with ExitStack() as at_the_end:
         at_the_end.callback(lambda: [nodes.kill(node_id) for node_id in list(nodes.processes)])
         for node_id in ids:
-            nodes.start(node_id)
+            if node_id not in later:
+                nodes.start(node_id)
         nodes.wait_ready()
         yield nodes

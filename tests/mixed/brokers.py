@@ -1,0 +1,256 @@
+"""What the brokers of a mixed cluster go through: kraft's and Apache Kafka's replicas of the same partitions.
+
+MixedCluster   nodes, and what is asked of the cluster as a whole
+both_lead      each broker is killed as a leader under load; the logs are the same in the end
+coordinators_move, reassigned, ...: the same for the internal topics and for whole replicas
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from confluent_kafka import Consumer, ElectionType, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kraft.local.free_ports import HOST
+from kraft.peers.blocking_client import ask, live_brokers, out_of_sync
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.bridge import Message
+from kraft.wire.coordinator_type import CoordinatorType
+from metadata_quorum.foundation.errors import BrokerError
+from tests.support.clients.load import Load
+from tests.support.clients.rdkafka import QUIET, send
+from tests.support.clients.transactions import committed
+from tests.support.nodes.role_nodes import RoleNodes
+from tests.support.waiting import PATIENCE_S, wait_until
+
+SETTINGS = {
+    "min.insync.replicas": "2",
+    "offsets.topic.num.partitions": "6",
+    "transaction.state.log.num.partitions": "6",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "auto.leader.rebalance.enable": "false",
+    "log.index.interval.bytes": "256",
+}
+"""Of every node, whatever it runs."""
+
+
+@dataclass
+class MixedCluster:
+    """See the module."""
+
+    nodes: RoleNodes
+
+    @property
+    def bootstrap(self) -> str:
+        return self.nodes.bootstrap
+
+    @cached_property
+    def admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap, **QUIET})
+
+    def ask(self, api_key: ApiKey, version: int, broker: int | None = None, **fields: object) -> Message:
+        """Of a broker that runs, where none is named."""
+        at = broker or next(each for each in self.nodes.brokers if each in self.nodes.processes)
+        return ask(HOST, self.nodes.ports[at], api_key, (version, version), fields)
+
+    def make_topic(self, name: str, assignments: Sequence[Sequence[int]], **config: str) -> None:
+        topic = NewTopic(name, len(assignments), replica_assignment=[list(each) for each in assignments])
+        topic.config = config
+        self.admin.create_topics([topic])[name].result()
+
+    def wait_in_sync(self) -> None:
+        """Until every broker that should run does, and has all that it replicates."""
+        brokers = {each for each in self.nodes.brokers if each in self.nodes.processes}
+
+        def whole() -> bool:
+            with suppress(OSError, BrokerError):
+                ports = [self.nodes.ports[each] for each in brokers]
+                return all(
+                    live_brokers(HOST, port) == brokers and not out_of_sync(HOST, port) for port in ports
+                )
+            return False
+
+        wait_until(whole, f"brokers {brokers} are in sync")
+
+    def start(self, broker: int) -> None:
+        self.nodes.start(broker)
+        self.wait_in_sync()
+
+    def elect_preferred(self) -> None:
+        """Every partition is led by its first replica."""
+        self.admin.elect_leaders(ElectionType.PREFERRED, None).result()
+
+    def leaders(self, topic: str) -> list[int]:
+        (found,) = self.ask(ApiKey.METADATA, 12, topics=[{"name": topic}]).topics
+        return [each.leader_id for each in sorted(found.partitions, key=lambda each: each.partition_index)]
+
+    def coordinator(self, name: str, key_type: CoordinatorType) -> int:
+        """The broker; 0 where it is not known yet."""
+        fields = {"key_type": int(key_type), "coordinator_keys": [name]}
+        (found,) = self.ask(ApiKey.FIND_COORDINATOR, 4, **fields).coordinators
+        return 0 if found.error_code else int(found.node_id)
+
+    def name_at(self, broker: int, prefix: str, *key_types: CoordinatorType) -> str:
+        """A group's or a transactional id's name (or of both) that this broker coordinates."""
+        for number in range(1_000):
+            name = f"{prefix}-{number}"
+            if all(
+                wait_until(lambda: self.coordinator(name, each), f"{name} has a coordinator") == broker  # noqa: B023
+                for each in key_types
+            ):
+                return name
+        raise AssertionError(f"no name is coordinated by broker {broker}")
+
+    def log_bytes(self, broker: int, topic: str, partition: int) -> bytes:
+        """All segments of a replica, one after the other."""
+        directory = self.nodes.home(broker) / "data" / f"{topic}-{partition}"
+        return b"".join(each.read_bytes() for each in sorted(directory.glob("*.log")))
+
+    def check_equal_logs(self, topic: str, partitions: int) -> None:
+        """Of all brokers, once followers have what the leaders have."""
+        for partition in range(partitions):
+            wait_until(
+                lambda: len({self.log_bytes(each, topic, partition) for each in self.nodes.brokers}) == 1,  # noqa: B023
+                f"the replicas of {topic}-{partition} are the same",
+                patience_s=60,
+            )
+
+
+def both_lead(cluster: MixedCluster, one: int, other: int, third: int) -> None:
+    """Each of the brokers is killed while it leads partitions that are written with acks=all."""
+    topic, ring = f"led-by-{one}", (one, other, third)
+    assignments = [[*ring[first:], *ring[:first]] for first in (0, 1, 2, 0, 1, 2)]
+    cluster.make_topic(topic, assignments)
+    with Load(cluster.bootstrap, topic, len(assignments)) as load:
+        for victim in (one, other):
+            cluster.elect_preferred()
+            wait_until(lambda: victim in cluster.leaders(topic), f"{victim} leads")  # noqa: B023
+            load.wait_for_acks()
+            cluster.nodes.kill(victim)
+            load.wait_for_acks()
+            cluster.start(victim)
+            load.wait_for_acks()
+    load.check(cluster.bootstrap)
+    cluster.check_equal_logs(topic, len(assignments))
+
+
+COPIED = 240
+"""Inputs of each copier, fed in `PARTS`."""
+PARTS = 6
+
+
+def coordinators_move(cluster: MixedCluster, kafkas: int, ours: int) -> None:
+    """Groups and transactions whose coordinators are stopped and killed, and come back: each input is copied
+    exactly once, and members of groups of both protocols miss nothing."""
+    cluster.make_topic("in", [[ours, kafkas]] * 2, **{"min.insync.replicas": "1"})
+    warm_up(cluster)
+    both = (CoordinatorType.GROUP, CoordinatorType.TRANSACTION)
+    names = [cluster.name_at(kafkas, "copy", *both), cluster.name_at(ours, "copy", *both)]
+    for name in names:
+        cluster.make_topic(name, [[kafkas, ours]] * 2, **{"min.insync.replicas": "1"})
+    groups = [cluster.name_at(broker, "read", CoordinatorType.GROUP) for broker in (kafkas, ours)]
+    with ExitStack() as running:
+        for name in names:
+            running.enter_context(copier(cluster, "in", name))
+        readers = [
+            running.enter_context(Reading(cluster, group, protocol))
+            for group in groups
+            for protocol in ("classic", "consumer")
+        ]
+
+        def feed(part: int) -> None:
+            numbers = range(part * COPIED // PARTS, (part + 1) * COPIED // PARTS)
+            send(
+                cluster.bootstrap, "in", ({"value": str(n), "partition": n % 2} for n in numbers), acks="all"
+            )
+            wanted = (part + 1) * COPIED // PARTS
+            for name in names:
+                wait_until(lambda: len(committed(cluster.bootstrap, name, 2)) >= wanted, f"{name} copies")  # noqa: B023
+            for each in readers:
+                each.read(wanted)
+
+        feed(0)
+        for part, (end, victim) in enumerate(
+            [(cluster.nodes.stop, kafkas), (cluster.nodes.stop, ours), (cluster.nodes.kill, kafkas)], 1
+        ):
+            end(victim)
+            feed(part)
+            cluster.start(victim)
+            cluster.elect_preferred()
+        feed(4)
+        cluster.nodes.kill(ours)
+        feed(5)
+        cluster.start(ours)
+    inputs = Counter(str(n) for n in range(COPIED))
+    for name in names:
+        assert Counter(committed(cluster.bootstrap, name, 2)) == inputs
+    for topic in ("__consumer_offsets", "__transaction_state"):
+        cluster.check_equal_logs(topic, 6)
+
+
+def warm_up(cluster: MixedCluster) -> None:
+    """The internal topics are there."""
+    for key_type in (CoordinatorType.GROUP, CoordinatorType.TRANSACTION):
+        wait_until(lambda: cluster.coordinator("x", key_type), "internal topics are made")  # noqa: B023
+    cluster.wait_in_sync()
+
+
+@contextmanager
+def copier(cluster: MixedCluster, source: str, name: str) -> Iterator[None]:
+    """The application that copies the topic into the one of its own name, killed at the end."""
+    command = [sys.executable, "-m", "tests.support.clients.copier", cluster.bootstrap, source, name, name]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL) as process:
+        try:
+            yield
+            assert process.poll() is None, "it has given up"
+        finally:
+            process.kill()
+
+
+class Reading:
+    """A member of a group, which commits as it reads."""
+
+    def __init__(self, cluster: MixedCluster, group: str, protocol: str) -> None:
+        self.values: set[str] = set()
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": cluster.bootstrap,
+                "group.id": f"{group}-{protocol}" if protocol == "classic" else group,
+                "group.protocol": protocol,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                **QUIET,
+            }
+        )
+
+    def __enter__(self) -> Reading:
+        self._consumer.subscribe(["in"])
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._consumer.close()
+
+    def read(self, values: int) -> None:
+        """Until it has so many."""
+        wait_until(lambda: self._poll() >= values, f"a member of a group reads {values} values", PATIENCE_S)
+
+    def _poll(self) -> int:
+        messages = [each for each in self._consumer.consume(50, 0.2) if each.error() is None]
+        self.values.update(each.value().decode() for each in messages)
+        if messages:
+            with suppress(KafkaException):  # the coordinator is moving: the next commit says it
+                self._consumer.commit(asynchronous=False)
+        return len(self.values)
+
+
+def home_of(cluster: MixedCluster, broker: int) -> Path:
+    return cluster.nodes.home(broker)
