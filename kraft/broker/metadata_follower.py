@@ -127,7 +127,7 @@ class MetadataFollower:
             return
         failure = f"metadata is not to be had from controller {voter}: {error}"
         if failure != self._failure:  # else it is known
-            log.warning(failure)
+            log.log(logging.INFO if voter is None else logging.WARNING, failure)
             self._failure = failure
 
     def _voter(self) -> int | None:

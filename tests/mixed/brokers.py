@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
+from typing import Final
 
 from confluent_kafka import Consumer, ElectionType, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -28,17 +29,18 @@ from metadata_quorum.foundation.errors import BrokerError
 from tests.support.clients.load import Load
 from tests.support.clients.rdkafka import QUIET, send
 from tests.support.clients.transactions import committed
+from tests.support.clients.wire_client import Wire
 from tests.support.nodes.role_nodes import RoleNodes
 from tests.support.waiting import PATIENCE_S, wait_until
 
-SETTINGS = {
+SETTINGS: Final = {
     "min.insync.replicas": "2",
     "offsets.topic.num.partitions": "6",
     "transaction.state.log.num.partitions": "6",
     "transaction.state.log.replication.factor": "3",
     "transaction.state.log.min.isr": "2",
     "auto.leader.rebalance.enable": "false",
-    "log.index.interval.bytes": "256",
+    "metadata.log.max.record.bytes.between.snapshots": "20000",
 }
 """Of every node, whatever it runs."""
 
@@ -110,17 +112,43 @@ class MixedCluster:
                 return name
         raise AssertionError(f"no name is coordinated by broker {broker}")
 
+    def reassign(self, brokers: Sequence[int]) -> None:
+        """Every partition there is to these brokers; until it is done."""
+        topics = self.ask(ApiKey.METADATA, 12, topics=None).topics
+        wanted = [
+            {
+                "name": topic.name,
+                "partitions": [
+                    {"partition_index": each.partition_index, "replicas": list(brokers)}
+                    for each in topic.partitions
+                ],
+            }
+            for topic in topics
+        ]
+        answer = self.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, timeout_ms=60_000, topics=wanted)
+        assert answer.error_code == 0, answer.error_message
+        assert not [p for topic in answer.responses for p in topic.partitions if p.error_code]
+        wait_until(
+            lambda: (
+                not self.ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, timeout_ms=60_000, topics=None).topics
+            ),
+            f"all partitions are on {brokers}",
+        )
+        self.wait_in_sync()
+
     def log_bytes(self, broker: int, topic: str, partition: int) -> bytes:
         """All segments of a replica, one after the other."""
         directory = self.nodes.home(broker) / "data" / f"{topic}-{partition}"
         return b"".join(each.read_bytes() for each in sorted(directory.glob("*.log")))
 
-    def check_equal_logs(self, topic: str, partitions: int) -> None:
-        """Of all brokers, once followers have what the leaders have."""
-        for partition in range(partitions):
+    def check_equal_logs(self, topic: str) -> None:
+        """Of all replicas, once followers have what the leaders have."""
+        (found,) = self.ask(ApiKey.METADATA, 12, topics=[{"name": topic}]).topics
+        for each in found.partitions:
+            replicas, partition = each.replica_nodes, each.partition_index
             wait_until(
-                lambda: len({self.log_bytes(each, topic, partition) for each in self.nodes.brokers}) == 1,  # noqa: B023
-                f"the replicas of {topic}-{partition} are the same",
+                lambda: len({self.log_bytes(broker, topic, partition) for broker in replicas}) == 1,  # noqa: B023
+                f"the replicas of {topic}-{partition} on {replicas} are the same",
                 patience_s=60,
             )
 
@@ -140,12 +168,12 @@ def both_lead(cluster: MixedCluster, one: int, other: int, third: int) -> None:
             cluster.start(victim)
             load.wait_for_acks()
     load.check(cluster.bootstrap)
-    cluster.check_equal_logs(topic, len(assignments))
+    cluster.check_equal_logs(topic)
 
 
-COPIED = 240
+COPIED: Final = 240
 """Inputs of each copier, fed in `PARTS`."""
-PARTS = 6
+PARTS: Final = 6
 
 
 def coordinators_move(cluster: MixedCluster, kafkas: int, ours: int) -> None:
@@ -194,7 +222,7 @@ def coordinators_move(cluster: MixedCluster, kafkas: int, ours: int) -> None:
     for name in names:
         assert Counter(committed(cluster.bootstrap, name, 2)) == inputs
     for topic in ("__consumer_offsets", "__transaction_state"):
-        cluster.check_equal_logs(topic, 6)
+        cluster.check_equal_logs(topic)
 
 
 def warm_up(cluster: MixedCluster) -> None:
@@ -202,6 +230,44 @@ def warm_up(cluster: MixedCluster) -> None:
     for key_type in (CoordinatorType.GROUP, CoordinatorType.TRANSACTION):
         wait_until(lambda: cluster.coordinator("x", key_type), "internal topics are made")  # noqa: B023
     cluster.wait_in_sync()
+
+
+BATCHES: Final = 2_000
+CATCH_UP_S: Final = 60
+"""For a JVM to start on a busy machine, and to read `BATCHES` of metadata: a second at most."""
+
+
+def catches_up(cluster: MixedCluster, fresh: int) -> None:
+    """A formatted broker that has never run, where most of the metadata is in a snapshot already."""
+    cluster.make_topic("changing", [cluster.nodes.brokers[:2]])
+    with Wire() as wire:
+        port = cluster.nodes.ports[cluster.nodes.brokers[0]]
+        for number in range(BATCHES):
+            change = {"name": "retention.ms", "config_operation": 0, "value": str(1_000_000 + number)}
+            resource = {"resource_type": 2, "resource_name": "changing", "configs": [change]}
+            answer = wire.ask(port, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource])
+            assert answer.responses[0].error_code == 0, answer.responses[0].error_message
+    cluster.nodes.start(fresh)
+    began = time.monotonic()
+    port = cluster.nodes.ports[fresh]
+    wait_until(lambda: fresh in live_brokers(HOST, port), f"broker {fresh} has caught up", CATCH_UP_S)
+    assert time.monotonic() - began < CATCH_UP_S
+    resource = {"resource_type": 2, "resource_name": "changing", "configuration_keys": ["retention.ms"]}
+    (found,) = cluster.ask(ApiKey.DESCRIBE_CONFIGS, 4, fresh, resources=[resource]).results
+    assert found.configs[0].value == str(1_000_000 + BATCHES - 1)
+
+
+def everything_moves(cluster: MixedCluster, onto: Sequence[int], back: Sequence[int]) -> None:
+    """All partitions of all topics, internal ones too."""
+    cluster.make_topic("moved", [list(back)] * 4, **{"min.insync.replicas": "1"})
+    warm_up(cluster)
+    with Load(cluster.bootstrap, "moved", 4) as load:
+        for brokers in (onto, back):
+            cluster.reassign(brokers)
+            cluster.elect_preferred()
+            assert set(cluster.leaders("moved")) == {brokers[0]}
+            load.wait_for_acks()
+    load.check(cluster.bootstrap)
 
 
 @contextmanager
@@ -250,7 +316,3 @@ class Reading:
             with suppress(KafkaException):  # the coordinator is moving: the next commit says it
                 self._consumer.commit(asynchronous=False)
         return len(self.values)
-
-
-def home_of(cluster: MixedCluster, broker: int) -> Path:
-    return cluster.nodes.home(broker)
