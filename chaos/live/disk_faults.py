@@ -199,6 +199,9 @@ class FaultyDisk:
             self.strike(SYNC, path)
         self._disk.sync_dir(path, may_block)
 
+    def volume(self, path: str) -> tuple[int, int]:
+        return self._disk.volume(path)
+
     def read_bytes(self, path: str, may_block: MayBlock) -> bytes:
         if self.faults:
             self.strike(READ, path)

@@ -170,7 +170,7 @@ class SimFile:
 
     def _check(self, operation: str) -> None:
         if self._generation != self._disk.generation:
-            raise OSError(errno.EBADF, "the process that opened this file is dead", self._path)
+            raise Killed(f"the process that opened {self._path} is dead")
         self._disk.strike(operation, self._path)
 
 
@@ -269,6 +269,10 @@ class SimDisk:
         for change in changes:
             self._make_durable(change)
         self._unsynced = others
+
+    def volume(self, path: str) -> tuple[int, int]:
+        room = self.room()
+        return (room if self.capacity is None else self.capacity), room
 
     def read_bytes(self, path: str, may_block: MayBlock) -> bytes:
         file = self.open(path)

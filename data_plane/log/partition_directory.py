@@ -102,6 +102,9 @@ class PartitionDirectory:
         # harm: a log that was set aside needs nothing durable, one that moves is not being flushed.
         self._disk.sync_dir(self._now(path), may_block)
 
+    def volume(self, path: str) -> tuple[int, int]:
+        return self._disk.volume(self._now(path))
+
     def read_bytes(self, path: str, may_block: MayBlock) -> bytes:
         with self.lock:
             return self._disk.read_bytes(self._now(path), may_block)

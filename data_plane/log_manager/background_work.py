@@ -28,7 +28,7 @@ class BackgroundWork:
         self.blocking = blocking
         self.closed = False
         self._failures = failures
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}  # a set has no order
 
     @property
     def idle(self) -> bool:
@@ -37,8 +37,8 @@ class BackgroundWork:
 
     def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = supervised(self.loop, work, "work on logs")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
         return task
 
     def run_in(self, directory: LogDir, work: Callable[[MayBlock], None]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import Any, Final, NamedTuple
 
 from data_plane.log_manager.log_dirs import LogDir
@@ -65,7 +64,7 @@ def _directory(directory: LogDir, kept: list[_ReplicaInfo]) -> dict[str, Any]:
                 "is_future_key": each.is_future,
             }
         )
-    total, usable = _volume(directory.path)
+    total, usable = _volume(directory)
     return {
         "error_code": 0,
         "log_dir": directory.path,
@@ -75,13 +74,12 @@ def _directory(directory: LogDir, kept: list[_ReplicaInfo]) -> dict[str, Any]:
     }
 
 
-def _volume(path: str) -> tuple[int, int]:
-    """Total and usable bytes of the volume; -1 where they are unknown (a simulated disk)."""
+def _volume(directory: LogDir) -> tuple[int, int]:
+    """Total and usable bytes; -1, as Kafka says it, where they are unknown."""
     try:
-        usage = shutil.disk_usage(path)
+        return directory.disk.volume(directory.path)
     except OSError:
         return -1, -1
-    return usage.total, usage.free
 
 
 async def handle_alter(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:

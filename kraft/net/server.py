@@ -9,6 +9,7 @@ decided by connections.py.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import cast
@@ -38,6 +39,7 @@ class Server:
         on_closed: OnClosed | None = None,
         admit: Admit = lambda host: 0.0,
         prepare: Prepare = nothing_to_prepare,
+        stopwatch: Callable[[], float] = time.perf_counter,
     ) -> None:
         limits = limits if limits is not None else ServerLimits()
         self._loop = loop
@@ -52,7 +54,7 @@ class Server:
             connections=self.connections,
             memory=self.memory,
             unread=self.memory.unread,
-            turn_budget=TurnBudget(loop),
+            turn_budget=TurnBudget(loop, stopwatch),
             scratch=memoryview(bytearray(SCRATCH_BYTES)),
             on_closed=on_closed,
         )

@@ -11,7 +11,6 @@ and alternate for the rest. Between two iterations the loop is free for everythi
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -23,9 +22,7 @@ SHARE_S: Final = 0.005
 class TurnBudget:
     """Of one server."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, stopwatch: Callable[[], float] = time.perf_counter
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, stopwatch: Callable[[], float]) -> None:
         """`stopwatch`: not the loop's own time, which is constant within an iteration."""
         self._loop = loop
         self._stopwatch = stopwatch

@@ -13,10 +13,12 @@ serve.py makes the real ones, a simulator its own.
 
 from __future__ import annotations
 
-import socket
+import asyncio
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from socket import gaierror
 from uuid import UUID
 
 from kraft.api.authz.authorizer import authorizer_of, follow
@@ -136,6 +138,7 @@ class Node:
             on_closed=self._connection_closed,
             admit=partial(charge_connection, node),
             prepare=self.dispatcher.prepare,
+            stopwatch=node.stopwatch,
         )
         self.http = HttpPort(self.loop, partial(make_server, node, broker, controller))
 
@@ -180,9 +183,9 @@ class Node:
         """Returns when the listeners are open and, on a broker, the quorum has unfenced it. Raises
         `FatalError` where it cannot listen or cannot open its logs."""
         for endpoint in self.config.bound_listeners:
-            _check_port(endpoint.host, endpoint.port)
+            await _check_port(self.loop, endpoint.host, endpoint.port)
         if self.config.kraft_http_port is not None:
-            _check_port(HTTP_HOST, self.config.kraft_http_port)
+            await _check_port(self.loop, HTTP_HOST, self.config.kraft_http_port)
             await self.http.listen(self.config.kraft_http_port)
         if self.broker_role is not None:
             self.broker_role.load(NOT_SERVING)
@@ -246,13 +249,14 @@ class Node:
             self.broker_role.failover_metadata.broker_back(broker_id)
 
 
-def _check_port(host: str, port: int) -> None:
+async def _check_port(loop: asyncio.AbstractEventLoop, host: str, port: int) -> None:
     """Raises `FatalError` at once where a port is in use, not only when the broker begins to serve."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            reason = f"cannot listen on {host or '*'}:{port}: {error.strerror}"
-            raise FatalError(ExitCode.PORT_IN_USE, reason) from None
+    try:
+        bound = await loop.create_server(asyncio.Protocol, host or None, port, start_serving=False)
+    except OSError as error:
+        why = (
+            error.strerror if isinstance(error, gaierror) or error.errno is None else os.strerror(error.errno)
+        )
+        reason = f"cannot listen on {host or '*'}:{port}: {why}"
+        raise FatalError(ExitCode.PORT_IN_USE, reason) from None
+    bound.close()

@@ -29,7 +29,7 @@ class BackgroundThreads:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._threads = ThreadPoolExecutor(3, "raft")
-        self._running: set[asyncio.Future[Any]] = set()
+        self._running: dict[asyncio.Future[Any], None] = {}
         self.driver: RaftDriver | None = None
 
     async def close(self) -> None:
@@ -40,7 +40,7 @@ class BackgroundThreads:
 
     def __call__(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
         def ended(future: asyncio.Future[T]) -> None:
-            self._running.discard(future)
+            del self._running[future]
             if future.cancelled():
                 return
             with suppress(Exception):  # the voter keeps the error: its next tick raises it
@@ -49,7 +49,7 @@ class BackgroundThreads:
                 self.driver.wake()
 
         future = self._loop.run_in_executor(self._threads, work)
-        self._running.add(future)
+        self._running[future] = None
         future.add_done_callback(ended)
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Sequence
 from typing import Final, Protocol
 
@@ -102,6 +103,9 @@ class Disk(Protocol):
         """Atomically, replacing `target`; durable after `sync_dir` of the parent."""
 
     def sync_dir(self, path: str, may_block: MayBlock) -> None: ...
+
+    def volume(self, path: str) -> tuple[int, int]:
+        """Total and usable bytes of the volume that the path lies on."""
 
     def read_bytes(self, path: str, may_block: MayBlock) -> bytes: ...
 
@@ -249,6 +253,10 @@ class OsDisk:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+    def volume(self, path: str) -> tuple[int, int]:
+        usage = shutil.disk_usage(path)
+        return usage.total, usage.free
 
     def read_bytes(self, path: str, may_block: MayBlock) -> bytes:
         with open(path, "rb") as f:

@@ -78,7 +78,7 @@ class _LedPartition:
     manager: TransactionStateManager
     tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     """By transactional id: markers being written."""
-    others: set[asyncio.Task[None]] = field(default_factory=set)
+    others: dict[asyncio.Task[None], None] = field(default_factory=dict)
 
 
 class TransactionCoordinator:
@@ -324,5 +324,5 @@ class TransactionCoordinator:
 
     def _spawn(self, led: _LedPartition, work: Coroutine[Any, Any, None]) -> None:
         task = supervised(self._loop, work, "transactions")
-        led.others.add(task)
-        task.add_done_callback(led.others.discard)
+        led.others[task] = None
+        task.add_done_callback(led.others.pop)

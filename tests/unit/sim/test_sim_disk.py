@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from chaos.sim.disk import PAGE, SimDisk, SimFile
+from chaos.sim.disk import PAGE, Killed, SimDisk, SimFile
 from tests.support.may_block import MAY_BLOCK
 
 
@@ -25,7 +25,7 @@ def test_a_kill_keeps_the_page_cache_and_severs_handles() -> None:
     disk.kill()
     assert disk.read_bytes("/d/f", MAY_BLOCK) == b"unsynced"
     for act in (lambda: file.append([b"x"]), lambda: file.sync(MAY_BLOCK), lambda: file.read(0, 1)):
-        with pytest.raises(OSError, match="dead"):
+        with pytest.raises(Killed, match="dead"):
             act()
 
 

@@ -1,0 +1,105 @@
+"""`kraft sim`: seeds of the whole cluster, run, replayed, cut down."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kraft.cli.errors import CliError
+
+if TYPE_CHECKING:
+    from chaos.simulator.profile import Profile
+    from chaos.simulator.run import Outcome
+
+SECONDS = 20.0
+
+app = typer.Typer(
+    name="sim",
+    help="Simulate whole clusters: one seed decides everything that happens.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+Seconds = Annotated[float, typer.Option(min=0.1, help="Of simulated time, before everything is healed.")]
+ProfileName = Annotated[
+    str | None, typer.Option("--profile", help="One of them for all seeds; without it the seed decides.")
+]
+
+
+@app.command()
+def run(
+    seeds: Annotated[str, typer.Option(metavar="A..B", help="The first and the last seed.")] = "1..10",
+    profile: ProfileName = None,
+    seconds: Seconds = SECONDS,
+    keep_going: Annotated[bool, typer.Option(help="Do not stop at the first seed that fails.")] = False,
+) -> None:
+    """Run seeds; exit code 0 where everything held in all of them, else 1."""
+    from chaos.simulator.run import Simulation
+
+    failed: list[int] = []
+    visited: Counter[str] = Counter()
+    simulated_s = 0.0
+    began = time.process_time()
+    for seed in _range(seeds):
+        outcome = Simulation(seed, _profile(seed, profile), seconds).run()
+        visited += outcome.story.visited
+        simulated_s += outcome.simulated_s
+        if not outcome.ok:
+            failed.append(seed)
+            _show(outcome)
+            if not keep_going:
+                break
+    cpu_s = time.process_time() - began
+    print(f"{simulated_s:,.0f} s simulated in {cpu_s:,.1f} s of CPU: {simulated_s / cpu_s:.0f} times as fast")
+    print("visited: " + ", ".join(f"{count} {state}" for state, count in sorted(visited.items())))
+    print(f"failed: {', '.join(map(str, failed))}" if failed else "no seed failed")
+    raise typer.Exit(1 if failed else 0)
+
+
+@app.command()
+def replay(
+    seed: Annotated[int, typer.Argument(metavar="SEED")],
+    until: Annotated[float | None, typer.Option(min=0.0, help="Stop at this second.")] = None,
+    profile: ProfileName = None,
+    seconds: Seconds = SECONDS,
+) -> None:
+    """Run one seed again and tell its story."""
+    from chaos.simulator.run import Simulation
+
+    outcome = Simulation(seed, _profile(seed, profile), seconds, listener=print, until=until).run()
+    _show(outcome)
+    raise typer.Exit(0 if outcome.ok else 1)
+
+
+def _profile(seed: int, name: str | None) -> Profile:
+    from chaos.simulator.profile import PROFILES, profile_of
+
+    if name is None:
+        return profile_of(seed)
+    if name not in PROFILES:
+        raise CliError(f"no profile {name!r}; these are: {', '.join(PROFILES)}")
+    return PROFILES[name]
+
+
+def _range(text: str) -> range:
+    first, _, last = text.partition("..")
+    try:
+        return range(int(first), int(last or first) + 1)
+    except ValueError:
+        raise CliError(f"{text!r} is no range of seeds: say 1..200") from None
+
+
+def _show(outcome: Outcome) -> None:
+    print(
+        f"seed {outcome.seed}, profile {outcome.profile}: {outcome.simulated_s:.1f} s, "
+        f"{outcome.events:,} events, digest {outcome.digest:08x}"
+    )
+    print("  " + ", ".join(f"{count} {what}" for what, count in sorted(outcome.operations.items())))
+    for violation in outcome.violations:
+        print(f"  {violation}")
+    sys.stdout.flush()

@@ -1,0 +1,115 @@
+"""What every simulated client needs of a cluster: leaders, coordinators, and a connection to each broker.
+
+request_leader(key, …) -> metadata, where the leader is not known -> a connection -> the answer
+"""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import Final
+
+from chaos.simulator.process_loop import ProcessLoop
+from kraft.net.client import Address, PeerClient
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.bridge import Fields, Message
+
+CONNECT_S: Final = 1.0
+REQUEST_S: Final = 5.0
+VERSIONS: Final = {
+    ApiKey.PRODUCE: 9,
+    ApiKey.FETCH: 12,
+    ApiKey.LIST_OFFSETS: 7,
+    ApiKey.METADATA: 12,
+    ApiKey.FIND_COORDINATOR: 4,
+    ApiKey.CREATE_TOPICS: 7,
+    ApiKey.INIT_PRODUCER_ID: 4,
+}
+"""In which clients speak."""
+GROUP: Final = 0
+TRANSACTION: Final = 1
+
+
+class NoLeader(OSError):
+    """Nobody leads there, as far as the cluster tells."""
+
+
+class ClusterClient:
+    """One client's view of the cluster."""
+
+    def __init__(self, loop: ProcessLoop, brokers: dict[int, Address], random: Random) -> None:
+        self.loop = loop
+        self.random = random
+        self._brokers = brokers
+        self._connections: dict[int, PeerClient] = {}
+        self._leaders: dict[str, int] = {}
+        self._coordinators: dict[tuple[int, str], int] = {}
+
+    async def connection(self, broker: int) -> PeerClient:
+        """Raises OSError."""
+        found = self._connections.get(broker)
+        if found is None or not found.connected:
+            address = self._brokers[broker]
+            found = await PeerClient.connect(self.loop, address, self.loop.name, timeout_s=CONNECT_S)
+            self._connections[broker] = found
+        return found
+
+    async def request(
+        self, broker: int, api_key: ApiKey, fields: Fields, timeout_s: float = REQUEST_S
+    ) -> Message:
+        """Raises OSError."""
+        connection = await self.connection(broker)
+        return await connection.request(api_key, VERSIONS[api_key], fields, timeout_s=timeout_s)
+
+    async def request_any(self, api_key: ApiKey, fields: Fields) -> Message:
+        """Of a broker of chance. Raises OSError."""
+        return await self.request(self.random.choice(list(self._brokers)), api_key, fields)
+
+    async def leader(self, key: str) -> int:
+        """Who leads a partition. Raises OSError where nobody does."""
+        if key not in self._leaders:
+            await self._learn(key.rpartition("-")[0])
+        found = self._leaders.get(key, -1)
+        if found not in self._brokers:
+            self._leaders.pop(key, None)
+            raise NoLeader(f"{key} has no leader")
+        return found
+
+    def forget_leader(self, key: str) -> None:
+        """It has refused, or is gone."""
+        self._leaders.pop(key, None)
+
+    async def _learn(self, topic: str) -> None:
+        fields = {
+            "topics": [{"topic_id": None, "name": topic}],
+            "allow_auto_topic_creation": False,
+            "include_topic_authorized_operations": False,
+        }
+        answer = await self.request_any(ApiKey.METADATA, fields)
+        for found in answer.topics:
+            for partition in found.partitions:
+                self._leaders[f"{topic}-{partition.partition_index}"] = partition.leader_id
+
+    async def coordinator(self, kind: int, name: str) -> int:
+        """Of a group or a transactional id. Raises OSError where there is none at present."""
+        found = self._coordinators.get((kind, name))
+        if found is None:
+            fields = {"key_type": kind, "coordinator_keys": [name]}
+            answer = await self.request_any(ApiKey.FIND_COORDINATOR, fields)
+            (row,) = answer.coordinators
+            if row.error_code or row.node_id not in self._brokers:
+                raise NoLeader(f"{name} has no coordinator")
+            found = self._coordinators[kind, name] = row.node_id
+        return found
+
+    def forget_coordinator(self, kind: int, name: str) -> None:
+        self._coordinators.pop((kind, name), None)
+
+    def drop(self, broker: int) -> None:
+        """End the connection: what is under way on it may still be carried out."""
+        found = self._connections.pop(broker, None)
+        if found is not None:
+            found.close()
+
+    async def pause(self, most_s: float) -> None:
+        await asyncio.sleep(self.random.uniform(0.2, 1.0) * most_s)

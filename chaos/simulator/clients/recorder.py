@@ -1,0 +1,89 @@
+"""What simulated clients did and were answered: the history that the checker judges."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from chaos.history import (
+    Function,
+    Header,
+    History,
+    HistoryTransaction,
+    MicroOperation,
+    Operation,
+    Outcome,
+    Poll,
+    TopicMode,
+    topic_of,
+)
+from chaos.simulator.scheduler import Scheduler
+
+
+class Recorder:
+    """Of all clients of a run."""
+
+    def __init__(self, scheduler: Scheduler, topics: Mapping[str, TopicMode], seed: int) -> None:
+        self.topics = topics
+        self.operations: list[Operation] = []
+        self.outcomes: Counter[str] = Counter()
+        """`send ok`, `poll info`, …"""
+        self.last_ok: dict[str, float] = {}
+        """When something of that kind last succeeded, by the simulation's time."""
+        self.highest_seen: dict[str, int] = {}
+        """The end, by key, of what was polled, or acknowledged where that holds for good."""
+        self._scheduler = scheduler
+        self._seed = seed
+        self._processes = 0
+        self._values = 0
+
+    def process(self) -> int:
+        """A number for a client, or for one that goes on after an operation of unknown outcome."""
+        self._processes += 1
+        return self._processes
+
+    def value(self) -> int:
+        """One that nobody else sends."""
+        self._values += 1
+        return self._values
+
+    def now_ns(self) -> int:
+        return int(self._scheduler.now * 1e9)
+
+    def add(
+        self,
+        process: int,
+        function: Function,
+        start_ns: int,
+        outcome: Outcome,
+        ops: Sequence[MicroOperation] = (),
+        *,
+        error: str | None = None,
+        final: bool = False,
+        keys: Sequence[str] = (),
+        rebalanced: Sequence[str] = (),
+        txn: HistoryTransaction | None = None,
+        ends: Mapping[str, Sequence[int]] | None = None,
+    ) -> None:
+        """An operation has ended."""
+        self.operations.append(
+            Operation(
+                process, function, start_ns, self.now_ns(), outcome, tuple(ops), error=error, final=final,
+                keys=tuple(keys), rebalanced=tuple(rebalanced), txn=txn, ends=ends or {},
+            )
+        )  # fmt: skip
+        self.outcomes[f"{function} {outcome}"] += 1
+        if outcome == "ok":
+            self.last_ok[function] = self._scheduler.now
+        for op in ops:
+            if isinstance(op, Poll):
+                for key, pairs in op.messages.items():
+                    self._saw(key, max((offset for offset, _ in pairs), default=-1))
+            elif outcome == "ok" and op.offset is not None and self.topics[topic_of(op.key)].acks == -1:
+                self._saw(op.key, op.offset)
+
+    def _saw(self, key: str, offset: int) -> None:
+        self.highest_seen[key] = max(self.highest_seen.get(key, 0), offset + 1)
+
+    def history(self) -> History:
+        return History(Header(self.topics, "simulation", self._seed), self.operations)

@@ -1,0 +1,243 @@
+"""The nodes of a simulated cluster: formatted, started, killed and started again on their machines.
+
+    ClusterShape -> Machine per node -> start: Config, Storage, NodeEnvironment -> Node, unmodified
+
+What ends a node, and why, goes into the story; a node that ends although nobody ended it is in `fallen`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from operator import itemgetter
+from random import Random
+from typing import Final
+
+from chaos.sim.disk import Killed
+from chaos.simulator.draws import Draws
+from chaos.simulator.machine import Machine
+from chaos.simulator.network import Network
+from chaos.simulator.process_loop import ProcessLoop
+from chaos.simulator.scheduler import Scheduler
+from chaos.simulator.story import Story
+from kraft.config.node_config import Config
+from kraft.node.environment import NodeEnvironment
+from kraft.node.node import Node
+from kraft.storage.formatter import format_storage, read_storage
+from metadata_quorum.foundation.errors import FatalError
+from metadata_quorum.foundation.supervision import ErrorBoundary, place_of
+from metadata_quorum.foundation.uuids import random_uuid, uuid_text
+
+BROKER_PORT: Final = 9092
+CONTROLLER_PORT: Final = 9093
+WORLD: Final = "world"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterShape:
+    """Which nodes there are, and with which settings."""
+
+    controllers: tuple[int, ...]
+    brokers: tuple[int, ...]
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        return tuple(sorted({*self.controllers, *self.brokers}))
+
+    def properties(self, node_id: int) -> dict[str, str]:
+        """The server.properties of a node."""
+        roles, listeners, host = [], [], host_of(node_id)
+        if node_id in self.brokers:
+            roles.append("broker")
+            listeners.append(f"PLAINTEXT://{host}:{BROKER_PORT}")
+        if node_id in self.controllers:
+            roles.append("controller")
+            listeners.append(f"CONTROLLER://{host}:{CONTROLLER_PORT}")
+        voters = ",".join(f"{each}@{host_of(each)}:{CONTROLLER_PORT}" for each in self.controllers)
+        copies = min(3, len(self.brokers))
+        return {
+            "process.roles": ",".join(roles),
+            "node.id": str(node_id),
+            "controller.quorum.voters": voters,
+            "controller.listener.names": "CONTROLLER",
+            "listeners": ",".join(listeners),
+            "log.dirs": f"/{host}/data",
+            "default.replication.factor": str(copies),
+            "offsets.topic.replication.factor": str(copies),
+            "transaction.state.log.replication.factor": str(copies),
+            "min.insync.replicas": str(min(2, copies)),
+            "transaction.state.log.min.isr": str(min(2, copies)),
+            "offsets.topic.num.partitions": "3",
+            "transaction.state.log.num.partitions": "3",
+            "group.initial.rebalance.delay.ms": "0",
+            **self.settings,
+        }
+
+
+def host_of(node_id: int) -> str:
+    return f"n{node_id}"
+
+
+@dataclass(slots=True)
+class RunningNode:
+    """A node's present process."""
+
+    node: Node
+    loop: ProcessLoop
+    starting: asyncio.Task[None] | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it serves."""
+        return self.starting is not None and self.starting.done() and self.starting.exception() is None
+
+
+class Cluster:
+    """See the module."""
+
+    def __init__(
+        self, shape: ClusterShape, scheduler: Scheduler, network: Network, draws: Draws, story: Story
+    ) -> None:
+        self.shape = shape
+        self.scheduler = scheduler
+        self.network = network
+        self.draws = draws
+        self.story = story
+        self.running: dict[int, RunningNode] = {}
+        self.fallen: list[str] = []
+        """Nodes that ended by themselves, and why."""
+        self.on_start: list[Callable[[int, RunningNode], None]] = []
+        """Observers of every new process."""
+        self._processes: list[ProcessLoop] = []
+        self.machines = {node_id: self._machine(host_of(node_id)) for node_id in shape.nodes}
+        self._configs = {
+            node_id: Config.from_properties(shape.properties(node_id)) for node_id in shape.nodes
+        }
+        cluster_id = uuid_text(random_uuid(draws.fresh("cluster id")))
+        for node_id, machine in self.machines.items():
+            machine.on_death = partial(self._died, node_id)
+            chance = draws.fresh(f"format {node_id}")
+            format_storage(machine.disk, self._configs[node_id], cluster_id, chance, new_cluster=True)
+
+    def _machine(self, host: str) -> Machine:
+        return Machine(host, self.scheduler, self.network, self.draws, self._told)
+
+    def _told(self, host: str, what: str) -> None:
+        self.story.tell(self.scheduler.now, host, what)
+
+    def client(self, name: str) -> ProcessLoop:
+        """A machine for a client, and its process."""
+        return self._new_process(self._machine(name))
+
+    def _new_process(self, machine: Machine) -> ProcessLoop:
+        loop = machine.start(len(self._processes) + 1)
+        self._processes.append(loop)
+        return loop
+
+    def close(self) -> None:
+        """Nothing of it runs any more, and no coroutine is left half-way."""
+        for loop in self._processes:
+            loop.kill()
+        for loop in self._processes:
+            loop.abandon_tasks()
+
+    # ---- life of a node
+
+    def start(self, node_id: int) -> None:
+        """Start it on what its disk has; nothing where it runs."""
+        machine = self.machines[node_id]
+        if machine.is_up:
+            return
+        loop = self._new_process(machine)
+        loop.boundary = ErrorBoundary(partial(self._ended, node_id, loop), loop.time)
+        self._told(loop.name, "starts")
+        loop.post(self._begin, node_id, loop)
+
+    def _begin(self, node_id: int, loop: ProcessLoop) -> None:
+        """As kraft/node/serve.py does it."""
+        machine, config = self.machines[node_id], self._configs[node_id]
+        assert loop.boundary is not None
+        try:
+            node = Node(
+                config,
+                read_storage(machine.disk, config),
+                NodeEnvironment(
+                    loop,
+                    machine.disk,
+                    self._chance(loop),
+                    machine.clock.now_ms,
+                    loop.boundary,
+                    boot_id=machine.boot_id,
+                ),
+            )
+        except (FatalError, OSError) as error:
+            self._ended(node_id, loop, error)
+            return
+        running = self.running[node_id] = RunningNode(node, loop)
+        for observe in self.on_start:
+            observe(node_id, running)
+        running.starting = loop.create_task(node.start(), name="start")
+        running.starting.add_done_callback(partial(self._has_started, node_id, loop))
+
+    def _chance(self, loop: ProcessLoop) -> Random:
+        return self.draws.fresh(f"process {loop.name}")
+
+    def _has_started(self, node_id: int, loop: ProcessLoop, task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is None:
+            self._told(loop.name, "is up")
+        elif not isinstance(error, Killed):
+            self._ended(node_id, loop, error)
+
+    def _ended(self, node_id: int, loop: ProcessLoop, error: BaseException) -> None:
+        """Its process ends itself. Does not return where it is called by the process."""
+        reason = error.reason if isinstance(error, FatalError) else f"{place_of(error)}: {error}"
+        self._told(loop.name, f"ends itself: {reason}")
+        self.fallen.append(f"{loop.name} at {self.scheduler.now:.3f} s: {reason}")
+        self.machines[node_id].kill("")
+        raise Killed(reason)
+
+    def _died(self, node_id: int) -> None:
+        self.running.pop(node_id, None)
+
+    def stop(self, node_id: int) -> None:
+        """SIGTERM: a controlled shutdown, then it is gone."""
+        running = self.running.get(node_id)
+        if running is not None:
+            self._told(running.loop.name, "is asked to stop")
+            running.loop.post(self._stop, node_id, running)
+
+    def _stop(self, node_id: int, running: RunningNode) -> None:
+        task = running.loop.create_task(running.node.stop(), name="stop")
+        task.add_done_callback(partial(self._has_stopped, node_id, running.loop))
+
+    def _has_stopped(self, node_id: int, loop: ProcessLoop, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, Killed):
+            self._ended(node_id, loop, error)
+        self._told(loop.name, "has stopped")
+        self.machines[node_id].kill("")
+
+    # ---- what it shows
+
+    @property
+    def leader(self) -> RunningNode | None:
+        """The active controller's node, where there is one (the newest term, of several)."""
+        active = [
+            (role.raft.term, running)
+            for running in self.running.values()
+            if (role := running.node.controller_role) is not None and role.controller.is_active
+        ]
+        return max(active, key=itemgetter(0), default=(0, None))[1]
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every node serves."""
+        return len(self.running) == len(self.machines) and all(
+            each.is_ready for each in self.running.values()
+        )

@@ -1,0 +1,101 @@
+"""What a process does beside its loop: the executor's threads, as code that can be left at disk operations.
+
+    loop.run_in_executor(pool, work) -> Pool -> Job: runs, parks at a disk operation, goes on -> the future
+
+A job is a greenlet: plain code that blocks nowhere can still be left in the middle, without a thread. Names
+of files are changed without parking: the product holds a lock meanwhile
+(data_plane/log/partition_directory.py), for which threads would wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import events
+from collections import deque
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+from greenlet import greenlet
+
+from chaos.sim.disk import Killed
+
+if TYPE_CHECKING:
+    from chaos.simulator.process_loop import ProcessLoop
+
+HAND_OVER_S: Final = (20e-6, 400e-6)
+"""From one thread to another: at least, at most."""
+
+
+class Job:
+    """One piece of work in a pool."""
+
+    def __init__(self, pool: Pool, work: Callable[[], Any], result: asyncio.Future[Any]) -> None:
+        self._pool = pool
+        self._work = work
+        self._result = result
+        self._greenlet = greenlet(self._run)
+
+    def go_on(self) -> None:
+        """Begin, or continue after `park`."""
+        process = self._pool.process
+        process.job = self
+        events._set_running_loop(None)
+        try:
+            self._greenlet.switch()
+        finally:
+            process.job = None
+            events._set_running_loop(process)
+
+    def park(self, seconds: float) -> None:
+        """Called inside the job: let others run for that long."""
+        self._pool.process.call_after(seconds, self.go_on)
+        self._greenlet.parent.switch()
+
+    def _run(self) -> None:
+        try:
+            result = self._work()
+        except Killed:
+            return
+        except Exception as error:  # noqa: BLE001 - it is raised where the result is awaited
+            self._pool.finished(self._result, None, error)
+        else:
+            self._pool.finished(self._result, result, None)
+
+
+class Pool:
+    """The threads of one executor."""
+
+    def __init__(self, process: ProcessLoop, threads: int, random: Random) -> None:
+        self.process = process
+        self._free = threads
+        self._random = random
+        self._waiting: deque[Job] = deque()
+
+    def submit(self, work: Callable[[], Any], result: asyncio.Future[Any]) -> None:
+        job = Job(self, work, result)
+        if self._free:
+            self._free -= 1
+            self._begin(job)
+        else:
+            self._waiting.append(job)
+
+    def finished(self, result: asyncio.Future[Any], value: object, error: Exception | None) -> None:
+        """A job has ended; its thread takes the next one."""
+        self.process.call_after(self._random.uniform(*HAND_OVER_S), _settle, result, value, error)
+        if self._waiting:
+            self._begin(self._waiting.popleft())
+        else:
+            self._free += 1
+
+    def _begin(self, job: Job) -> None:
+        self.process.call_after(self._random.uniform(*HAND_OVER_S), job.go_on)
+
+
+def _settle(result: asyncio.Future[Any], value: object, error: Exception | None) -> None:
+    if result.done():
+        return
+    if error is not None:
+        result.set_exception(error)
+    else:
+        result.set_result(value)

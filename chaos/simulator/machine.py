@@ -1,0 +1,174 @@
+"""A simulated machine: a host with a clock of its own and a disk, on which one process after the other runs.
+
+    Machine.start -> ProcessLoop … kill: the page cache stays; lose_power: what was synced stays
+
+Every operation of the disk takes time: beside the loop a job is parked for as long, on the loop an fsync
+holds the whole process. A process that has died never returns from one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from chaos.sim.disk import Killed, SimDisk, SimFile
+from chaos.simulator.draws import Draws
+from chaos.simulator.network import Network
+from chaos.simulator.process_loop import ProcessLoop
+from chaos.simulator.scheduler import Scheduler
+from metadata_quorum.foundation.blocking import MayBlock
+
+EPOCH_MS: Final = 1_700_000_000_000
+"""The time of day when every simulation begins."""
+UPTIME_S: Final = 1000.0
+"""Of a machine, when the simulation begins."""
+
+SYNC_S: Final = (200e-6, 2e-3)
+OTHER_S: Final = (2e-6, 60e-6)
+"""How long an operation takes: at least, at most."""
+SYNCS: Final = frozenset({"sync", "sync_dir"})
+NAMES: Final = frozenset({"open", "rename", "remove"})
+"""Made under the lock of a log's directory (jobs.py)."""
+COLD: Final = 0.02
+"""How often what is read is not in the page cache."""
+
+
+@dataclass(slots=True)
+class MachineClock:
+    """What a machine believes of the time."""
+
+    scheduler: Scheduler
+    rate: float = 1.0
+    """How fast it goes."""
+    wall_offset_ms: int = 0
+    """How far its time of day is set wrong."""
+
+    def monotonic_s(self) -> float:
+        return UPTIME_S + self.scheduler.now * self.rate
+
+    def simulated(self, monotonic_s: float) -> float:
+        """When that will be, in the simulation's time."""
+        return (monotonic_s - UPTIME_S) / self.rate
+
+    def now_ms(self) -> int:
+        return EPOCH_MS + self.wall_offset_ms + int(self.scheduler.now * self.rate * 1000)
+
+
+class MachineDisk(SimDisk):
+    """Its operations take time, and nothing is done for a process that is dead."""
+
+    def __init__(self, machine: Machine, scheduler: Scheduler) -> None:
+        super().__init__()
+        self.extra_s = 0.0
+        """Every operation takes so much longer: a gray disk."""
+        self._is_parking = True
+        self._machine = machine
+        self._scheduler = scheduler
+        self._random = machine.draws.stream(f"disk of {machine.host}")
+
+    def strike(self, operation: str, path: str) -> None:
+        process = self._scheduler.running
+        if process is not None:
+            if not process.alive:
+                raise Killed(f"{operation} {path}")
+            if process.machine is self._machine:
+                self._wait(process, operation)
+        try:
+            super().strike(operation, path)
+        except Killed:
+            self._machine.kill(f"{operation} {path}")
+            raise
+
+    def open(self, path: str, *, create: bool = False) -> SimFile:
+        process = self._scheduler.running
+        if process is not None and not process.alive:
+            raise Killed(path)
+        return super().open(path, create=create)
+
+    def read_bytes(self, path: str, may_block: MayBlock) -> bytes:
+        """As NAMES: nobody is let in meanwhile."""
+        self._is_parking = False
+        try:
+            return super().read_bytes(path, may_block)
+        finally:
+            self._is_parking = True
+
+    def _wait(self, process: ProcessLoop, operation: str) -> None:
+        usual = SYNC_S if operation in SYNCS else OTHER_S
+        seconds = self._random.uniform(*usual) + self.extra_s
+        if process.job is None:
+            if operation in SYNCS or self.extra_s:
+                process.hold_for(seconds)
+        elif operation not in NAMES and self._is_parking:
+            process.job.park(seconds)
+
+
+class Machine:
+    """See the module."""
+
+    def __init__(
+        self,
+        host: str,
+        scheduler: Scheduler,
+        network: Network,
+        draws: Draws,
+        told: Callable[[str, str], None],
+    ) -> None:
+        """`told(host, what)` hears what happens to it, for the story."""
+        self.host = host
+        self.draws = draws
+        self.clock = MachineClock(scheduler)
+        self.disk = MachineDisk(self, scheduler)
+        self.boots = 1
+        self.process: ProcessLoop | None = None
+        self.on_death: Callable[[], None] = lambda: None
+        self._scheduler = scheduler
+        self._network = network
+        self._told = told
+        self._started = 0
+
+    @property
+    def boot_id(self) -> str:
+        return f"{self.host}-boot-{self.boots}"
+
+    @property
+    def is_up(self) -> bool:
+        """Whether its process runs."""
+        return self.process is not None
+
+    def start(self, number: int) -> ProcessLoop:
+        """A new process, which does nothing yet."""
+        assert self.process is None
+        self._network.dark.discard(self.host)
+        self._started += 1
+        name = f"{self.host}.{self._started}"
+        self.process = ProcessLoop(name, number, self, self._scheduler, self._network)  # type: ignore[abstract]
+        return self.process
+
+    def kill(self, why: str) -> None:
+        """SIGKILL: nothing more is done, the page cache stays."""
+        if self.process is not None:
+            self._told(self.host, f"is killed ({why})" if why else "is killed")
+            self._bury(silently=False)
+
+    def lose_power(self) -> None:
+        """No word of it reaches anybody; unsynced data is kept, lost or torn."""
+        self._told(self.host, "loses power")
+        self._network.dark.add(self.host)
+        self._bury(silently=True)
+        self.disk.power_loss(self.draws.stream(f"power of {self.host}"))
+        self.boots += 1
+
+    def _bury(self, *, silently: bool) -> None:
+        process, self.process = self.process, None
+        self.disk.kill()
+        if process is not None:
+            process.kill()
+            self._network.forget(process, silently=silently)
+            self.on_death()
+
+    def report(self, process: ProcessLoop, context: dict[str, Any]) -> None:
+        """What escaped from its code and nobody took."""
+        error = context.get("exception")
+        self._told(process.name, f"{context.get('message')}: {error!r}")

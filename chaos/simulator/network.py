@@ -1,0 +1,198 @@
+"""Streams between simulated hosts: in order within a connection, late, cut one way, refused, reset.
+
+    Stream.write -> OneWay (source to target): a delay from its stream of chance -> the other Stream
+
+A cut link loses nothing that TCP would send again: what was said meanwhile arrives after the heal, unless one
+end gave the connection up. A host without power says nothing at all; a connection that it has forgotten is
+reset when the other end speaks next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+from zlib import crc32
+
+from chaos.simulator.stream import Stream, StreamServer
+
+if TYPE_CHECKING:
+    from chaos.simulator.draws import Draws
+    from chaos.simulator.process_loop import ProcessLoop
+    from chaos.simulator.scheduler import Scheduler
+
+NEAR_S: Final = (100e-6, 700e-6)
+"""One way without faults: at least, at most."""
+AGAIN_S: Final = 1.0
+"""A connection attempt that nobody answered is repeated so often, and what was lost is sent again by then."""
+CHUNKED: Final = 0.05
+"""How many writes arrive in two pieces."""
+FIRST_PORT: Final = 32_768
+
+Address = tuple[str, int]
+Tap = Callable[["Stream", bytes], None]
+
+
+@dataclass(slots=True)
+class OneWay:
+    """What one host says to another."""
+
+    source: str
+    target: str
+    random: Random
+    cut: bool = False
+    extra_s: float = 0.0
+    """On top of the usual delay."""
+    held: list[tuple[Stream, str, bytes]] = field(default_factory=list)
+    """Said while it was cut."""
+
+
+class Network:
+    """All hosts, and what is between them."""
+
+    def __init__(self, scheduler: Scheduler, draws: Draws) -> None:
+        self.scheduler = scheduler
+        self.taps: list[Tap] = []
+        """They see every write of a living process as it leaves."""
+        self.refused: set[Address] = set()
+        """Where a firewall answers with a reset."""
+        self.dark: set[str] = set()
+        """Hosts without power."""
+        self.bytes_sent = 0
+        self._draws = draws
+        self._links: dict[tuple[str, str], OneWay] = {}
+        self._servers: dict[Address, StreamServer] = {}
+        self._ports = FIRST_PORT
+
+    def link(self, source: str, target: str) -> OneWay:
+        found = self._links.get((source, target))
+        if found is None:
+            chance = self._draws.stream(f"link {source} {target}")
+            found = self._links[source, target] = OneWay(source, target, chance)
+        return found
+
+    # ---- faults
+
+    def cut(self, source: str, target: str) -> None:
+        """Nothing that `source` says reaches `target`; the other way is as before."""
+        self.link(source, target).cut = True
+
+    def heal(self, source: str, target: str) -> None:
+        """What was held back arrives, in its order, within the time of a retransmission."""
+        link = self.link(source, target)
+        if not link.cut:
+            return
+        link.cut = False
+        held, link.held = link.held, []
+        again_s = link.random.uniform(0.0, AGAIN_S)
+        for stream, kind, data in held:
+            self._carry(link, stream, kind, data, again_s)
+
+    def is_silent(self, source: str, target: str) -> bool:
+        """Whether nothing of it arrives at present."""
+        return self.link(source, target).cut or source in self.dark or target in self.dark
+
+    # ---- connections
+
+    def listen(
+        self, loop: ProcessLoop, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+    ) -> StreamServer:
+        """Raises OSError where another process listens there."""
+        if port == 0:
+            port = self._next_port()
+        if (host, port) in self._servers:
+            raise OSError(errno.EADDRINUSE, "Address already in use")
+        server = self._servers[host, port] = StreamServer(loop, factory, (host, port), self)
+        loop.servers[server] = None
+        return server
+
+    def closed(self, server: StreamServer) -> None:
+        self._servers.pop(server.address, None)
+
+    async def connect(
+        self, loop: ProcessLoop, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+    ) -> tuple[Stream, asyncio.BaseProtocol]:
+        """As a handshake of TCP: attempts that nobody answers are repeated for ever."""
+        here = loop.machine.host
+        out, back = self.link(here, host), self.link(host, here)
+        while True:
+            await asyncio.sleep(self._delay(out))
+            if self.is_silent(here, host) or self.is_silent(host, here):
+                await asyncio.sleep(AGAIN_S)
+                continue
+            break
+        server = self._servers.get((host, port))
+        if server is None or (host, port) in self.refused:
+            await asyncio.sleep(self._delay(back))
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"{host}:{port} refuses the connection")
+        ours = Stream(self, loop, (here, self._next_port()), server.address, out)
+        theirs = Stream(self, server.loop, server.address, ours.local, back)
+        ours.peer, theirs.peer = theirs, ours
+        server.loop.post(server.accept, theirs)
+        await asyncio.sleep(self._delay(back))
+        if ours.lost:
+            raise ConnectionResetError(errno.ECONNRESET, "reset during the handshake")
+        protocol = factory()
+        ours.open(protocol)
+        return ours, protocol
+
+    def say(self, stream: Stream, kind: str, data: bytes) -> None:
+        """What one end of a connection says to the other."""
+        link = stream.link
+        if kind == "data":
+            for tap in self.taps:
+                tap(stream, data)
+            self.bytes_sent += len(data)
+            if len(data) > 1 and link.random.random() < CHUNKED:
+                at = link.random.randrange(1, len(data))
+                self._carry(link, stream, kind, data[:at], 0.0)
+                data = data[at:]
+        self._carry(link, stream, kind, data, 0.0)
+
+    def _carry(self, link: OneWay, stream: Stream, kind: str, data: bytes, later_s: float) -> None:
+        if link.cut:
+            link.held.append((stream, kind, data))
+            stream.unheard()
+            return
+        if link.target in self.dark:
+            stream.unheard()
+            return
+        if self.is_silent(link.target, link.source):
+            stream.unheard()
+        self.scheduler.note(crc32(data))
+        due = max(self.scheduler.now + later_s + self._delay(link), stream.last_arrival)
+        stream.last_arrival = due
+        self.scheduler.at(due, self._arrive, link, stream, kind, data)
+
+    def _arrive(self, link: OneWay, stream: Stream, kind: str, data: bytes) -> None:
+        if link.cut:
+            link.held.append((stream, kind, data))
+        elif link.target not in self.dark:
+            stream.peer.arrived(kind, data)
+
+    def _delay(self, link: OneWay) -> float:
+        return link.random.uniform(*NEAR_S) + (
+            link.random.uniform(0.5, 1.0) * link.extra_s if link.extra_s else 0.0
+        )
+
+    def _next_port(self) -> int:
+        self._ports += 1
+        return self._ports
+
+    def forget(self, loop: ProcessLoop, *, silently: bool) -> None:
+        """Its process has ended: the host resets its connections, unless it has lost power."""
+        for server in list(loop.servers):
+            server.close()
+        for stream in list(loop.streams):
+            stream.die(silently=silently)
+
+    def describe(self) -> dict[str, Any]:
+        """Links that are not as they should be, for a story."""
+        return {
+            f"{a}>{b}": link.extra_s or "cut"
+            for (a, b), link in self._links.items()
+            if link.cut or link.extra_s
+        }

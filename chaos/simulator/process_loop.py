@@ -1,0 +1,210 @@
+"""The event loop of one simulated process: asyncio's, as far as a node and a client use it.
+
+    call_soon, call_at -> Scheduler        create_server, create_connection -> Network
+    time -> the machine's clock            run_in_executor -> Pool, Job
+
+A process that is killed never runs again: its loop takes no calls, its connections are gone. `hold` stops it
+as SIGSTOP does, or for as long as it waits for its disk on the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextvars import Context, copy_context
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from chaos.sim.disk import Killed
+from chaos.simulator.jobs import Job, Pool
+from chaos.simulator.scheduler import ScheduledCall, Scheduler
+from metadata_quorum.foundation.supervision import ErrorBoundary
+
+if TYPE_CHECKING:
+    from chaos.simulator.machine import Machine
+    from chaos.simulator.network import Network
+    from chaos.simulator.stream import Stream, StreamServer
+
+T = TypeVar("T")
+
+EXECUTOR_THREADS: Final = 4
+"""As kraft/node/serve.py gives a node."""
+SOME_TIME_S: Final = 1.0
+
+
+class ProcessLoop(asyncio.AbstractEventLoop):
+    """See the module. What asyncio has besides raises NotImplementedError."""
+
+    def __init__(
+        self, name: str, number: int, machine: Machine, scheduler: Scheduler, network: Network
+    ) -> None:
+        self.name = name
+        self.number = number
+        """Of the process, from 1, in the order in which they were started."""
+        self.machine = machine
+        self.alive = True
+        self.held = 0
+        """By how many it is: a signal, its disk."""
+        self.job: Job | None = None
+        """Whose code runs now, where that is not the loop."""
+        self.boundary: ErrorBoundary | None = None
+        """Takes its errors, where it is a node's."""
+        self.streams: dict[Stream, None] = {}
+        self.servers: dict[StreamServer, None] = {}
+        self._scheduler = scheduler
+        self._network = network
+        self._aside: deque[ScheduledCall] = deque()
+        self._busy_until = -1.0
+        self._context = copy_context()
+        self._pools: dict[Executor | None, Pool] = {}
+        self._random = machine.draws.stream(f"threads of {name}")
+
+    def __repr__(self) -> str:
+        return self.name
+
+    # ---- life and death
+
+    def kill(self) -> None:
+        """It runs no more, from now on."""
+        self.alive = False
+        self._aside.clear()
+
+    def abandon_tasks(self) -> None:
+        """Finish the coroutines of a dead process: what they do on their way out reaches nothing."""
+        for task in sorted(asyncio.all_tasks(self), key=asyncio.Task.get_name):
+            coroutine = task.get_coro()
+            for _ in range(3):  # one that awaits something in its `finally` must be told again
+                try:
+                    coroutine.close()
+                    break
+                except (RuntimeError, OSError, Killed):
+                    continue
+            task._log_destroy_pending = False  # type: ignore[attr-defined]  # asyncio's own way to say so
+
+    def hold(self) -> None:
+        """Until `go_on`; may be called by several."""
+        self.held += 1
+
+    def go_on(self) -> None:
+        """What has become due meanwhile is called now, in its order."""
+        self.held -= 1
+        if not self.held and self.alive:
+            self._scheduler.ready.extend(self._aside)
+            self._aside.clear()
+
+    def hold_for(self, seconds: float) -> None:
+        """It waits for its disk, on the loop; one operation after the other."""
+        now = self._scheduler.now
+        if self._busy_until <= now:
+            self.hold()
+            self._scheduler.at(now + seconds, self._disk_is_done)
+        self._busy_until = max(self._busy_until, now) + seconds
+
+    def _disk_is_done(self) -> None:
+        if self._busy_until > self._scheduler.now:
+            self._scheduler.at(self._busy_until, self._disk_is_done)
+        else:
+            self.go_on()
+
+    def put_aside(self, call: ScheduledCall) -> None:
+        if self.alive:
+            self._aside.append(call)
+
+    def post(self, callback: Callable[..., object], *args: object) -> None:
+        """Call it in this process; from outside of it."""
+        if self.alive:
+            self._scheduler.ready.append(ScheduledCall(self, callback, args, self._context))
+
+    def call_after(self, seconds: float, callback: Callable[..., object], *args: object) -> None:
+        """As `post`, when so much time of the simulation has passed."""
+        if self.alive:
+            call = ScheduledCall(self, callback, args, self._context)
+            self._scheduler.add_timer(self._scheduler.now + seconds, call)
+
+    # ---- asyncio: callbacks and time
+
+    def time(self) -> float:
+        return self.machine.clock.monotonic_s()
+
+    def call_soon(  # type: ignore[override]  # callbacks of any arguments
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        call = ScheduledCall(self, callback, args, context)
+        if self.alive:
+            self._scheduler.ready.append(call)
+        return call  # type: ignore[return-value]  # used as one
+
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        call = ScheduledCall(self, callback, args, context, when)
+        if self.alive:
+            self._scheduler.add_timer(self.machine.clock.simulated(when), call)
+        return call  # type: ignore[return-value]  # used as one
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(  # type: ignore[override]  # of coroutines alone
+        self, coro: Coroutine[Any, Any, T], *, name: str | None = None, context: Context | None = None
+    ) -> asyncio.Task[T]:
+        return asyncio.Task(coro, loop=self, name=name, context=context)
+
+    def run_in_executor(  # type: ignore[override]  # asyncio returns a future too
+        self, executor: Executor | None, func: Callable[..., T], *args: Any
+    ) -> asyncio.Future[T]:
+        result: asyncio.Future[T] = self.create_future()
+        pool = self._pools.get(executor)
+        if pool is None:
+            threads = executor._max_workers if isinstance(executor, ThreadPoolExecutor) else EXECUTOR_THREADS
+            pool = self._pools[executor] = Pool(self, threads, self._random)
+        pool.submit(lambda: func(*args), result)
+        return result
+
+    # ---- asyncio: errors and state
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if not self.alive:
+            return
+        if self.boundary is not None:
+            self.boundary.loop_error(self, context)
+        else:
+            self.default_exception_handler(context)
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        self.machine.report(self, context)
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return self.alive
+
+    def is_closed(self) -> bool:
+        return not self.alive
+
+    async def shutdown_asyncgens(self) -> None:
+        pass
+
+    # ---- asyncio: network
+
+    async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
+        return self._network.listen(self, protocol_factory, host or self.machine.host, int(port))
+
+    async def create_connection(
+        self, protocol_factory: Any, host: Any = None, port: Any = None, *, ssl: Any = None, **_: Any
+    ) -> Any:
+        if ssl:
+            raise NotImplementedError("simulated streams have no TLS")
+        return await self._network.connect(self, protocol_factory, host, int(port))
+
+    async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> Any:
+        return [(2, 1, 6, "", (host or self.machine.host, int(port or 0)))]

@@ -1,0 +1,266 @@
+"""One simulation: a seed's cluster, its clients and faults, and the verdict.
+
+    boot -> topics -> clients, faults, oracles -> heal -> everything recovers -> a final read -> Outcome
+
+Safety is watched all the time, recovery only after the heal. Two runs of a seed are the same.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from chaos.checker.check import check
+from chaos.history import History
+from chaos.simulator.clients.cluster_client import ClusterClient
+from chaos.simulator.clients.producer import SimProducer
+from chaos.simulator.clients.reader import LATEST, SimReader
+from chaos.simulator.clients.recorder import Recorder
+from chaos.simulator.cluster import BROKER_PORT, Cluster, host_of
+from chaos.simulator.draws import Draws
+from chaos.simulator.network import Network
+from chaos.simulator.process_loop import ProcessLoop
+from chaos.simulator.profile import Profile
+from chaos.simulator.scheduler import Livelock, Scheduler
+from chaos.simulator.story import Happening, Story
+from kraft.net.client import Address
+from kraft.wire.api_keys import ApiKey
+from metadata_quorum.foundation.errors import ErrorCode
+
+BOOT_S: Final = 30.0
+RECOVERY_S: Final = 40.0
+"""From the heal until everything has to be as it was."""
+COLLECT_S: Final = 5.0
+"""Garbage is collected so often, by the simulation's time: what that ends is not left to chance."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenRule:
+    """Something that must not be."""
+
+    at_s: float
+    rule: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.at_s:.4f} s  {self.rule}: {self.what}"
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Of one simulation."""
+
+    seed: int
+    profile: str
+    violations: list[BrokenRule]
+    story: Story
+    history: History
+    digest: int
+    simulated_s: float
+    events: int
+    operations: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        return not self.violations
+
+
+class _CutShort(Exception):
+    """The replay ends here."""
+
+
+class Simulation:
+    """See the module. `run` once."""
+
+    def __init__(
+        self,
+        seed: int,
+        profile: Profile,
+        seconds: float,
+        *,
+        listener: Callable[[Happening], None] | None = None,
+        trace: Callable[[str], None] | None = None,
+        until: float | None = None,
+    ) -> None:
+        """`until`: stop there, and judge nothing that comes later."""
+        self.seed = seed
+        self.profile = profile
+        self.seconds = seconds
+        self.violations: list[BrokenRule] = []
+        self.scheduler = Scheduler()
+        self.scheduler.trace = trace
+        self.draws = Draws(seed)
+        self.story = Story(listener)
+        self.network = Network(self.scheduler, self.draws)
+        self.cluster = Cluster(profile.shape, self.scheduler, self.network, self.draws, self.story)
+        self.recorder = Recorder(self.scheduler, profile.topics, seed)
+        self._until = until
+        self._addresses = {broker: Address(host_of(broker), BROKER_PORT) for broker in profile.shape.brokers}
+
+    def run(self) -> Outcome:
+        with deterministic_garbage():
+            try:
+                self._play()
+            except _CutShort:
+                pass
+            except Livelock as error:
+                self.violated("live-lock", str(error))
+            finally:
+                self.cluster.close()
+            return Outcome(
+                self.seed, self.profile.name, self.violations, self.story, self.recorder.history(),
+                self.scheduler.digest, self.scheduler.now, self.scheduler.events,
+                dict(self.recorder.outcomes),
+            )  # fmt: skip
+
+    def violated(self, rule: str, what: str) -> None:
+        """The first of each rule is told."""
+        if any(each.rule == rule for each in self.violations):
+            return
+        self.violations.append(BrokenRule(self.scheduler.now, rule, what))
+        self.story.tell(self.scheduler.now, "!!", f"{rule}: {what}")
+
+    # ---- the acts
+
+    def _play(self) -> None:
+        for node_id in self.profile.shape.nodes:
+            self.cluster.start(node_id)
+        self._expect("start", self._await(lambda: self.cluster.is_ready, BOOT_S))
+        self._create_topics()
+        self._start_clients()
+        self._pass(self.seconds)
+        self._expect("", True)
+        self._judge()
+
+    def _expect(self, rule: str, reached: bool, what: str = "") -> None:
+        """What was waited for. Raises `_CutShort` where the run was to end before."""
+        if self._until is not None and self.scheduler.now >= self._until:
+            raise _CutShort
+        if not reached:
+            self.violated(rule, what or "not in time")
+
+    def _judge(self) -> None:
+        self.story.tell(self.scheduler.now, "world", "the final read")
+        final = SimReader(self._client("final"), self.recorder, self.profile.keys, final=True)
+        read = self._do(self._read_all(final), RECOVERY_S, final.client.loop)
+        self._expect("final read", read, f"stuck at {final.places} of {self.recorder.highest_seen}")
+        for fallen in self.cluster.fallen:
+            self.violated("fallen node", fallen)
+        verdict = check(self.recorder.history())
+        for anomaly in verdict.anomalies:
+            if not anomaly.allowed:
+                self.violated(anomaly.kind, f"{anomaly.key}: {anomaly.summary}")
+
+    def _create_topics(self) -> None:
+        copies = min(3, len(self.profile.shape.brokers))
+        topics = [
+            {
+                "name": name, "num_partitions": mode.partitions, "replication_factor": copies,
+                "assignments": [],
+                "configs": [
+                    {"name": key, "value": value}
+                    for key, value in self.profile.topic_configs.get(name, {}).items()
+                ],
+            }
+            for name, mode in self.profile.topics.items()
+        ]  # fmt: skip
+        client = self._client("admin")
+
+        async def create() -> None:
+            fields = {"topics": topics, "timeout_ms": 5000, "validate_only": False}
+            while True:
+                try:
+                    answer = await client.request_any(ApiKey.CREATE_TOPICS, fields)
+                except OSError:
+                    await client.pause(0.5)
+                    continue
+                codes = {ErrorCode(topic.error_code) for topic in answer.topics}
+                if codes <= {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}:
+                    return
+                await client.pause(0.5)
+
+        self._expect("topics", self._do(create(), BOOT_S, client.loop))
+
+    def _start_clients(self) -> None:
+        for topic, mode in self.profile.topics.items():
+            keys = [f"{topic}-{i}" for i in range(mode.partitions)]
+            for number in range(self.profile.producers):
+                producer = SimProducer(
+                    self._client(f"{topic}{number}"), self.recorder, keys, acks=mode.acks,
+                    idempotent=mode.idempotent, pause_s=self.profile.pause_s,
+                )  # fmt: skip
+                self._spawn(producer.client.loop, producer.run())
+        for number in range(self.profile.readers):
+            reader = SimReader(self._client(f"reader{number}"), self.recorder, self.profile.keys)
+            self._spawn(reader.client.loop, reader.run())
+
+    async def _read_all(self, reader: SimReader) -> None:
+        """Every key to its end."""
+        reader.assign()
+        left = dict.fromkeys(self.profile.keys)
+        while left:
+            for key in list(left):
+                try:
+                    await reader.poll(key)
+                    end = await reader.bound(key, LATEST)
+                except OSError:
+                    reader.client.forget_leader(key)
+                    await reader.client.pause(0.2)
+                    continue
+                place = reader.places.get(key, 0)
+                if end is not None and place >= max(end, self.recorder.highest_seen.get(key, 0)):
+                    del left[key]
+
+    # ---- time
+
+    def _client(self, name: str) -> ClusterClient:
+        loop = self.cluster.client(name)
+        return ClusterClient(loop, self._addresses, self.draws.stream(f"client {name}"))
+
+    def _spawn(self, loop: ProcessLoop, work: Coroutine[Any, Any, None]) -> list[Any]:
+        """A list that holds its task as soon as it runs."""
+        tasks: list[Any] = []
+        loop.post(lambda: tasks.append(loop.create_task(work)))
+        return tasks
+
+    def _do(self, work: Coroutine[Any, Any, None], seconds: float, loop: ProcessLoop) -> bool:
+        """Run it to its end; False where the time was up before."""
+        tasks = self._spawn(loop, work)
+        done = self._await(lambda: bool(tasks) and tasks[0].done(), seconds)
+        if done:
+            tasks[0].result()
+        return done
+
+    def _await(self, reached: Callable[[], bool], seconds: float) -> bool:
+        end = self._end(self.scheduler.now + seconds)
+        while not reached() and self.scheduler.now < end:
+            self.scheduler.run(min(end, self.scheduler.now + COLLECT_S), reached)
+            gc.collect()
+        return reached()
+
+    def _pass(self, seconds: float) -> None:
+        end = self._end(self.scheduler.now + seconds)
+        while self.scheduler.now < end:
+            self.scheduler.run(min(end, self.scheduler.now + COLLECT_S))
+            gc.collect()
+
+    def _end(self, time: float) -> float:
+        return time if self._until is None else min(time, self._until)
+
+
+@contextmanager
+def deterministic_garbage() -> Iterator[None]:
+    """No collection but at times that the seed decides."""
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if was_enabled:
+            gc.enable()

@@ -1,0 +1,170 @@
+"""Virtual time: callbacks of all processes, one after the other, in an order that a seed alone decides.
+
+    call_soon -> ready, first in first out -----.
+    call_at   -> a heap by time and number ------+-> run: sets the clock, then calls
+                                                 '-> `digest`: what was called, when, in which process
+
+Time passes only when nothing is ready. What belongs to a process that is stopped or waits for its disk is put
+aside until it continues; what belongs to a dead one is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from asyncio import events
+from collections import deque
+from collections.abc import Callable
+from contextvars import Context, copy_context
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final
+from zlib import crc32
+
+from chaos.sim.disk import Killed
+
+if TYPE_CHECKING:
+    from chaos.simulator.process_loop import ProcessLoop
+
+_EVENT: Final = Struct("<dI")
+BUSY_EVENTS: Final = 200_000
+"""Called without any time passing: something goes round in circles."""
+
+
+class Livelock(Exception):
+    """Callbacks call callbacks, and time stands still."""
+
+
+class ScheduledCall:
+    """As `asyncio.Handle` and `asyncio.TimerHandle` are used."""
+
+    __slots__ = ("args", "callback", "context", "is_cancelled", "process", "time")
+
+    def __init__(
+        self,
+        process: ProcessLoop | None,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: Context | None = None,
+        time: float = 0.0,
+    ) -> None:
+        self.process = process
+        self.callback = callback
+        self.args = args
+        self.context = context if context is not None else copy_context()
+        self.is_cancelled = False
+        self.time = time
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+        self.args = ()
+
+    def cancelled(self) -> bool:
+        return self.is_cancelled
+
+    def when(self) -> float:
+        """By the clock of its own process."""
+        return self.time
+
+
+class Scheduler:
+    """Runs all processes of a simulation in this thread."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        """Seconds since the simulation began."""
+        self.ready: deque[ScheduledCall] = deque()
+        self.events = 0
+        self.digest = 0
+        """Two runs that did the same have the same."""
+        self.running: ProcessLoop | None = None
+        """Whose code runs now; None: the simulated world's own."""
+        self.trace: Callable[[str], None] | None = None
+        """Told of every call, to find where two runs part."""
+        self._timers: list[tuple[float, int, ScheduledCall]] = []
+        self._timers_made = 0
+
+    def soon(self, callback: Callable[..., object], *args: object) -> None:
+        """Call what belongs to no process."""
+        self.ready.append(ScheduledCall(None, callback, args))
+
+    def at(self, time: float, callback: Callable[..., object], *args: object) -> ScheduledCall:
+        """Call what belongs to no process at a time of the simulation."""
+        call = ScheduledCall(None, callback, args, time=time)
+        self.add_timer(time, call)
+        return call
+
+    def add_timer(self, time: float, call: ScheduledCall) -> None:
+        self._timers_made += 1
+        heapq.heappush(self._timers, (time, self._timers_made, call))
+
+    def note(self, number: int) -> None:
+        """Make it part of the digest."""
+        self.digest = crc32(number.to_bytes(8, "little", signed=True), self.digest)
+
+    def run(self, until: float, stop: Callable[[], bool] | None = None) -> None:
+        """Until that time, or until `stop`, which is asked after every callback."""
+        ready = self.ready
+        try:
+            while True:
+                if not ready and not self._advance(until):
+                    return
+                before = self.events
+                while ready:
+                    self._call(ready.popleft())
+                    if stop is not None and stop():
+                        return
+                    if self.events - before > BUSY_EVENTS:
+                        raise Livelock(f"{BUSY_EVENTS} callbacks at {self.now:.6f} s, and more are ready")
+        finally:
+            self.running = None
+            events._set_running_loop(None)
+
+    def _advance(self, until: float) -> bool:
+        """To the next timer; False where none is due before `until`."""
+        timers = self._timers
+        while timers and timers[0][2].is_cancelled:
+            heapq.heappop(timers)
+        if not timers or timers[0][0] > until:
+            self.now = max(self.now, until)
+            return False
+        self.now = max(self.now, timers[0][0])
+        while timers and timers[0][0] <= self.now:
+            call = heapq.heappop(timers)[2]
+            if not call.is_cancelled:
+                self.ready.append(call)
+        return True
+
+    def _call(self, call: ScheduledCall) -> None:
+        process = call.process
+        if call.is_cancelled:
+            return
+        number = 0
+        if process is not None:
+            if process.held:
+                process.put_aside(call)
+                return
+            if not process.alive:
+                return
+            number = process.number
+        self.events += 1
+        self.digest = crc32(_EVENT.pack(self.now, number), self.digest)
+        if self.trace is not None:
+            self.trace(f"{self.now:.9f} {process} {_name(call)} {self.digest:08x}")
+        if process is not self.running:
+            self.running = process
+            events._set_running_loop(process)
+        try:
+            call.context.run(call.callback, *call.args)
+        except Killed:
+            pass
+        except Exception as error:
+            if process is None:
+                raise
+            process.call_exception_handler({"message": "a callback has failed", "exception": error})
+
+
+def _name(call: ScheduledCall) -> str:
+    """For traces."""
+    owner = getattr(call.callback, "__self__", None)
+    named = getattr(owner.get_coro(), "__qualname__", "") if isinstance(owner, asyncio.Task) else ""
+    return f"{getattr(call.callback, '__qualname__', type(call.callback).__name__)} {named}"
