@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from chaos.sim.disk import Killed
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.errors import BrokerError
 from tests.support.may_block import MAY_BLOCK
@@ -48,6 +49,8 @@ class HeldExecutor:
         except (OSError, BrokerError) as error:
             if not future.done():
                 future.set_exception(error)
+        except Killed:  # its process is gone, and with it whoever waited
+            future.cancel()
         else:
             if not future.done():
                 future.set_result(result)
