@@ -16,13 +16,13 @@ the caller that advanced the offset.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
-from sortedcontainers import SortedKeyList
-
 from data_plane.purgatory.timing_wheel import Deadline, WheelTimer
-from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.errors import NO_ERROR, ErrorCode
 
 _NOT_YET: Final = ErrorCode.REQUEST_TIMED_OUT
 
@@ -44,7 +44,7 @@ class OffsetWait:
         purgatory = self._purgatory
         if purgatory is not None:
             self._purgatory = None
-            purgatory._waiters.discard(self)  # not in there while `_complete` calls those before it
+            purgatory.discard(self)
 
 
 def _needed_offset(wait: OffsetWait) -> int:
@@ -59,7 +59,7 @@ class ThresholdPurgatory:
     def __init__(self, on_fault: Callable[[str, Exception], None]) -> None:
         """`on_fault` gets what a waiter's callback raised."""
         self._on_fault = on_fault
-        self._waiters: SortedKeyList[OffsetWait] = SortedKeyList(key=_needed_offset)
+        self._waiters: list[OffsetWait] = []  # by offset
 
     def __len__(self) -> int:
         return len(self._waiters)
@@ -67,37 +67,50 @@ class ThresholdPurgatory:
     def add(self, offset: int, callback: Callable[[ErrorCode], None]) -> OffsetWait:
         """Call `callback` with the outcome of `reached(offset)`, or with the error of `fail_all`."""
         wait = OffsetWait(offset, callback, self)
-        self._waiters.add(wait)
+        waiters = self._waiters
+        if not waiters or waiters[-1].offset <= offset:  # nearly always: it is for the log's end
+            waiters.append(wait)
+        else:
+            waiters.insert(bisect_right(waiters, offset, key=_needed_offset), wait)
         return wait
 
-    def reached(self, offset: int, outcome: ErrorCode = ErrorCode.NONE) -> int:
+    def discard(self, wait: OffsetWait) -> None:
+        """Remove a wait; it is not in here any more while `_complete` calls those before it."""
+        waiters = self._waiters
+        place = bisect_left(waiters, wait.offset, key=_needed_offset)
+        while place < len(waiters) and waiters[place].offset == wait.offset:
+            if waiters[place] is wait:
+                del waiters[place]
+                return
+            place += 1
+
+    def reached(self, offset: int) -> int:
         """The offset has advanced to `offset`: complete all waits up to it, in order. Returns how many."""
         waiters = self._waiters
         if not waiters or waiters[0].offset > offset:
             return 0
-        count: int = waiters.bisect_key_right(offset)
-        self._complete(list(waiters[:count]), outcome)
-        return count
+        if waiters[-1].offset <= offset:
+            completed, self._waiters = waiters, []
+        else:
+            count = bisect_right(waiters, offset, key=_needed_offset)
+            completed = waiters[:count]
+            del waiters[:count]
+        self._complete(completed, NO_ERROR)
+        return len(completed)
 
     def lower(self, offset: int) -> None:
         """The log was truncated to `offset`: waits for more than that now wait for `offset`."""
-        beyond = list(self._waiters.irange_key(min_key=offset, inclusive=(False, True)))
-        for wait in beyond:
-            self._waiters.remove(wait)
+        waiters = self._waiters
+        for wait in waiters[bisect_right(waiters, offset, key=_needed_offset) :]:
             wait.offset = offset
-            self._waiters.add(wait)
 
     def fail_all(self, error: ErrorCode) -> None:
         """Complete all waits with `error`: leadership was lost, or the partition deleted."""
-        if self._waiters:
-            self._complete(list(self._waiters), error)
+        completed, self._waiters = self._waiters, []
+        self._complete(completed, error)
 
     def _complete(self, completed: list[OffsetWait], outcome: ErrorCode) -> None:
-        # Removed before the first callback, which may add or cancel waits of this partition.
-        if len(completed) == len(self._waiters):
-            self._waiters.clear()
-        else:
-            del self._waiters[: len(completed)]
+        """Removed before the first callback, which may add or cancel waits of this partition."""
         for wait in completed:
             if wait._purgatory is not None:
                 wait._purgatory = None
@@ -126,7 +139,7 @@ class DelayedOperation:
         """Wait for `offset` of the next partition."""
         index = len(self.outcomes)
         self.outcomes.append(_NOT_YET)
-        self._open[index] = purgatory.add(offset, lambda outcome: self._completed(index, outcome))
+        self._open[index] = purgatory.add(offset, partial(self._completed, index))
 
     def settle(self, outcome: ErrorCode) -> None:
         """The outcome of the next partition is known already."""

@@ -58,7 +58,7 @@ class Deadline:
 class TimingWheel:
     """Deadlines in ticks of a millisecond since `start`, the time (in seconds) it was made."""
 
-    __slots__ = ("_hand", "_levels", "_occupied", "_start")
+    __slots__ = ("_hand", "_last_slot", "_last_tick", "_last_when", "_levels", "_occupied", "_start")
 
     def __init__(self, start: float) -> None:
         self._start = start
@@ -66,12 +66,23 @@ class TimingWheel:
         # Dicts stand for ordered sets: expiry within a tick is in the order of adding.
         self._levels: list[list[dict[Deadline, None]]] = [[{} for _ in range(_SLOTS)] for _ in range(_LEVELS)]
         self._occupied = [0] * _LEVELS  # per level, bit i: slot i may hold entries
+        # Where the last deadline went, while the hand stands: those of one turn of the loop are mostly for
+        # the same time.
+        self._last_when = 0.0
+        self._last_tick = 0
+        self._last_slot: dict[Deadline, None] | None = None
 
     def __len__(self) -> int:
         return sum(len(slot) for level in self._levels for slot in level)
 
     def add(self, when: float, callback: Callable[[], None]) -> Deadline:
         """Expire at `when` (seconds) or up to a tick later, never before."""
+        last = self._last_slot
+        if last is not None and when == self._last_when:
+            deadline = Deadline(self._last_tick, callback)
+            deadline._slot = last
+            last[deadline] = None
+            return deadline
         ticks = (when - self._start) / TICK_SECONDS
         tick = int(ticks)
         if tick < ticks:
@@ -79,6 +90,7 @@ class TimingWheel:
         # At the hand or before it: the next tick, for the hand's own slot has been emptied.
         deadline = Deadline(min(max(tick, self._hand + 1), self._hand + _HORIZON_TICKS), callback)
         self._place(deadline)
+        self._last_when, self._last_tick, self._last_slot = when, deadline.tick, deadline._slot
         return deadline
 
     def next_wakeup(self) -> float | None:
@@ -90,6 +102,7 @@ class TimingWheel:
         """Move the hand to `now` and return what expired on the way, earliest first."""
         # Half a tick of grace: a loop timer armed for exactly this tick may be rounded down.
         target = int((now - self._start) / TICK_SECONDS + 0.5)
+        self._last_slot = None
         expired: list[Deadline] = []
         while True:
             found = self._next_slot()

@@ -222,7 +222,7 @@ class Dispatcher:
             return call._replace(request=result.request, complete=result.complete)
         return result
 
-    def _run_handler(self, call: _Call, authorized: _Call | Response) -> Reply:
+    def _run_handler(self, call: _Call, authorized: _Call | Response) -> Buffers | asyncio.Future[Buffers]:
         """Run the handler, unless authorization has left nothing for it, and encode the response."""
         result: Result
         if isinstance(authorized, _Call):

@@ -25,7 +25,8 @@ from kraft.api.row import ApiRow
 from kraft.api.throttling import charge_fetch, max_fetch_bytes
 from kraft.config.replication_keys import RACK_AWARE
 from kraft.net.connection import Buffers, ProtocolError
-from kraft.net.peer import StartedRequest
+from kraft.net.delayed_reply import DelayedReply
+from kraft.net.peer import Reply, StartedRequest
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import MalformedMessage
 from kraft.wire.fast_fetch import Hints, read_fetch_request, write_fetch_response
@@ -33,7 +34,7 @@ from kraft.wire.fast_produce import LeaderHint
 from metadata_quorum.foundation.batch import CorruptBatchError
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.errors import NO_ERROR, BrokerError, ErrorCode
-from metadata_quorum.foundation.supervision import awaited, report_fault, settle
+from metadata_quorum.foundation.supervision import awaited, report_fault
 
 SMALL_BYTES: Final = 8 * 1024
 """Of a request: decoding one up to this size takes less time than handing it to another thread and back."""
@@ -47,7 +48,7 @@ Unread = list[tuple[FetchedPartition, Exception]]
 """What could not be read, and why: the disk failed, a batch is not where it should be, or a bug."""
 
 
-def handle(broker: BrokerContext, ctx: RequestContext, body: memoryview) -> Buffers | asyncio.Future[Buffers]:
+def handle(broker: BrokerContext, ctx: RequestContext, body: memoryview) -> Reply:
     most, started = partition_lookup.max_request_partitions(broker.replica_manager), ctx.connection.started()
     if len(body) > SMALL_BYTES:
         return _parked(broker.node, ctx, _long_fetch(broker, ctx, body, most, started))
@@ -82,7 +83,7 @@ async def _long_fetch(
 ) -> Buffers:
     request = await _read_long(broker.node, ctx, body, most, started)
     reply = _fetch(broker, ctx, request, started)
-    return await reply if isinstance(reply, asyncio.Future) else reply
+    return await reply.wait(broker.node.loop) if isinstance(reply, DelayedReply) else reply
 
 
 async def _long_metadata_fetch(
@@ -108,7 +109,7 @@ async def _read_long(
 
 def _fetch(
     broker: BrokerContext, ctx: RequestContext, request: FetchRequest, started: StartedRequest
-) -> Buffers | asyncio.Future[Buffers]:
+) -> Buffers | DelayedReply:
     node = broker.node
     if node.authorizer is not None:
         request.may_read = read_authorization(node, ctx, follower=request.from_follower)
@@ -152,23 +153,21 @@ class _Fetch:
         self._ctx = ctx
         self._request = request
         self._started = started
-        self._answer: asyncio.Future[Buffers] | None = None
+        self._answer: DelayedReply | None = None
         self._now: Buffers | None = None
 
-    def start(self) -> Buffers | asyncio.Future[Buffers]:
+    def start(self) -> Buffers | DelayedReply:
         pending = self._broker.fetch_service.fetch(self._request, self._found)
         if self._now is not None:
             return self._now
         answer = self._later()
         if pending is not None:
-            parked = self._ctx.connection.parked
-            parked[answer] = pending.cancel
-            answer.add_done_callback(lambda done: parked.pop(done, None))
+            self._ctx.connection.parked[answer] = pending.cancel
         return answer
 
-    def _later(self) -> asyncio.Future[Buffers]:
+    def _later(self) -> DelayedReply:
         if self._answer is None:
-            self._answer = self._node.loop.create_future()
+            self._answer = DelayedReply()
         return self._answer
 
     def _found(self, response: FetchResponse) -> None:
@@ -214,7 +213,8 @@ class _Fetch:
         if self._answer is None:
             self._now = _written(self._node, self._ctx, self._request, response)
         else:
-            settle(self._answer, lambda: _written(self._node, self._ctx, self._request, response))
+            self._ctx.connection.parked.pop(self._answer, None)
+            self._answer.settle(partial(_written, self._node, self._ctx, self._request, response))
 
 
 def read_inline(partitions: Iterable[FetchedPartition]) -> list[FetchedPartition]:

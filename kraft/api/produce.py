@@ -39,6 +39,8 @@ from kraft.api.request_context import RequestContext
 from kraft.api.row import ApiRow
 from kraft.api.throttling import charge_produce
 from kraft.net.connection import Buffers, ProtocolError
+from kraft.net.delayed_reply import DelayedReply
+from kraft.net.peer import Reply
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.fast_produce import (
     ProducedPartition,
@@ -50,7 +52,7 @@ from kraft.wire.fast_produce import (
 from metadata_quorum.foundation.batch import codec_of, is_transactional
 from metadata_quorum.foundation.compression import CompressionType
 from metadata_quorum.foundation.errors import NO_ERROR, BrokerError, ErrorCode
-from metadata_quorum.foundation.supervision import awaited, settle
+from metadata_quorum.foundation.supervision import awaited
 
 _WITHOUT_LOG_START: Final = frozenset(
     {
@@ -74,7 +76,7 @@ _ADMIN_CLIENT_ID: Final = "__admin_client"
 """Kafka's word for a client that may write to internal topics."""
 
 
-def handle(broker: BrokerContext, ctx: RequestContext, body: memoryview) -> Buffers | asyncio.Future[Buffers]:
+def handle(broker: BrokerContext, ctx: RequestContext, body: memoryview) -> Reply:
     request = read_produce_request(
         ctx.version, body, partition_lookup.max_request_partitions(broker.replica_manager)
     )
@@ -91,10 +93,13 @@ def handle(broker: BrokerContext, ctx: RequestContext, body: memoryview) -> Buff
         else:
             produce.append(refusals)
             return produce.answer()
-    return awaited(broker.node.loop, _append_queued(produce, queued), "Produce")
+    loop = broker.node.loop
+    return awaited(loop, _append_queued(loop, produce, queued), "Produce")
 
 
-async def _append_queued(produce: _Produce, queued: QueuedProduce) -> Buffers:
+async def _append_queued(
+    loop: asyncio.AbstractEventLoop, produce: _Produce, queued: QueuedProduce
+) -> Buffers:
     try:
         await queued.wait_for_predecessor()
         await produce.check_long()
@@ -103,7 +108,7 @@ async def _append_queued(produce: _Produce, queued: QueuedProduce) -> Buffers:
         queued.end()
     del queued
     reply = produce.answer()
-    return await reply if isinstance(reply, asyncio.Future) else reply
+    return await reply.wait(loop) if isinstance(reply, DelayedReply) else reply
 
 
 def _check_config(partition: Partition, judged_by: LogConfig) -> None:
@@ -277,7 +282,7 @@ class _Produce:
 
     # --- answering
 
-    def answer(self) -> Buffers | asyncio.Future[Buffers]:
+    def answer(self) -> Buffers | DelayedReply:
         """As the request's acks require."""
         if self._request.acks == NO_ACKS:
             return self.without_reply()
@@ -305,14 +310,14 @@ class _Produce:
             charge_produce(self._node, self._ctx, answered=False)
         return ()
 
-    def reply_when_replicated(self, timeout_s: float) -> Buffers | asyncio.Future[Buffers]:
-        answer: asyncio.Future[Buffers] = self._node.loop.create_future()
+    def reply_when_replicated(self, timeout_s: float) -> Buffers | DelayedReply:
+        answer = DelayedReply()
 
         def on_done(outcomes: list[ErrorCode]) -> None:
-            settle(answer, partial(self._reply_with, outcomes))
+            answer.settle(partial(self._reply_with, outcomes))
 
         await_replication(self.appended, timer=self._broker.timer, timeout=timeout_s, on_done=on_done)
-        return answer.result() if answer.done() else answer
+        return answer.result() if answer.done else answer
 
     def _reply_with(self, outcomes: list[ErrorCode]) -> Buffers:
         for place, code in zip(self._places, outcomes, strict=True):
@@ -320,8 +325,8 @@ class _Produce:
                 self._results[place] = self._failed(self._results[place], code, "")
         return self.reply()
 
-    def reply_when_flushed(self) -> asyncio.Future[Buffers]:
-        answer: asyncio.Future[Buffers] = self._node.loop.create_future()
+    def reply_when_flushed(self) -> DelayedReply:
+        answer = DelayedReply()
         waiting = [
             (place, partition)
             for place, (partition, _) in zip(self._places, self.appended, strict=True)
@@ -334,7 +339,7 @@ class _Produce:
                 self._results[place] = self._failed(self._results[place], outcome, "")
             open_places.discard(place)
             if not open_places:
-                settle(answer, self.reply)
+                answer.settle(self.reply)
 
         for place, partition in waiting:
             partition.when_flushed(partial(on_flushed, place))

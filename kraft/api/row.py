@@ -5,7 +5,6 @@ families' ROWS -> table.py -> ApiVersions, dispatch, authorization, docs/APIS.md
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -14,7 +13,7 @@ from kraft.api.authz.authorization import Authorization
 from kraft.api.context import BrokerContext, ControllerContext, NodeContext
 from kraft.api.request_context import RequestContext, Role
 from kraft.api.response import OnError, Response
-from kraft.net.connection import Buffers
+from kraft.net.peer import Reply
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 
@@ -36,9 +35,9 @@ Result = Response | Awaitable[Response | None] | None
 Handler = Callable[[Context, RequestContext, Message], Result]
 """Answers a decoded message; None for no reply at all. May raise `BrokerError`."""
 
-RawHandler = Callable[[Context, RequestContext, memoryview], Buffers | asyncio.Future[Buffers]]
+RawHandler = Callable[[Context, RequestContext, memoryview], Reply]
 """Decodes a message itself (Produce, Fetch, Raft) and returns the whole reply as `RequestContext.framed`
-makes it, no buffers for no reply, or a future of either."""
+makes it, no buffers for no reply, or what will have either."""
 
 EVERYWHERE = frozenset({Role.BROKER, Role.CONTROLLER})
 BROKER = frozenset({Role.BROKER})

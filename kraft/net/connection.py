@@ -289,6 +289,7 @@ class Slot:
         self.exclusive = exclusive
         self.reply: Buffers | None = None
         self.reply_bytes = 0
+        """Of replies that have not left."""
 
 
 class Pipeline:
@@ -318,7 +319,7 @@ class Pipeline:
         """Complete requests that have not been started."""
         self._slots: deque[Slot] = deque()
         self._running_bytes = 0
-        self._reply_bytes = 0
+        self.reply_bytes = 0
         self._exclusive_running = False
         self._closed = False
         self.output_blocked = False
@@ -374,7 +375,7 @@ class Pipeline:
             return
         slot.reply = reply
         slot.reply_bytes = len(reply[0]) if len(reply) == 1 else sum(map(len, reply))
-        self._reply_bytes += slot.reply_bytes
+        self.reply_bytes += slot.reply_bytes
         self._running_bytes -= slot.request_bytes
         if slot.exclusive:
             self._exclusive_running = False
@@ -385,7 +386,7 @@ class Pipeline:
         output: list[bytes | bytearray | memoryview] = []
         while self._slots and (reply := self._slots[0].reply) is not None:
             output.extend(reply)
-            self._reply_bytes -= self._slots.popleft().reply_bytes
+            self.reply_bytes -= self._slots.popleft().reply_bytes
         return output
 
     def close(self) -> None:
@@ -403,6 +404,6 @@ class Pipeline:
             and not self.muted
             and not self.held
             and self._running_bytes < limit
-            and self._reply_bytes < limit
+            and self.reply_bytes < limit
             and len(self._slots) < self._limits.max_in_flight_requests
         )

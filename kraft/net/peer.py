@@ -9,11 +9,12 @@ from typing import Any, Protocol
 
 from kraft.net.connection import Buffers
 from kraft.net.connection_state import ConnectionState
+from kraft.net.delayed_reply import DelayedReply
 
-Reply = Buffers | asyncio.Future[Buffers]
+Reply = Buffers | DelayedReply | asyncio.Future[Buffers]
+"""The reply's buffers (none for no reply), or what will have them."""
 Serve = Callable[["Peer", memoryview], Reply]
-"""Takes one frame; returns the reply's buffers (none for no reply), or a future of them. Raises
-`ProtocolError` where the connection cannot go on."""
+"""Takes one frame; returns its reply. Raises `ProtocolError` where the connection cannot go on."""
 
 Prepare = Callable[[memoryview], asyncio.Future[None] | None]
 """Takes a frame before it is served; a future where that must wait for something, else None."""
@@ -63,7 +64,7 @@ class Peer:
     authenticated: bool = True
     """False until it has logged in, where its listener asks for that."""
     state: ConnectionState = field(default_factory=ConnectionState)
-    parked: dict[asyncio.Future[Any], Callable[[], object]] = field(default_factory=dict)
+    parked: dict[asyncio.Future[Any] | DelayedReply, Callable[[], object]] = field(default_factory=dict)
     """What to call off when the connection is gone: replies that nobody waits for any longer."""
     mute: Callable[[float], None] = no_mute
     """Start nothing more that it asks for so many seconds. What has been started continues."""

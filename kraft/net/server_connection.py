@@ -28,6 +28,7 @@ from kraft.net.connection import (
     Slot,
 )
 from kraft.net.connections import SWEEP_S, Connections
+from kraft.net.delayed_reply import DelayedReply
 from kraft.net.listener import ListenerSecurity
 from kraft.net.peer import Peer, Prepare, Serve, StartedRequest, UncountedRequest, no_mute
 from kraft.net.server_memory import ServerMemory
@@ -39,6 +40,10 @@ log = rate_limited(logging.getLogger(__name__))
 
 HIGH_WATER_BYTES: Final = 4 * 1024 * 1024
 """Replies that the other end has not read yet; from here on nothing more is started for it."""
+
+SENT_TOGETHER_BYTES: Final = 64 * 1024
+"""Replies that are there at once leave together until they are so many: a write is a call into the kernel,
+which takes as long as a small request."""
 
 SLOW_FRAME_S: Final = 30.0
 """A frame that has begun is looked at this often: in between it must come at the least rate. While other
@@ -96,6 +101,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._unread_bytes = 0
         self._waits_for_turn = False
         self._pumping = False
+        self._flushes_soon = False
         self._unmute_timer: asyncio.TimerHandle | None = None
         self._muted_until = 0.0
         self.last_active = services.loop.time()
@@ -230,14 +236,22 @@ class ServerConnection(asyncio.BufferedProtocol):
             return
         self._pumping = True
         try:
-            while self._has_turn() and (started := self._pipeline.next_frame()) is not None:
-                if self._start(*started):
-                    self._flush()
+            self._start_all()
+            while self._flush():  # which may have made room for more
+                self._start_all()
         except Exception as error:  # noqa: BLE001
+            self._flush()
             self._refuse(error)
         finally:
             self._pumping = False
         self._read_or_pause()
+
+    def _start_all(self) -> None:
+        """Start whatever may be; small replies wait, so that they leave with one write."""
+        pipeline = self._pipeline
+        while self._has_turn() and (started := pipeline.next_frame()) is not None:
+            if self._start(*started) and pipeline.reply_bytes >= SENT_TOGETHER_BYTES:
+                self._flush()
 
     def _has_turn(self) -> bool:
         """Whether this iteration of the loop has time for a request, if there is one."""
@@ -259,7 +273,12 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._starting = slot
         reply = self._services.serve(self.peer, frame)
         self._starting = None
-        if isinstance(reply, asyncio.Future):
+        if isinstance(reply, DelayedReply):
+            if not reply.done:
+                reply.when_done(partial(self._on_reply, slot))
+                return False
+            reply = reply.result()
+        elif isinstance(reply, asyncio.Future):
             if not reply.done():
                 reply.add_done_callback(partial(self._on_reply, slot))
                 if isinstance(reply, asyncio.Task):
@@ -296,14 +315,26 @@ class ServerConnection(asyncio.BufferedProtocol):
         if not held:
             self._pump()
 
-    def _on_reply(self, slot: Slot, done: asyncio.Future[Buffers]) -> None:
-        if done.cancelled():
+    def _on_reply(self, slot: Slot, done: asyncio.Future[Buffers] | DelayedReply) -> None:
+        """May be called in the midst of another connection's request: what follows from it comes later."""
+        if isinstance(done, asyncio.Future) and done.cancelled():
             return
         try:
             reply = done.result()
             if self._transport.is_closing():
                 return
             self._pipeline.fill(slot, reply)
+        except Exception as error:  # noqa: BLE001
+            self._refuse(error)
+            return
+        if not self._flushes_soon:
+            self._flushes_soon = True
+            self._services.loop.call_soon(self._flush_turn)
+
+    def _flush_turn(self) -> None:
+        """Send what was answered in this turn of the loop."""
+        self._flushes_soon = False
+        try:
             self._flush()
         except Exception as error:  # noqa: BLE001
             self._refuse(error)
@@ -311,10 +342,11 @@ class ServerConnection(asyncio.BufferedProtocol):
         if not self.reading and not self._waits_for_turn:  # else nothing waits for room
             self._pump()
 
-    def _flush(self) -> None:
+    def _flush(self) -> bool:
+        """Send the replies whose turn it is; False where there are none."""
         output = self._pipeline.take_output()
         if not output or self._transport.is_closing():
-            return
+            return False
         self.last_active = self._services.loop.time()
         if len(output) == 1:
             self._transport.write(output[0])
@@ -322,6 +354,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._transport.writelines(output)
         if self._pipeline.output_blocked:
             self._count_unread(self._transport.get_write_buffer_size())
+        return True
 
     def _count_unread(self, size: int) -> None:
         self._services.unread.held_bytes += size - self._unread_bytes

@@ -1,0 +1,61 @@
+"""A reply that comes later, without a task and without a future.
+
+    handler ------------------------------> DelayedReply -> its connection keeps the reply's place
+    what it waited for -> handler -> settle -> DelayedReply -> the connection, at once
+
+A future's callbacks go through the event loop, each on its own. A produce with acks=all and a parked fetch
+wait like this, many thousands a second, and one step of a high watermark answers all that waited for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from kraft.net.connection import Buffers
+
+
+class DelayedReply:
+    """One reply. `settle` it once; one party is told."""
+
+    __slots__ = ("_buffers", "_error", "_on_done")
+
+    def __init__(self) -> None:
+        self._buffers: Buffers | None = None
+        self._error: Exception | None = None
+        self._on_done: Callable[[DelayedReply], None] | None = None
+
+    @property
+    def done(self) -> bool:
+        return self._buffers is not None or self._error is not None
+
+    def settle(self, make: Callable[[], Buffers]) -> None:
+        """Give it what `make` returns, or its error, so that nobody waits for it for ever."""
+        if self.done:
+            return
+        try:
+            self._buffers = make()
+        except Exception as error:  # noqa: BLE001
+            self._error = error
+        on_done, self._on_done = self._on_done, None
+        if on_done is not None:
+            on_done(self)
+
+    def result(self) -> Buffers:
+        """Once it is done. Raises its error."""
+        if self._error is not None:
+            raise self._error
+        assert self._buffers is not None
+        return self._buffers
+
+    def when_done(self, told: Callable[[DelayedReply], None]) -> None:
+        """Call `told` as soon as it is done, which it is not yet."""
+        self._on_done = told
+
+    async def wait(self, loop: asyncio.AbstractEventLoop) -> Buffers:
+        """For a handler that is a coroutine already."""
+        if not self.done:
+            told: asyncio.Future[None] = loop.create_future()
+            self.when_done(lambda _: None if told.done() else told.set_result(None))
+            await told
+        return self.result()
