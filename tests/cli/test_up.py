@@ -76,11 +76,11 @@ def test_up_prints_one_line_and_ctrl_c_stops_all(tmp_path, port):
 
 @pytest.mark.row("U1")
 def test_nodes_die_with_a_killed_up(tmp_path, port):
-    with up(tmp_path, port) as process:
+    with up(tmp_path, port, "--nodes", "2") as process:
         assert process.stdout is not None
         process.stdout.readline()
         nodes = running(tmp_path)
-        assert len(nodes) == 3
+        assert len(nodes) == 2
         process.kill()
         psutil.wait_procs(list(nodes.values()), timeout=180)
         assert running(tmp_path) == {}
