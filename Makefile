@@ -82,9 +82,10 @@ lock: $(READY) ## resolve pyproject.toml again into requirements.lock
 	$(BIN)/uv export --quiet --all-groups --all-extras --no-emit-project --output-file requirements.lock
 	@rm -f uv.lock
 
-docs: $(READY) ## generated pages: CONFIG.md, APIS.md
+docs: $(READY) ## generated pages: CONFIG.md, APIS.md, METRICS.md
 	$(BIN)/python -m kraft.config.docs > docs/CONFIG.md
 	$(BIN)/python -m kraft.api.docs > docs/APIS.md
+	$(BIN)/python -m kraft.metrics.docs > docs/METRICS.md
 
 clean: ## remove what make built, .venv included
 	rm -rf $(VENV) build demo-data bench-results

@@ -55,6 +55,8 @@ class FetchService:
         self.max_response_bytes = max_response_bytes  # fetch.max.bytes
         self.quota = quota or ReplicationQuota()
         self.parked = 0
+        self.cold_reads = 0
+        """Of partitions whose bytes were not in the page cache, or too many: another thread read them."""
 
     def fetch(self, request: FetchRequest, reply: Reply) -> DelayedFetch | None:
         """Answer through `reply`, at once or later. Returns the parked fetch, so that it can be

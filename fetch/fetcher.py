@@ -92,7 +92,7 @@ def _ends_below(records: memoryview, log_end: int) -> bool:
 class PartitionFetchState:
     """One partition of a fetcher."""
 
-    __slots__ = ("attempt", "key", "leader_epoch", "partition", "truncating", "turn")
+    __slots__ = ("attempt", "key", "lag", "leader_epoch", "partition", "truncating", "turn")
 
     def __init__(self, partition: Partition) -> None:
         self.key: Key = (partition.topic_id, partition.tp.partition)
@@ -100,6 +100,7 @@ class PartitionFetchState:
         self.leader_epoch = partition.leader_epoch
         self.attempt = 0  # refusals in a row
         self.truncating = False  # nothing is appended meanwhile
+        self.lag = 0  # records that the leader's high watermark was ahead of us
         self.turn = 0  # counts changes, so that a delayed return knows whether it is still wanted
 
 
@@ -115,6 +116,7 @@ class ReplicaFetcher:
         self._in_flight: deque[tuple[FetchRequest, asyncio.Future[FetchResponse]]] = deque()
         self._wake = asyncio.Event()
         self._failures = 0
+        self.fetches = 0
         self._lookups: dict[Key, asyncio.Task[None]] = {}
         self._to_truncate: deque[tuple[PartitionFetchState, int]] = deque()  # and the offsets
         self._task = restarted(context.loop, self._run, f"fetcher-{leader_id}")
@@ -124,6 +126,11 @@ class ReplicaFetcher:
 
     def __contains__(self, partition: Partition) -> bool:
         return (partition.topic_id, partition.tp.partition) in self._states
+
+    @property
+    def max_lag(self) -> int:
+        """In records, of the partition that is furthest behind its leader's high watermark."""
+        return max((state.lag for state in self._states.values()), default=0)
 
     # --- what is followed ---------------------------------------------------------------------
 
@@ -201,6 +208,7 @@ class ReplicaFetcher:
             self._take(request, response)
 
     def _send(self) -> None:
+        self.fetches += 1
         request = self._session.next_request(self._context.broker_epoch())
         self._in_flight.append((request, asyncio.ensure_future(self._endpoint.fetch(request))))
 
@@ -267,6 +275,9 @@ class ReplicaFetcher:
             self._refused(state, e)
             return
         state.attempt = 0
+        state.lag = answer.high_watermark - partition.log.log_end_offset
+        if answer.records:
+            partition.stats.replication_bytes_in += len(answer.records)
         if answer.records and self._context.quota.binds(partition.tp):
             self._context.quota.record(len(answer.records), self._context.loop.time())
             if partition.log.log_end_offset < answer.high_watermark and self._held_back(state):

@@ -7,7 +7,7 @@ fetcher lives as long as it has a partition.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from data_plane.replication.partition import Partition
 from fetch.fetcher import FetcherContext, ReplicaFetcher
@@ -33,6 +33,9 @@ class ReplicaFetcherManager:
         self._fetchers: dict[tuple[int, int], ReplicaFetcher] = {}
         self._assigned: dict[Partition, tuple[int, int]] = {}
         self._closed = False
+
+    def __iter__(self) -> Iterator[ReplicaFetcher]:
+        return iter(self._fetchers.values())
 
     def __len__(self) -> int:
         return len(self._assigned)

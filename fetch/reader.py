@@ -13,6 +13,8 @@ Path of the data: api/fetch -> delayed_fetch -> here -> partition -> log.
 
 from __future__ import annotations
 
+from typing import Final
+
 from data_plane.log.segment import LogSlice
 from data_plane.quotas.replication import ReplicationQuota
 from data_plane.replication.partition import UNDEFINED_OFFSET, Partition
@@ -20,6 +22,11 @@ from fetch.messages import FetchedPartition, FetchRequest
 from fetch.sessions import CachedPartition, FetchSession, PartitionSource
 from metadata_quorum.foundation.errors import NO_ERROR, BrokerError, ErrorCode
 from metadata_quorum.foundation.model import NO_EPOCH
+
+_FAILURES: Final = frozenset(
+    {ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_SERVER_ERROR}
+)
+"""Kafka counts these as failed fetches; all others are what a change of leaders brings."""
 
 
 class Reading:
@@ -50,6 +57,7 @@ class Reading:
         answered: list[FetchedPartition] = []
         dirty = session.dirty
         for wanted, result in self.found:
+            _count(wanted, result, by_follower=session.from_follower)
             if result.slice is not None or result.sends_back:
                 # Stays dirty until a look finds nothing: that the fetcher got it shows only in what
                 # it asks next. Behind all others, so that partitions take turns.
@@ -68,6 +76,15 @@ class Reading:
                 wanted.sent_log_start_offset = result.log_start_offset
                 answered.append(result)
         return answered
+
+
+def _count(wanted: CachedPartition, result: FetchedPartition, *, by_follower: bool) -> None:
+    replica = wanted.replica
+    if replica is None:
+        return
+    replica.stats.fetched(0 if result.slice is None else result.slice.length, by_follower=by_follower)
+    if result.error in _FAILURES:
+        replica.stats.failed_fetch_requests += 1
 
 
 def read_session(

@@ -227,6 +227,8 @@ class SessionCache:
         self._max_partitions = max_partitions
         self.partitions = 0
         """Of all sessions together."""
+        self.evictions = 0
+        """Sessions that another one has displaced."""
         self.prompt = prompt
         self._rng = rng
         self._sessions: dict[int, FetchSession] = {}  # least recently used first
@@ -293,7 +295,7 @@ class SessionCache:
             oldest = next(iter(self._sessions.values()))
             if now - oldest.last_used < MIN_EVICTION_SECONDS:
                 break
-            self.drop(oldest.session_id)
+            self._evict(oldest)
         if self.partitions + len(request.partitions) > self._max_partitions:
             return False
         if len(self._sessions) < self._slots:
@@ -311,8 +313,12 @@ class SessionCache:
         if not victims:
             return False
         # Consumers before followers, then the smallest, then the least recently used.
-        self.drop(min(victims, key=lambda s: (s.from_follower, len(s.partitions))).session_id)
+        self._evict(min(victims, key=lambda s: (s.from_follower, len(s.partitions))))
         return True
+
+    def _evict(self, session: FetchSession) -> None:
+        self.evictions += 1
+        self.drop(session.session_id)
 
     def _has_room(self, request: FetchRequest) -> bool:
         return (

@@ -48,6 +48,7 @@ class InternalTopic:
             now_ms=self._now_ms(),
             origin=AppendOrigin.COORDINATOR,
         )
+        found.stats.appended(info.last_offset - info.first_offset + 1, info.size)
         return info.last_offset + 1
 
     def max_batch_bytes(self, partition: int) -> int:

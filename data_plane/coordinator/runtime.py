@@ -162,6 +162,8 @@ class Shard(Generic[RecordT]):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0.0
         """Kept here: of what is due at once, uvloop's handle does not say when."""
+        self.load_s = 0.0
+        """What the last load took."""
         self._before_serving: list[Callable[[], None]] = []
         self._loading = supervised(loop, self._load(), f"load-coordinator-{partition}")
 
@@ -368,6 +370,7 @@ class Shard(Generic[RecordT]):
     # --- loading -------------------------------------------------------------------------------
 
     async def _load(self) -> None:
+        began = self._loop.time()
         try:
             await self._replay_log()
             self._state_machine.loaded(self._instant())
@@ -382,6 +385,7 @@ class Shard(Generic[RecordT]):
             report_fault(self._loop, f"the loading of the coordinator's partition {self.partition}", e)
             return
         self.state = CoordinatorState.ACTIVE
+        self.load_s = self._loop.time() - began
         self._arm_timer()
 
     async def _replay_log(self) -> None:

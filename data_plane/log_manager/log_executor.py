@@ -42,6 +42,9 @@ class LogExecutor:
         self._failures = failures
         self._now_ms = now_ms
         self._flushing: dict[LocalReplica, asyncio.Task[None]] = {}
+        self.flushes = 0
+        self.flush_s = 0.0
+        """How many were done since the start, and their time: the disk's, and the executor's queue."""
 
     # --- flush --------------------------------------------------------------------------------
 
@@ -61,7 +64,10 @@ class LogExecutor:
                 work = log.prepare_flush()
                 if work is not None:
                     try:
+                        began = self._background.loop.time()
                         await self._background.blocking(work.run)
+                        self.flushes += 1
+                        self.flush_s += self._background.loop.time() - began
                     except (OSError, ValueError) as e:  # ValueError: closed under the flush
                         if replica.log is not log and isinstance(e, FileNotFoundError | ValueError):
                             continue  # it has moved to another directory meanwhile

@@ -9,7 +9,7 @@ A node has one while any quota is set. Pure: `now` is the loop's time.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from data_plane.quotas.limits import QuotaClient, QuotaEntity, QuotaLimit, QuotaLimits, QuotaType, limits_of
@@ -38,6 +38,8 @@ class ClientQuotas:
         self._rates: dict[Key, SampledRate] = {}
         self._buckets: dict[Key, TokenBucket] = {}
         self._sweep_at = SWEEP_FROM
+        self._pauses: dict[Key, tuple[float, float]] = {}
+        """The last pause of each meter, in seconds, and when it was told."""
 
     def take(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
         """The quotas are these from now on. What was counted counts on."""
@@ -61,8 +63,24 @@ class ClientQuotas:
         rate = self._rate(kind, limit, now)
         rate.record(amount, now)
         pause_s = rate.excess_s(limit.value, now)
-        # One sample's length is the most that a client is kept waiting for its time.
-        return min(pause_s, self._window.sample_s) if kind is QuotaType.REQUEST_TIME else pause_s
+        if pause_s > 0:
+            # One sample's length is the most that a client is kept waiting for its time.
+            pause_s = min(pause_s, self._window.sample_s) if kind is QuotaType.REQUEST_TIME else pause_s
+            self._pauses[_key(kind, limit)] = pause_s, now
+        return pause_s
+
+    def measured(self, kind: QuotaType, now: float) -> Iterator[tuple[str, str, float]]:
+        """What has been used lately: user, client id (empty where that does not matter), rate per second."""
+        for (its_kind, user, client_id), rate in self._rates.items():
+            if its_kind is kind:
+                yield user or "", client_id or "", rate.measure(now)
+
+    def pauses(self, kind: QuotaType, now: float) -> Iterator[tuple[str, str, float]]:
+        """For how many seconds each of them was last told to pause; 0 where that was long ago."""
+        for key in self._rates:
+            if key[0] is kind:
+                pause_s, at = self._pauses.get(key, (0.0, now))
+                yield key[1] or "", key[2] or "", pause_s if now - at < self._window.span_s else 0.0
 
     def give_back(self, kind: QuotaType, client: QuotaClient, amount: float, now: float) -> None:
         """What was counted is not handed out after all."""
@@ -128,6 +146,7 @@ class ClientQuotas:
             return
         self._rates = {key: rate for key, rate in self._rates.items() if not rate.idle(now)}
         self._buckets = {key: bucket for key, bucket in self._buckets.items() if not bucket.idle(now)}
+        self._pauses = {key: pause for key, pause in self._pauses.items() if key in self._rates}
         self._sweep_at = max(SWEEP_FROM, 2 * self.kept)
 
 

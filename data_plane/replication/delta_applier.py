@@ -200,6 +200,7 @@ class DeltaApplier:
         self._moves.cancel(partition)
         partition.stop(error)
         self._registry.remove(partition)
+        self._context.topic_stats.leave(partition.tp.topic)
         directory = self._logs.remove(partition)
         if self._assignments is not None:
             self._assignments.cancel_assignment(partition.topic_id, partition.tp.partition)

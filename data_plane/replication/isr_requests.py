@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from data_plane.replication.leader_state import AlterPartitionItem, AlterPartitionResult, IsrOutcome
@@ -51,6 +52,23 @@ class IsrRequester(Protocol):
         """Ask again for a follower that may join the ISR."""
 
 
+@dataclass(slots=True)
+class IsrStats:
+    """Changes that leaders on this broker have asked for, as Kafka counts them."""
+
+    shrinks: int = 0
+    expands: int = 0
+    failed: int = 0
+
+    def count(self, item: AlterPartitionItem, error: ErrorCode) -> None:
+        if error is not ErrorCode.NONE:
+            self.failed += 1
+        elif item.change.joining is None:
+            self.shrinks += 1
+        else:
+            self.expands += 1
+
+
 class AlterPartitionManager:
     """The queue in front of the channel."""
 
@@ -61,6 +79,7 @@ class AlterPartitionManager:
         self._task: asyncio.Task[None] | None = None
         self._retry_after = FIRST_RETRY_SECONDS
         self._closed = False
+        self.stats = IsrStats()
 
     def submit(self, partition: IsrRequester, item: AlterPartitionItem) -> None:
         self._queue[partition] = item
@@ -104,6 +123,7 @@ class AlterPartitionManager:
         again = False
         now = self._loop.time()
         for (partition, item), answer in zip(batch.items(), answers, strict=True):
+            self.stats.count(item, answer.error)
             try:
                 outcome = partition.handle_alter_partition_response(item, answer, now)
             except Exception as error:  # noqa: BLE001

@@ -62,6 +62,7 @@ class Partition:
         "on_stopped",
         "partition_epoch",
         "removed",
+        "stats",
         "topic_id",
         "tp",
         "watchers",
@@ -82,8 +83,7 @@ class Partition:
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         self.leader: LeaderState | None = None
         self.leader_id = NO_LEADER
-        self.leader_epoch = NO_EPOCH
-        self.partition_epoch = NO_EPOCH
+        self.leader_epoch = self.partition_epoch = NO_EPOCH
         fault = context.failures.fault
         # Produces with acks=all and coordinators wait for the high watermark, DeleteRecords for the low one,
         # and with flush.messages=1 a coordinator's append for the recovery point.
@@ -93,8 +93,8 @@ class Partition:
         self.watchers = Watchers()  # fetch sessions
         self.move: FutureReplica | None = None  # a copy in another log directory
         self.on_stopped: Callable[[Partition], None] | None = None  # set by who fetches for it (fetch/)
-        self.offline = False
-        self.removed = False
+        self.offline = self.removed = False
+        self.stats = context.topic_stats.join(tp.topic)
 
     def __repr__(self) -> str:
         role = "leader" if self.leader is not None else f"follower of {self.leader_id}"

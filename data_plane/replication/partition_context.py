@@ -7,13 +7,14 @@ simulator (chaos/sim/) has its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from data_plane.log.deletion import Deletion
 from data_plane.log_manager.local_replica import LocalReplica, ReplicaFailures
 from data_plane.log_manager.truncation import Truncation
 from data_plane.replication.alive_brokers import AliveBrokers
+from data_plane.replication.broker_topic_stats import BrokerTopicStats
 from data_plane.replication.isr_requests import IsrRequester
 from data_plane.replication.leader_state import AlterPartitionItem
 
@@ -50,3 +51,4 @@ class PartitionContext:
     isr_requests: IsrRequests
     log_work: LogWork
     failures: ReplicaFailures
+    topic_stats: BrokerTopicStats = field(default_factory=BrokerTopicStats)

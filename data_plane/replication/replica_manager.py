@@ -37,13 +37,14 @@ from data_plane.log_manager.log_sweeps import LogSweeps
 from data_plane.purgatory.timing_wheel import Deadline, WheelTimer
 from data_plane.quotas.replication import ReplicationQuota
 from data_plane.replication.alive_brokers import AliveBrokers
+from data_plane.replication.broker_topic_stats import BrokerTopicStats
 from data_plane.replication.delta_applier import DeltaApplier
 from data_plane.replication.directory_assignments import (
     AssignmentsManager,
     DirectoryChannel,
     ReplicaAssignment,
 )
-from data_plane.replication.isr_requests import AlterPartitionManager, IsrChannel
+from data_plane.replication.isr_requests import AlterPartitionManager, IsrChannel, IsrStats
 from data_plane.replication.partition import Partition
 from data_plane.replication.partition_context import PartitionContext
 from data_plane.replication.partition_registry import PartitionRegistry
@@ -144,6 +145,7 @@ class ReplicaManager:
             on_complete=self._moved,
         )
         self._registry = PartitionRegistry(self.logs.unclaimed)
+        self.topic_stats = BrokerTopicStats()
         context = PartitionContext(
             settings.broker_id,
             settings.lag_time_max,
@@ -151,6 +153,7 @@ class ReplicaManager:
             self._isr_requests,
             self.executor,
             self.failures,
+            self.topic_stats,
         )
         self.applier = DeltaApplier(
             self._registry,
@@ -171,6 +174,10 @@ class ReplicaManager:
 
     def __len__(self) -> int:
         return len(self._registry)
+
+    @property
+    def isr_stats(self) -> IsrStats:
+        return self._isr_requests.stats
 
     # --- log directories ----------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from data_plane.purgatory.timing_wheel import WheelTimer
 from data_plane.quotas.client_quotas import ClientQuotas
 from data_plane.replication.replica_manager import ReplicaManager
 from fetch.delayed_fetch import FetchService
+from fetch.fetcher_manager import ReplicaFetcherManager
 from kraft.api.long_work import LongWork
 from kraft.api.metadata_reader import MetadataReader
 from kraft.broker.failover_metadata import FailoverMetadata
@@ -32,8 +33,10 @@ from kraft.broker.producer_ids import ProducerIds
 from kraft.broker.scram_users import ScramUsers
 from kraft.broker.txn_verification import TransactionVerifier
 from kraft.config.node_config import Config
+from kraft.monitoring.request_metrics import RequestMetrics
 from kraft.monitoring.stall_watch import LoopHealth
 from kraft.net.sasl import LoginRules
+from kraft.peers.broker_channels import BrokerChannels
 from kraft.peers.controller_channel import ControllerChannel
 from kraft.peers.raft_driver import RaftDriver
 from metadata_quorum.controller.controller import QuorumController
@@ -78,6 +81,8 @@ class NodeContext:
     quotas: ClientQuotas | None = None
     """None while nothing is limited."""
     loop_health: LoopHealth = field(default_factory=LoopHealth)
+    requests: RequestMetrics = field(default_factory=RequestMetrics)
+    """How many came, what became of them, where their time went."""
     faults: Mapping[str, int] = field(default_factory=dict)
     """How often work has failed of a bug, by the place in the code
     (metadata_quorum/foundation/supervision.py)."""
@@ -99,6 +104,7 @@ class BrokerContext:
     node: NodeContext
     replica_manager: ReplicaManager
     fetch_service: FetchService
+    fetchers: ReplicaFetcherManager
     fetch_room: Callable[[], int]
     """Bytes of records that one more answer to a consumer may have (kraft/net/unread.py)."""
     group_coordinator: GroupCoordinator
@@ -106,6 +112,8 @@ class BrokerContext:
     transaction_verifier: TransactionVerifier
     marker_writer: MarkerWriter
     producer_ids: ProducerIds
+    channels: BrokerChannels
+    """To the other brokers."""
     lifecycle: BrokerLifecycle
     failover_metadata: FailoverMetadata
     """Brokers that die or may have died."""

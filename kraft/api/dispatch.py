@@ -98,8 +98,8 @@ class Dispatcher:
         }
         self._advertised = {name: advertised(served.values()) for name, served in self._rows.items()}
         self._roles = dict(roles)
-        self._exclusive = {key.to_bytes(2, "big") for key, row in rows.items() if row.exclusive}
-        self._in_turn = {key.to_bytes(2, "big") for key, row in rows.items() if row.in_turn}
+        self._exclusive = {int(key) for key, row in rows.items() if row.exclusive}
+        self._in_turn = {int(key) for key, row in rows.items() if row.in_turn}
         self._has_schemas: set[bytes] = set()
         """API keys and versions whose schemas are loaded, as requests begin with them."""
         self._tasks: dict[asyncio.Task[Buffers], None] = {}
@@ -107,13 +107,13 @@ class Dispatcher:
         self._large_decoder = ThreadPoolExecutor(1, "large decoder")
         """For frames of megabytes: they wait for each other, and no other frame waits for them."""
 
-    def is_exclusive(self, frame: memoryview) -> bool:
-        """Whether the request in `frame` must run alone on its connection."""
-        return bytes(frame[:2]) in self._exclusive
+    def is_exclusive(self, api_key: int) -> bool:
+        """Whether such a request must run alone on its connection."""
+        return api_key in self._exclusive
 
-    def is_in_turn(self, frame: memoryview) -> bool:
-        """Whether the request in `frame` starts only when all before it are answered."""
-        return bytes(frame[:2]) in self._in_turn
+    def is_in_turn(self, api_key: int) -> bool:
+        """Whether such a request starts only when all before it are answered."""
+        return api_key in self._in_turn
 
     def prepare(self, frame: memoryview) -> asyncio.Future[None] | None:
         """Load the schemas of the request in `frame`, in another thread, if it is the first of its version.
@@ -305,6 +305,8 @@ class Dispatcher:
     def _reply(self, call: _Call, response: Response | None) -> Buffers:
         """`_encode`, or an error reply where that fails."""
         try:
+            if response is not None and (code := response.get("error_code")):
+                self._node.requests.refused(call.row.name, ErrorCode(code).name)
             return self._encode(call, response)
         except Exception as error:  # noqa: BLE001 - the handler's response does not fit its schema
             return self._error_reply(call, error)
@@ -319,11 +321,14 @@ class Dispatcher:
             raise ProtocolError(f"{call.row.name} failed") from again
 
     def _error_code(self, ctx: RequestContext, error: Exception) -> tuple[ErrorCode, str]:
+        code, message = ErrorCode.UNKNOWN_SERVER_ERROR, ""
         if isinstance(error, BrokerError):
-            ctx.lost_controller = error.code is ErrorCode.NOT_CONTROLLER
-            return error.code, error.message
-        self._log_error(ctx, error)
-        return ErrorCode.UNKNOWN_SERVER_ERROR, ""
+            code, message = error.code, error.message
+            ctx.lost_controller = code is ErrorCode.NOT_CONTROLLER
+        else:
+            self._log_error(ctx, error)
+        self._node.requests.refused(ctx.api_key.api_name, code.name)
+        return code, message
 
     def _encode(self, call: _Call, response: Response | None) -> Buffers:
         """The bytes of the reply, once authorization and quotas have added their part to the response."""

@@ -111,6 +111,8 @@ def _fetch(
     broker: BrokerContext, ctx: RequestContext, request: FetchRequest, started: StartedRequest
 ) -> Buffers | DelayedReply:
     node = broker.node
+    requests = node.requests
+    started.counts_as(requests.fetch_follower if request.from_follower else requests.fetch_consumer)
     if node.authorizer is not None:
         request.may_read = read_authorization(node, ctx, follower=request.from_follower)
     if ctx.work is not None and not request.from_follower:
@@ -176,6 +178,7 @@ class _Fetch:
         if cold or self._answer is not None:  # else it is sent at once
             self._charge(response)
         if cold:
+            self._broker.fetch_service.cold_reads += len(cold)
             self._later()
             reading = self._node.blocking(partial(_read_all, cold))
             reading.add_done_callback(lambda done: self._read(response, done))
@@ -263,6 +266,7 @@ def _written(
             each.error = partition_lookup.error_of_absence(
                 node, each.error, each.topic, each.topic_id, each.partition
             )
+            node.requests.refused(ApiKey.FETCH.api_name, each.error.name)
             hint = partition_lookup.leader_hint(node, each.error, each.topic, each.topic_id, each.partition)
             if hint is not None and not request.from_follower:
                 hints[place] = hint

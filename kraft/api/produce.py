@@ -66,6 +66,8 @@ _WITHOUT_LOG_START: Final = frozenset(
 )
 """What a refused append answers without saying where the log begins."""
 
+_TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+
 NO_ACKS: Final = 0
 LEADER_ACKS: Final = 1
 
@@ -232,6 +234,7 @@ class _Produce:
             except BrokerError as error:
                 self._results.append(self._refused(wanted, error, appending))
                 continue
+            partition.stats.appended(info.last_offset - info.first_offset + 1, info.size)
             self._places.append(len(self._results))
             self.appended.append((partition, info.last_offset + 1))
             self._results.append(
@@ -253,12 +256,22 @@ class _Produce:
     ) -> ProducedPartition:
         """As in Kafka, errors that are found with the log at hand include the log start offset."""
         result = self._failed(wanted, error.code, error.message)
+        self._count(wanted, error.code)
         if isinstance(error, InvalidRecords):
             appending = appending or self._present(wanted)
             result = result._replace(record_errors=error.record_errors)
         if appending is not None and error.code not in _WITHOUT_LOG_START:
             result = result._replace(log_start_offset=appending.log.log_start_offset)
         return result
+
+    def _count(self, wanted: ProducePartition, code: ErrorCode) -> None:
+        """Of failures Kafka counts those that say something about the records or the cluster's health."""
+        if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED or (partition := self._present(wanted)) is None:
+            return
+        if code not in _WITHOUT_LOG_START:
+            partition.stats.failed_produce_requests += 1
+        elif code in _TOO_LARGE:
+            partition.stats.bytes_rejected += len(wanted.records or b"")
 
     def _present(self, wanted: ProducePartition) -> Partition | None:
         try:
@@ -269,6 +282,7 @@ class _Produce:
     def _failed(
         self, wanted: ProducePartition | ProducedPartition, code: ErrorCode, message: str
     ) -> ProducedPartition:
+        self._node.requests.refused(ApiKey.PRODUCE.api_name, code.name)
         return ProducedPartition(
             wanted.topic,
             wanted.topic_id,

@@ -4,7 +4,7 @@ aiohttp costs 30 MB of memory and a third of a second of CPU to import, which a 
 should not pay. So the first connection has it imported, in the executor; what that connection sends
 meanwhile waits, and is then handed over to aiohttp's own protocol.
 
-    socket -> _PendingConnection (holds the first bytes) -> aiohttp's protocol -> status.py
+    socket -> _PendingConnection (holds the first bytes) -> aiohttp's protocol -> server.py
 """
 
 from __future__ import annotations

@@ -5,43 +5,22 @@ All of it is read from memory in one synchronous call, so it is consistent.
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from data_plane.replication.partition import Partition
-from kraft.api.context import BrokerContext, ControllerContext, NodeContext
-
-if TYPE_CHECKING:
-    from aiohttp import web
+from kraft.api.context import BrokerContext, ControllerContext
+from kraft.metrics.sources import Sources
 
 
-def make_server(
-    node: NodeContext, broker: BrokerContext | None, controller: ControllerContext | None
-) -> web.Server:
-    """aiohttp's server for one node; imports aiohttp (see listener.py)."""
-    from aiohttp import web
-
-    async def respond(request: web.BaseRequest) -> web.StreamResponse:
-        if request.path != "/status":
-            return web.json_response({"paths": ["/status"]}, status=404)
-        if request.method != "GET":
-            return web.json_response({"methods": ["GET"]}, status=405)
-        answered = status(node, broker, controller)
-        return web.Response(text=json.dumps(answered, indent=1), content_type="application/json")
-
-    return web.Server(respond, loop=node.loop)
-
-
-def status(
-    node: NodeContext, broker: BrokerContext | None, controller: ControllerContext | None
-) -> dict[str, Any]:
+def status(sources: Sources) -> dict[str, Any]:
     """The body of the response."""
+    node, broker, controller = sources.node, sources.broker, sources.controller
     return {
         "cluster_id": node.cluster_id,
         "node_id": node.node_id,
-        "broker": None if broker is None else _broker(broker),
-        "controller": None if controller is None else _controller(controller),
+        "broker": None if broker is None else _broker(broker.context),
+        "controller": None if controller is None else _controller(controller.context),
         "metadata": {"offset": node.image.offset, "epoch": node.image.epoch},
         "loop": asdict(node.loop_health),
         "faults": dict(node.faults),

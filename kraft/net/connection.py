@@ -17,10 +17,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from kraft.monitoring.request_metrics import Phase, RequestTiming
+
 _LENGTH: Final = struct.Struct(">i")
 
 SCRATCH_BYTES: Final = 256 * 1024
 """What one read takes at most, unless it is into a large frame's own buffer."""
+
+NO_API: Final = -1
+"""Of a frame that is too short for its header."""
 
 SMALL_FRAME_BYTES: Final = 64 * 1024
 """Up to here a frame never waits for the node's budget."""
@@ -282,21 +287,24 @@ class ConnectionLimits:
 class Slot:
     """The place of one reply in the order of its connection."""
 
-    __slots__ = ("exclusive", "reply", "reply_bytes", "request_bytes")
+    __slots__ = ("api_key", "exclusive", "reply", "reply_bytes", "request_bytes", "timing")
 
-    def __init__(self, request_bytes: int, exclusive: bool) -> None:
+    def __init__(self, api_key: int, request_bytes: int, exclusive: bool) -> None:
+        self.api_key = api_key
         self.request_bytes = request_bytes
         self.exclusive = exclusive
         self.reply: Buffers | None = None
         self.reply_bytes = 0
         """Of replies that have not left."""
+        self.timing: RequestTiming | None = None
+        """Where it is measured."""
 
 
 class Pipeline:
     """Requests of one connection: which may start, and which replies may leave.
 
-    `is_exclusive(frame)` is true for requests whose replies may be large (Fetch): of those only one runs
-    at a time, and requests behind a waiting one wait too. `is_in_turn(frame)` is true for requests that
+    `is_exclusive(api_key)` is true for requests whose replies may be large (Fetch): of those only one runs
+    at a time, and requests behind a waiting one wait too. `is_in_turn(api_key)` is true for requests that
     start only when all before them are answered, because their replies age quickly (Metadata).
     """
 
@@ -304,8 +312,8 @@ class Pipeline:
         self,
         limits: ConnectionLimits,
         account: Account,
-        is_exclusive: Callable[[memoryview], bool],
-        is_in_turn: Callable[[memoryview], bool] = lambda frame: False,
+        is_exclusive: Callable[[int], bool],
+        is_in_turn: Callable[[int], bool] = lambda api_key: False,
         *,
         more: Callable[[], Iterable[memoryview]] = tuple,
     ) -> None:
@@ -326,6 +334,8 @@ class Pipeline:
         """Set while the other end does not read what we sent."""
         self.held = False
         """Set while a started request has not yet taken its place in the order."""
+        self.leaving: list[RequestTiming] = []
+        """Measured requests whose replies have left the order, but not been written."""
         self.muted = False
         """Set while the other end has exceeded a quota: nothing more of it is started."""
 
@@ -339,6 +349,11 @@ class Pipeline:
         """Whether no request is queued or running."""
         return not self.queued and not self._slots
 
+    @property
+    def waiting_replies(self) -> int:
+        """Those that wait for an earlier one."""
+        return sum(slot.reply is not None for slot in self._slots)
+
     def enqueue(self, frames: Iterable[memoryview]) -> None:
         """Complete frames; the account has counted them already."""
         self.queued.extend(frames)
@@ -349,13 +364,15 @@ class Pipeline:
             self.queued.extend(self._more())
         if not self.queued or not self._may_start():
             return None
-        if self._slots and self._is_in_turn(self.queued[0]):
+        frame = self.queued[0]
+        api_key = frame[0] << 8 | frame[1] if len(frame) > 1 else NO_API
+        if self._slots and self._is_in_turn(api_key):
             return None
-        exclusive = self._is_exclusive(self.queued[0])
+        exclusive = self._is_exclusive(api_key)
         if exclusive and self._exclusive_running:
             return None
-        frame = self.queued.popleft()
-        slot = Slot(len(frame), exclusive)
+        self.queued.popleft()
+        slot = Slot(api_key, len(frame), exclusive)
         self._exclusive_running = self._exclusive_running or exclusive
         self._running_bytes += slot.request_bytes
         self._slots.append(slot)
@@ -386,7 +403,11 @@ class Pipeline:
         output: list[bytes | bytearray | memoryview] = []
         while self._slots and (reply := self._slots[0].reply) is not None:
             output.extend(reply)
-            self.reply_bytes -= self._slots.popleft().reply_bytes
+            slot = self._slots.popleft()
+            self.reply_bytes -= slot.reply_bytes
+            if slot.timing is not None:
+                slot.timing.end(Phase.RESPONSE_QUEUE)
+                self.leaving.append(slot.timing)
         return output
 
     def close(self) -> None:

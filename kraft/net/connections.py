@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from kraft.monitoring.rate_limited_log import rate_limited
 from kraft.net.connection_quotas import ConnectionQuotas, ListenerKind
 from kraft.net.listener import ListenerSecurity, ServerLimits
+from kraft.net.peer import Peer
 
 log = rate_limited(logging.getLogger(__name__))
 
@@ -28,6 +30,7 @@ class OpenConnection(Protocol):
     """A connection, as far as it is judged by its use."""
 
     listener_kind: ListenerKind
+    peer: Peer
     last_active: float
     """By the loop's clock, in seconds."""
 
@@ -36,6 +39,15 @@ class OpenConnection(Protocol):
 
     @property
     def idle(self) -> bool: ...
+
+    @property
+    def listener(self) -> str: ...
+
+    @property
+    def waiting_requests(self) -> int: ...
+
+    @property
+    def waiting_replies(self) -> int: ...
 
     def is_deaf(self, now: float) -> bool: ...
 
@@ -53,6 +65,9 @@ class Connections:
         self._loop = loop
         self._admit = admit
         self._open: dict[OpenConnection, None] = {}  # a dict, because sets have no stable order
+        self.opened: Counter[str] = Counter()
+        self.closed: Counter[str] = Counter()
+        """By listener, since the node started."""
         shared = ConnectionQuotas()
         self.counts = dict.fromkeys(ListenerKind, shared) | {ListenerKind.CONTROLLERS: ConnectionQuotas()}
         self._sweep_timer: asyncio.TimerHandle | None = None
@@ -65,10 +80,12 @@ class Connections:
 
     def add(self, connection: OpenConnection) -> None:
         self._open[connection] = None
+        self.opened[connection.listener] += 1
 
     def remove(self, connection: OpenConnection, host: str) -> None:
         """It is gone, and counts no more."""
         del self._open[connection]
+        self.closed[connection.listener] += 1
         self.counts[connection.listener_kind].left(host)
 
     def arrived(self, security: ListenerSecurity, host: str, handle: int) -> float | None:

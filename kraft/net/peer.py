@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from kraft.monitoring.request_metrics import ApiMetrics
 from kraft.net.connection import Buffers
 from kraft.net.connection_state import ConnectionState
 from kraft.net.delayed_reply import DelayedReply
@@ -35,6 +36,9 @@ class StartedRequest(Protocol):
 
     def resume_others(self) -> None: ...
 
+    def counts_as(self, api: ApiMetrics) -> None:
+        """It is one of those, too: a fetch by a follower, or by a consumer."""
+
 
 class UncountedRequest:
     """A `StartedRequest` of a peer without a connection."""
@@ -46,6 +50,9 @@ class UncountedRequest:
         pass
 
     def resume_others(self) -> None:
+        pass
+
+    def counts_as(self, api: ApiMetrics) -> None:
         pass
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import cast
 
+from kraft.monitoring.request_metrics import RequestMetrics
 from kraft.net.acceptor import BACKLOG, TlsAcceptor
 from kraft.net.connection import SCRATCH_BYTES
 from kraft.net.connections import Admit, Connections
@@ -31,8 +32,8 @@ class Server:
         self,
         loop: asyncio.AbstractEventLoop,
         serve: Serve,
-        is_exclusive: Callable[[memoryview], bool],
-        is_in_turn: Callable[[memoryview], bool] = lambda frame: False,
+        is_exclusive: Callable[[int], bool],
+        is_in_turn: Callable[[int], bool] = lambda api_key: False,
         *,
         limits: ServerLimits | None = None,
         memory: ServerMemory | None = None,
@@ -40,6 +41,7 @@ class Server:
         admit: Admit = lambda host: 0.0,
         prepare: Prepare = nothing_to_prepare,
         stopwatch: Callable[[], float] = time.perf_counter,
+        requests: RequestMetrics | None = None,
     ) -> None:
         limits = limits if limits is not None else ServerLimits()
         self._loop = loop
@@ -57,6 +59,7 @@ class Server:
             turn_budget=TurnBudget(loop, stopwatch),
             scratch=memoryview(bytearray(SCRATCH_BYTES)),
             on_closed=on_closed,
+            requests=requests if requests is not None else RequestMetrics(),
         )
         self._servers: list[asyncio.Server] = []
         self._acceptors: list[TlsAcceptor] = []

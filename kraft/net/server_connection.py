@@ -17,6 +17,7 @@ from functools import partial
 from typing import Final, cast
 
 from kraft.monitoring.rate_limited_log import rate_limited
+from kraft.monitoring.request_metrics import ApiMetrics, Phase, RequestMetrics
 from kraft.net.connection import (
     SMALL_FRAME_BYTES,
     Account,
@@ -62,8 +63,8 @@ class ConnectionServices:
     loop: asyncio.AbstractEventLoop
     serve: Serve
     prepare: Prepare
-    is_exclusive: Callable[[memoryview], bool]
-    is_in_turn: Callable[[memoryview], bool]
+    is_exclusive: Callable[[int], bool]
+    is_in_turn: Callable[[int], bool]
     connections: Connections
     memory: ServerMemory
     unread: Unread
@@ -71,6 +72,7 @@ class ConnectionServices:
     scratch: memoryview
     """Where small frames are received."""
     on_closed: OnClosed | None
+    requests: RequestMetrics
 
 
 class ServerConnection(asyncio.BufferedProtocol):
@@ -104,6 +106,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._flushes_soon = False
         self._unmute_timer: asyncio.TimerHandle | None = None
         self._muted_until = 0.0
+        self._arrived = 0.0
+        """When the oldest request in the queue came, by the stopwatch."""
         self.last_active = services.loop.time()
 
     @property
@@ -113,6 +117,18 @@ class ServerConnection(asyncio.BufferedProtocol):
     @property
     def idle(self) -> bool:
         return self._pipeline.idle
+
+    @property
+    def listener(self) -> str:
+        return self._listener
+
+    @property
+    def waiting_requests(self) -> int:
+        return len(self._pipeline.queued)
+
+    @property
+    def waiting_replies(self) -> int:
+        return self._pipeline.waiting_replies
 
     @property
     def progress(self) -> FrameProgress | None:
@@ -204,6 +220,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.last_active = self._services.loop.time()
         if self._is_unauthenticated and self.peer.authenticated:
             self._let_in()
+        if not self._pipeline.queued:
+            self._arrived = self._services.requests.stopwatch()
         try:
             self._pipeline.enqueue(self._reader.received(nbytes))
         except Exception as error:  # noqa: BLE001
@@ -271,8 +289,11 @@ class ServerConnection(asyncio.BufferedProtocol):
             prepared.add_done_callback(partial(self._start_prepared, frame, slot))
             return False
         self._starting = slot
+        slot.timing = timing = self._services.requests.started(slot.api_key, self._arrived)
         reply = self._services.serve(self.peer, frame)
         self._starting = None
+        if timing is not None:
+            timing.end(Phase.LOCAL)
         if isinstance(reply, DelayedReply):
             if not reply.done:
                 reply.when_done(partial(self._on_reply, slot))
@@ -323,6 +344,8 @@ class ServerConnection(asyncio.BufferedProtocol):
             reply = done.result()
             if self._transport.is_closing():
                 return
+            if slot.timing is not None:
+                slot.timing.end(Phase.REMOTE)
             self._pipeline.fill(slot, reply)
         except Exception as error:  # noqa: BLE001
             self._refuse(error)
@@ -346,15 +369,23 @@ class ServerConnection(asyncio.BufferedProtocol):
         """Send the replies whose turn it is; False where there are none."""
         output = self._pipeline.take_output()
         if not output or self._transport.is_closing():
+            self._count_sent()
             return False
         self.last_active = self._services.loop.time()
         if len(output) == 1:
             self._transport.write(output[0])
         else:
             self._transport.writelines(output)
+        self._count_sent()
         if self._pipeline.output_blocked:
             self._count_unread(self._transport.get_write_buffer_size())
         return True
+
+    def _count_sent(self) -> None:
+        if self._pipeline.leaving:
+            for timing in self._pipeline.leaving:
+                timing.sent()
+            self._pipeline.leaving.clear()
 
     def _count_unread(self, size: int) -> None:
         self._services.unread.held_bytes += size - self._unread_bytes
@@ -373,6 +404,8 @@ class ServerConnection(asyncio.BufferedProtocol):
     # ---- back-pressure
 
     def _mute(self, pause_s: float) -> None:
+        if self._starting is not None and self._starting.timing is not None:
+            self._starting.timing.throttled(pause_s)
         until = self._services.loop.time() + pause_s
         if until <= self._muted_until:
             return
@@ -426,3 +459,8 @@ class _PipelinedRequest:
 
     def resume_others(self) -> None:
         self._connection.hold(False)
+
+    def counts_as(self, api: ApiMetrics) -> None:
+        api.requests += 1
+        if self._slot.timing is not None:
+            self._slot.timing.also(api)

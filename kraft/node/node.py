@@ -22,7 +22,7 @@ from socket import gaierror
 from uuid import UUID
 
 from kraft.api.authz.authorizer import authorizer_of, follow
-from kraft.api.context import NodeContext
+from kraft.api.context import BrokerContext, ControllerContext, NodeContext
 from kraft.api.dispatch import Dispatcher
 from kraft.api.long_work import LongWork
 from kraft.api.request_context import Role
@@ -34,11 +34,16 @@ from kraft.config.dynamic_config import DynamicBrokerConfig
 from kraft.config.node_config import Config
 from kraft.http.listener import HOST as HTTP_HOST
 from kraft.http.listener import HttpPort
-from kraft.http.status import make_server
+from kraft.http.server import make_server
+from kraft.metrics.process import ProcessStats
+from kraft.metrics.sources import Broker, Controller, Rates, Sources
+from kraft.monitoring.cluster_events import ClusterEvents
+from kraft.monitoring.request_metrics import RequestMetrics
 from kraft.net.client import Address
 from kraft.net.connection_quotas import ListenerKind
 from kraft.net.peer import Peer
 from kraft.net.server import Server
+from kraft.net.server_memory import ServerMemory
 from kraft.node import settings
 from kraft.node.broker_role import BrokerRole
 from kraft.node.controller_role import ControllerRole
@@ -91,6 +96,7 @@ class Node:
             scram_users=ScramUsers(users),
             authorizer=authorizer_of(config),
             faults=environment.boundary.faults,
+            requests=RequestMetrics({row.key: row.name for row in ROWS.values()}, environment.stopwatch),
         )
         self._make_roles(environment, storage.directories, users)
         self._make_listeners()
@@ -139,8 +145,26 @@ class Node:
             admit=partial(charge_connection, node),
             prepare=self.dispatcher.prepare,
             stopwatch=node.stopwatch,
+            requests=node.requests,
         )
-        self.http = HttpPort(self.loop, partial(make_server, node, broker, controller))
+        self.events = ClusterEvents()
+        self.http = HttpPort(self.loop, partial(make_server, self._sources(broker, controller, memory)))
+
+    def _sources(
+        self, broker: BrokerContext | None, controller: ControllerContext | None, memory: ServerMemory
+    ) -> Sources:
+        """What HTTP clients may see."""
+        rates = Rates(self.loop.time)
+        return Sources(
+            node=self.context,
+            connections=self.server.connections,
+            memory=memory,
+            events=self.events,
+            process=ProcessStats(self.context.now_ms),
+            broker=None if broker is None else Broker(broker, rates),
+            controller=None if controller is None else Controller(controller, rates, self.events),
+            rates=rates,
+        )
 
     def _subscribe(self) -> None:
         """To the metadata: on a controller as it is committed, on any other node as it is fetched."""
@@ -151,6 +175,7 @@ class Node:
             assert self.follower is not None
             listen = self.follower.subscribe
         listen(node.committed_metadata.take)
+        listen(self.events.take)
         listen(node.scram_users.take)
         listen(follow(node))
         if broker is not None:

@@ -15,9 +15,10 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from metadata_quorum.raft.port import Applied, QuorumState, Raft
+from metadata_quorum.raft.port import Applied, ProposalOutcome, QuorumState, Raft
 
 T = TypeVar("T")
 
@@ -53,6 +54,19 @@ class BackgroundThreads:
         future.add_done_callback(ended)
 
 
+@dataclass(slots=True)
+class RaftTraffic:
+    """What a voter has exchanged with the others, and how long its proposals took, since it started."""
+
+    frames_in: int = 0
+    bytes_in: int = 0
+    frames_out: int = 0
+    bytes_out: int = 0
+    commits: int = 0
+    commit_s: float = 0.0
+    """From the proposal until it was applied here, over all that were committed."""
+
+
 class RaftDriver:
     """A `Raft` that ticks itself. An error out of it is a bug or a dead disk, and leaves a voter that does
     not know what it has promised: `on_fatal`."""
@@ -67,6 +81,7 @@ class RaftDriver:
         self._due = False
         self._closed = False
         self.node_id = raft.node_id
+        self.traffic = RaftTraffic()
 
     @property
     def is_leader(self) -> bool:
@@ -84,13 +99,23 @@ class RaftDriver:
         return self._raft.state()
 
     def propose(self, command: bytes, on_done: Callable[[Applied], None]) -> None:
-        self._raft.propose(command, on_done)
+        proposed_at = self._loop.time()
+
+        def done(applied: Applied) -> None:
+            if applied.outcome is ProposalOutcome.COMMITTED:
+                self.traffic.commits += 1
+                self.traffic.commit_s += self._loop.time() - proposed_at
+            on_done(applied)
+
+        self._raft.propose(command, done)
         self.wake()
 
     def receive(self, peer: int, frame: bytes) -> None:
         """Raises `ValueError` for a malformed frame; anything else that escapes is fatal."""
         if self._closed:
             return
+        self.traffic.frames_in += 1
+        self.traffic.bytes_in += len(frame)
         try:
             self._raft.receive(peer, frame)
         except ValueError:
@@ -99,6 +124,10 @@ class RaftDriver:
             self._fail(e)
             return
         self.wake()
+
+    def sent(self, size: int) -> None:
+        self.traffic.frames_out += 1
+        self.traffic.bytes_out += size
 
     def connected(self, peer: int) -> None:
         self._notify(lambda: self._raft.connected(peer))

@@ -48,6 +48,9 @@ class RaftEvents(Protocol):
 
     def refused(self, peer: int) -> None: ...
 
+    def sent(self, size: int) -> None:
+        """A frame of so many bytes was handed to a connection."""
+
 
 class RaftTransport:
     """A `RaftLink` over TCP. `start` dials every voter and keeps dialling."""
@@ -153,6 +156,8 @@ class _PeerConnection:
             transport.abort()
             return False
         transport.write(self._encoded(frame))
+        if self._events is not None:
+            self._events.sent(len(frame))
         return True
 
     def _connected(self, client: PeerClient) -> None:

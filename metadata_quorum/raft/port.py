@@ -112,6 +112,8 @@ class QuorumState:
     """Per voter (self included), known on the leader only."""
     last_contact: Mapping[int, float]
     """Per voter, seconds on the loop's clock of its last answer; known on the leader only."""
+    voted_for: int = -1
+    """In this term; -1 for nobody."""
 
 
 class Raft(Protocol):

@@ -157,6 +157,7 @@ class SyncObjRaft(Raft):
             last_index=self.journal.last_index,
             match_index=self.leading.match_index() if leading else {},
             last_contact={**contact, self.node_id: self._now()} if leading else {},
+            voted_for=-1 if (vote := self.journal.getVotedForNodeId()) is None else vote,
         )
 
     # -- the port: what comes in -------------------------------------------------------------------

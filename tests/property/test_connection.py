@@ -171,7 +171,7 @@ class PipelineMachine(RuleBasedStateMachine):
         self.limits = ConnectionLimits(max_frame_bytes=1000, max_in_flight_bytes=50, max_in_flight_requests=5)
         self.account = Account(Budget(1 << 30))
         self.pipeline = Pipeline(
-            self.limits, self.account, lambda frame: frame[0] == 1, lambda frame: frame[0] == 2
+            self.limits, self.account, lambda api_key: api_key >> 8 == 1, lambda api_key: api_key >> 8 == 2
         )
         self.enqueued = 0
         self.running: dict[int, Slot] = {}

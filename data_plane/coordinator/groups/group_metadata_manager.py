@@ -12,7 +12,7 @@ records.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -37,6 +37,7 @@ from data_plane.coordinator.groups.messages import (
     CommitReply,
     DescribedGroup,
     FetchOffsets,
+    GroupSummary,
     GroupType,
     Heartbeat,
     HeartbeatReply,
@@ -266,6 +267,16 @@ class GroupMetadataManager:
             if group_id not in self._groups
         ]
         return CoordinatorResult(replies=[(ticket, tuple(listed))])
+
+    def summaries(self) -> Iterator[GroupSummary]:
+        """As they are now, replicated or not: for those who watch."""
+        for group_id, group in self._groups.items():
+            members = group.state.members if isinstance(group, ConsumerGroup) else group.metadata.roster
+            yield GroupSummary(_listed(group), len(members), self._offsets.of(group_id))
+        for group_id in self._offsets.groups():
+            if group_id not in self._groups:
+                listed = ListedGroup(group_id, "", ClassicGroupState.EMPTY.value)
+                yield GroupSummary(listed, 0, self._offsets.of(group_id))
 
     def describe(self, group_id: str, ticket: Ticket, at: Instant) -> GroupResult:
         group = self._groups.get(group_id)

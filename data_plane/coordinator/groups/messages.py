@@ -192,6 +192,14 @@ class ListedGroup(NamedTuple):
     type: GroupType = GroupType.CLASSIC
 
 
+class GroupSummary(NamedTuple):
+    """A group at a glance."""
+
+    listed: ListedGroup
+    members: int
+    offsets: Mapping[TopicPartition, CommittedOffset]
+
+
 class DescribedMember(NamedTuple):
     member_id: str
     instance_id: str | None

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, NamedTuple
@@ -34,6 +34,7 @@ from data_plane.coordinator.groups.messages import (
     CommitReply,
     DescribedGroup,
     FetchOffsets,
+    GroupSummary,
     Heartbeat,
     HeartbeatReply,
     JoinGroup,
@@ -258,6 +259,11 @@ class GroupCoordinator:
                 continue  # it has moved while the others were queried
             listed += await led.shard.ask(tuple, led.manager.list)
         return listed
+
+    def summaries(self) -> Iterator[GroupSummary]:
+        """Every group of the partitions that are loaded."""
+        for led in self._active():
+            yield from led.manager.summaries()
 
     async def describe_group(self, group_id: str) -> DescribedGroup:
         led = self._led_for(group_id)

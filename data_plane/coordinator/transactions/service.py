@@ -106,6 +106,11 @@ class TransactionCoordinator:
         self._every("timeouts", config.timeout_check_interval, self._abort_timed_out)
         self._every("expiry", config.expiry_check_interval, self._expire)
 
+    @property
+    def load_times_s(self) -> list[float]:
+        """What it took to load each partition that is led here."""
+        return [led.shard.load_s for led in self._led.values()]
+
     # --- leadership ----------------------------------------------------------------------------
 
     def partition_for(self, transactional_id: str) -> int:

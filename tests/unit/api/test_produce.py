@@ -19,6 +19,7 @@ from data_plane.log.config import LogConfig
 from data_plane.log.validation import INLINE_STEPS
 from data_plane.replication.partition import Partition
 from kraft.api import produce
+from kraft.monitoring.request_metrics import RequestMetrics
 from kraft.net.connection import ProtocolError
 from kraft.net.connection_state import ConnectionState
 from kraft.wire.bridge import MalformedMessage
@@ -60,6 +61,7 @@ class Broker:
                 run_in_executor=self.run_in_executor,
             ),
             now_ms=lambda: NOW_MS,
+            requests=RequestMetrics(),
         )
         self.broker: Any = SimpleNamespace(
             node=node,

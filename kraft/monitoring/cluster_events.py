@@ -1,0 +1,206 @@
+"""What has happened to the cluster, as its metadata tells: elections, ISR changes, fences, topics.
+
+    committed metadata -> ClusterEvents.take -> the newest `KEPT`, in order -> the time line, metrics
+
+Every node keeps its own list from its own copy of the metadata, so that any of them can show it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from metadata_quorum.foundation.model import NO_LEADER, BrokerRegistration, PartitionRegistration
+from metadata_quorum.metadata.delta import MetadataDelta
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
+
+KEPT: Final = 500
+PARTITIONS_NAMED: Final = 100
+"""Of one change of the metadata; of the others it is said how many there were."""
+
+
+class EventKind(StrEnum):
+    BROKER_REGISTERED = "broker registered"
+    BROKER_FENCED = "broker fenced"
+    BROKER_UNFENCED = "broker unfenced"
+    BROKER_SHUTTING_DOWN = "broker shutting down"
+    ELECTION = "election"
+    UNCLEAN_ELECTION = "unclean election"
+    OFFLINE = "no leader"
+    ISR_SHRINK = "ISR shrink"
+    ISR_EXPAND = "ISR expand"
+    REASSIGNMENT = "reassignment"
+    TOPIC_CREATED = "topic created"
+    TOPIC_DELETED = "topic deleted"
+    CONTROLLER = "controller"
+    MORE = "more"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterEvent:
+    """One thing that has happened."""
+
+    number: int
+    """Counts up on this node."""
+    time_ms: int
+    """When the controller wrote it."""
+    offset: int
+    """In the metadata log."""
+    kind: EventKind
+    subject: str
+    """A broker, a topic, or a partition."""
+    text: str
+    """What has changed, and the rule behind it."""
+
+
+class ClusterEvents:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._events: deque[ClusterEvent] = deque(maxlen=KEPT)
+        self._before = EMPTY_IMAGE
+        self._number = 0
+        self.unclean_elections = 0
+        """Since the node started."""
+        self.listeners: dict[Callable[[], None], None] = {}
+
+    def since(self, number: int) -> list[ClusterEvent]:
+        """Those after that one, the oldest first."""
+        return [event for event in self._events if event.number > number]
+
+    def take(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Committed metadata."""
+        before, self._before = self._before, image
+        if before is EMPTY_IMAGE:
+            return  # what was there before this node looked is no event
+        for kind, subject, text in _changes(before, delta, image):
+            self._number += 1
+            event = ClusterEvent(self._number, image.timestamp_ms, image.offset, kind, subject, text)
+            self._events.append(event)
+        self.unclean_elections += _unclean_elections(before, delta)
+        for listener in list(self.listeners):
+            listener()
+
+
+_Change = tuple[EventKind, str, str]
+
+
+def _changes(before: MetadataImage, delta: MetadataDelta, image: MetadataImage) -> Iterator[_Change]:
+    if image.epoch != before.epoch:
+        yield EventKind.CONTROLLER, "quorum", f"a controller became active in term {image.epoch}"
+    if image.brokers is not before.brokers:
+        for broker_id, broker in image.brokers.items():
+            yield from _broker_changes(before.brokers.get(broker_id), broker)
+    named = 0
+    for topic_id, partitions in delta.changed_partitions.items():
+        topic = image.topics_by_id.get(topic_id)
+        if topic is None:
+            continue
+        was = before.topics_by_id.get(topic_id)
+        if was is None:
+            yield EventKind.TOPIC_CREATED, topic.name, f"with {len(topic.partitions)} partitions"
+            continue
+        for number, partition in partitions.items():
+            known = was.partitions.get(number)
+            if known is not None:
+                named += 1
+                if named <= PARTITIONS_NAMED:
+                    yield from _partition_changes(f"{topic.name}-{number}", known, partition, image)
+    if named > PARTITIONS_NAMED:
+        yield EventKind.MORE, "partitions", f"{named - PARTITIONS_NAMED} more changed with these"
+    for topic_id in delta.deleted_topics:
+        gone = before.topics_by_id.get(topic_id)
+        if gone is not None:
+            yield EventKind.TOPIC_DELETED, gone.name, f"with {len(gone.partitions)} partitions"
+
+
+def _unclean_elections(before: MetadataImage, delta: MetadataDelta) -> int:
+    return sum(
+        _is_unclean(known, partition)
+        for topic_id, partitions in delta.changed_partitions.items()
+        if (topic := before.topics_by_id.get(topic_id)) is not None
+        for number, partition in partitions.items()
+        if (known := topic.partitions.get(number)) is not None
+    )
+
+
+def _is_unclean(before: PartitionRegistration, after: PartitionRegistration) -> bool:
+    """Whether who leads now may lack what was acknowledged."""
+    return (
+        after.leader not in (before.leader, NO_LEADER)
+        and after.leader not in before.isr
+        and after.leader not in before.elr
+    )
+
+
+def _broker_changes(before: BrokerRegistration | None, after: BrokerRegistration) -> Iterator[_Change]:
+    subject = f"broker {after.broker_id}"
+    if before is None or before.broker_epoch != after.broker_epoch:
+        yield EventKind.BROKER_REGISTERED, subject, f"a new process, broker epoch {after.broker_epoch}"
+        was_fenced = True
+    else:
+        was_fenced = before.fenced
+    if before is not None and not before.fenced and after.fenced:
+        yield (
+            EventKind.BROKER_FENCED,
+            subject,
+            "its process ended, or it sent no heartbeat for broker.session.timeout.ms",
+        )
+    elif was_fenced and not after.fenced:
+        yield EventKind.BROKER_UNFENCED, subject, "it has caught up with the metadata, and may lead"
+    if after.in_controlled_shutdown and (before is None or not before.in_controlled_shutdown):
+        yield EventKind.BROKER_SHUTTING_DOWN, subject, "controlled shutdown: its leaders move"
+
+
+def _partition_changes(
+    subject: str,
+    before: PartitionRegistration,
+    after: PartitionRegistration,
+    image: MetadataImage,
+) -> Iterator[_Change]:
+    epoch = f"leader epoch {after.leader_epoch}"
+    if after.leader != before.leader:
+        if after.leader == NO_LEADER:
+            yield EventKind.OFFLINE, subject, f"no replica in sync is alive; {before.leader} led"
+        elif _is_unclean(before, after):
+            yield EventKind.UNCLEAN_ELECTION, subject, f"{after.leader} was not in sync and leads, {epoch}"
+        else:
+            yield (
+                EventKind.ELECTION,
+                subject,
+                f"{before.leader} → {after.leader}, {epoch}: {_why_elected(before, after, image)}",
+            )
+    left = [each for each in before.isr if each not in after.isr]
+    joined = [each for each in after.isr if each not in before.isr]
+    isr = list(after.isr)
+    if left:
+        yield EventKind.ISR_SHRINK, subject, f"{_ids(left)} left, ISR {isr}: {_why_left(left, image)}"
+    if joined:
+        reached = f"{_ids(joined)} joined, ISR {isr}: caught up with the leader's high watermark"
+        yield EventKind.ISR_EXPAND, subject, reached
+    if after.reassigning and not before.reassigning:
+        adding, removing = list(after.adding_replicas), list(after.removing_replicas)
+        yield EventKind.REASSIGNMENT, subject, f"adding {adding}, removing {removing}"
+
+
+def _why_elected(before: PartitionRegistration, after: PartitionRegistration, image: MetadataImage) -> str:
+    if before.leader == NO_LEADER:
+        return "the first replica in sync that is alive again"
+    if not image.is_active(before.leader):
+        return f"broker {before.leader} is fenced or shutting down"
+    if after.leader == after.preferred_replica:
+        return "the preferred replica leads again"
+    return "elected by the controller"
+
+
+def _why_left(left: list[int], image: MetadataImage) -> str:
+    if all(not image.is_active(each) for each in left):
+        return "fenced or shutting down"
+    return "behind for longer than replica.lag.time.max.ms"
+
+
+def _ids(brokers: list[int]) -> str:
+    return ", ".join(map(str, brokers))

@@ -1,0 +1,152 @@
+"""How many requests come, what they are answered with, and where their time goes: Kafka's RequestMetrics.
+
+    server_connection: started -> counted; a few per second and API are timed
+    RequestTiming: waits in the connection's queue -> its handler runs -> waits (for followers, for data)
+                   -> waits for replies before it -> is written
+
+Every request is counted. Of an API with many requests only about `TIMED_PER_S` a second are timed: more say
+no more about a quantile, and the others cost nothing. A timing's samples are kept in rings of fixed size.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator, Mapping
+from enum import IntEnum
+from typing import Final
+
+TIMED_PER_S: Final = 100
+SAMPLES: Final = 512
+"""Of each phase, the newest: as many as a quantile of 0.99 needs."""
+QUANTILES: Final = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
+_MAX_SKIP: Final = 0xFF
+"""A node takes some 20,000 requests a second; and when they get few again, all are soon timed."""
+_MS: Final = 1000.0
+
+FETCH_CONSUMER: Final = "FetchConsumer"
+FETCH_FOLLOWER: Final = "FetchFollower"
+
+
+class Phase(IntEnum):
+    """In Kafka's words."""
+
+    REQUEST_QUEUE = 0
+    LOCAL = 1
+    REMOTE = 2
+    THROTTLE = 3
+    RESPONSE_QUEUE = 4
+    RESPONSE_SEND = 5
+    TOTAL = 6
+
+
+class ApiMetrics:
+    """Of one API."""
+
+    __slots__ = ("_last_timed", "_next", "name", "requests", "samples", "skip", "timed", "total_ms")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.requests = 0
+        self.timed = 0
+        self.samples: tuple[array[float], ...] = tuple(array("d") for _ in Phase)
+        """By phase, in ms."""
+        self.total_ms = [0.0] * len(Phase)
+        self._next = 0
+        self.skip = 0
+        """Of so many requests and one, one is timed; a power of two less one."""
+        self._last_timed = 0.0
+
+    def adapt(self, now: float) -> None:
+        """A request is timed now: how many more may come before the next one that is."""
+        since, self._last_timed = now - self._last_timed, now
+        expected = (self.skip + 1) / (since * TIMED_PER_S) if since > 0 else _MAX_SKIP
+        self.skip = min((1 << int(expected).bit_length()) - 1, _MAX_SKIP)
+
+    def record(self, ms: list[float]) -> None:
+        """One timed request, by phase."""
+        self.timed += 1
+        place = self._next
+        self._next = (place + 1) % SAMPLES
+        for phase, value in enumerate(ms):
+            self.total_ms[phase] += value
+            samples = self.samples[phase]
+            if place == len(samples):
+                samples.append(value)
+            else:
+                samples[place] = value
+
+    def quantiles(self, phase: Phase) -> list[float]:
+        """In ms, for each of `QUANTILES`; of the newest timed requests."""
+        ordered = sorted(self.samples[phase])
+        last = len(ordered) - 1
+        return [ordered[round(q * last)] if ordered else 0.0 for q in QUANTILES]
+
+    def mean_ms(self, phase: Phase) -> float:
+        return self.total_ms[phase] / self.timed if self.timed else 0.0
+
+
+class RequestTiming:
+    """One request that is timed."""
+
+    __slots__ = ("_apis", "_at", "_ms", "_stopwatch")
+
+    def __init__(self, api: ApiMetrics, arrived: float, now: float, stopwatch: Callable[[], float]) -> None:
+        self._apis = [api]
+        self._stopwatch = stopwatch
+        self._ms = [0.0] * len(Phase)
+        self._ms[Phase.REQUEST_QUEUE] = max(now - arrived, 0.0) * _MS
+        self._at = now
+
+    def also(self, api: ApiMetrics) -> None:
+        self._apis.append(api)
+
+    def throttled(self, pause_s: float) -> None:
+        self._ms[Phase.THROTTLE] = pause_s * _MS
+
+    def end(self, phase: Phase) -> None:
+        """It has been in this phase since the one before ended."""
+        now = self._stopwatch()
+        self._ms[phase] = (now - self._at) * _MS
+        self._at = now
+
+    def sent(self) -> None:
+        self.end(Phase.RESPONSE_SEND)
+        self._ms[Phase.TOTAL] = sum(self._ms)
+        for api in self._apis:
+            api.record(self._ms)
+
+
+class RequestMetrics:
+    """Of one node."""
+
+    def __init__(
+        self, names: Mapping[int, str] | None = None, stopwatch: Callable[[], float] = float
+    ) -> None:
+        """`names`: of the APIs, by their keys. `stopwatch`: seconds, finely enough to measure one request."""
+        self.stopwatch = stopwatch
+        self._by_key = {int(key): ApiMetrics(name) for key, name in (names or {}).items()}
+        self.fetch_consumer = ApiMetrics(FETCH_CONSUMER)
+        self.fetch_follower = ApiMetrics(FETCH_FOLLOWER)
+        self.errors: dict[tuple[str, str], int] = {}
+        """By API and error: partitions and whole requests that were refused."""
+
+    def __iter__(self) -> Iterator[ApiMetrics]:
+        """Those that have been asked for."""
+        for api in (*self._by_key.values(), self.fetch_consumer, self.fetch_follower):
+            if api.requests:
+                yield api
+
+    def started(self, api_key: int, arrived: float) -> RequestTiming | None:
+        """Count a request that starts now; what is to be told of its progress, where it is timed."""
+        api = self._by_key.get(api_key)
+        if api is None:
+            return None
+        api.requests += 1
+        if api.requests & api.skip:
+            return None
+        now = self.stopwatch()
+        api.adapt(now)
+        return RequestTiming(api, arrived, now, self.stopwatch)
+
+    def refused(self, api: str, error: str) -> None:
+        self.errors[api, error] = self.errors.get((api, error), 0) + 1

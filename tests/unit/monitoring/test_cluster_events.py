@@ -1,0 +1,87 @@
+"""What the metadata tells is told as events, with the rule behind each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import UUID
+
+from kraft.monitoring.cluster_events import ClusterEvents, EventKind
+from metadata_quorum.foundation.model import BrokerRegistration, PartitionRegistration
+from metadata_quorum.metadata.delta import MetadataDelta
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage, TopicImage
+
+TOPIC = UUID(int=7)
+ALL_IN_SYNC = PartitionRegistration((1, 2, 3), (1, 2, 3), leader=1, leader_epoch=0, partition_epoch=0)
+
+
+def image(
+    partition: PartitionRegistration | None = ALL_IN_SYNC, fenced: tuple[int, ...] = (), offset: int = 10
+) -> MetadataImage:
+    brokers = {i: BrokerRegistration(i, 1, UUID(int=i), fenced=i in fenced) for i in (1, 2, 3)}
+    topics = {} if partition is None else {TOPIC: TopicImage("t", TOPIC, {0: partition})}
+    return MetadataImage(
+        offset=offset,
+        epoch=1,
+        timestamp_ms=1_000,
+        brokers=brokers,
+        topics_by_id=topics,
+        topics_by_name={each.name: each for each in topics.values()},
+    )
+
+
+def happened(*images: MetadataImage) -> list[tuple[EventKind, str, str]]:
+    events, before = ClusterEvents(), EMPTY_IMAGE
+    for each in images:
+        events.take(MetadataDelta.between(before, each), each)
+        before = each
+    return [(event.kind, event.subject, event.text) for event in events.since(0)]
+
+
+def test_what_was_there_at_the_start_is_no_event() -> None:
+    assert happened(image()) == []
+
+
+def test_a_follower_that_is_behind_leaves_and_returns() -> None:
+    behind = replace(ALL_IN_SYNC, isr=(1, 2), partition_epoch=1)
+    (left, joined) = happened(image(), image(behind), image(replace(ALL_IN_SYNC, partition_epoch=2)))
+    assert left[:2] == (EventKind.ISR_SHRINK, "t-0")
+    assert "3 left" in left[2]
+    assert "replica.lag.time.max.ms" in left[2]
+    assert joined[:2] == (EventKind.ISR_EXPAND, "t-0")
+
+
+def test_a_fence_explains_the_election_and_the_shrink() -> None:
+    elected = replace(ALL_IN_SYNC, isr=(2, 3), leader=2, leader_epoch=1, partition_epoch=1)
+    fence, election, shrink = happened(image(), image(elected, fenced=(1,)))
+    assert fence[:2] == (EventKind.BROKER_FENCED, "broker 1")
+    assert election[0] is EventKind.ELECTION
+    assert "1 → 2" in election[2]
+    assert "broker 1 is fenced" in election[2]
+    assert "fenced or shutting down" in shrink[2]
+
+
+def test_an_unclean_election_is_called_so_and_counted() -> None:
+    nobody = replace(ALL_IN_SYNC, isr=(1,), leader=-1, leader_epoch=1, partition_epoch=1)
+    unclean = replace(nobody, isr=(3,), leader=3, leader_epoch=2, partition_epoch=2)
+    events, before = ClusterEvents(), EMPTY_IMAGE
+    for each in (image(), image(nobody), image(unclean)):
+        events.take(MetadataDelta.between(before, each), each)
+        before = each
+    assert events.unclean_elections == 1
+    kinds = [event.kind for event in events.since(0)]
+    assert EventKind.OFFLINE in kinds
+    assert EventKind.UNCLEAN_ELECTION in kinds
+
+
+def test_topics_come_and_go() -> None:
+    kinds = [(kind, subject) for kind, subject, _ in happened(image(None), image(), image(None))]
+    assert kinds == [(EventKind.TOPIC_CREATED, "t"), (EventKind.TOPIC_DELETED, "t")]
+
+
+def test_who_listens_is_told_once_per_change() -> None:
+    events, told = ClusterEvents(), []
+    events.listeners[lambda: told.append(len(events.since(0)))] = None
+    first, second = image(None), image()
+    events.take(MetadataDelta.between(EMPTY_IMAGE, first), first)
+    events.take(MetadataDelta.between(first, second), second)
+    assert told == [1]
