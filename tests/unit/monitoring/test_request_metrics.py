@@ -12,9 +12,7 @@ from kraft.monitoring.request_metrics import (
     RequestMetrics,
     RequestTiming,
 )
-
-PRODUCE = 0
-UNKNOWN = 0x7FFF
+from kraft.wire.api_keys import ApiKey
 
 
 class Watch:
@@ -28,14 +26,14 @@ class Watch:
 
 
 def started(metrics: RequestMetrics, arrived: float) -> RequestTiming:
-    timing = metrics.started(PRODUCE, arrived)
+    timing = metrics.started(ApiKey.PRODUCE, arrived)
     assert timing is not None
     return timing
 
 
 def test_time_is_told_by_phase() -> None:
     watch = Watch()
-    metrics = RequestMetrics({0: "Produce"}, watch)
+    metrics = RequestMetrics({ApiKey.PRODUCE: "Produce"}, watch)
     timing = started(metrics, arrived=99.0)
     for phase, seconds in ((Phase.LOCAL, 0.5), (Phase.REMOTE, 2.0), (Phase.RESPONSE_QUEUE, 0.25)):
         watch.now += seconds
@@ -48,7 +46,7 @@ def test_time_is_told_by_phase() -> None:
 
 
 def test_a_fetch_counts_for_who_sent_it_too() -> None:
-    metrics = RequestMetrics({0: "Fetch"}, Watch())
+    metrics = RequestMetrics({ApiKey.PRODUCE: "Fetch"}, Watch())
     timing = started(metrics, 100.0)
     metrics.fetch_follower.requests += 1
     timing.also(metrics.fetch_follower)
@@ -59,11 +57,11 @@ def test_a_fetch_counts_for_who_sent_it_too() -> None:
 @pytest.mark.parametrize("per_s", [10, 1000, 20_000])
 def test_of_many_requests_some_hundred_a_second_are_timed(per_s: int) -> None:
     watch = Watch()
-    metrics = RequestMetrics({0: "Produce"}, watch)
+    metrics = RequestMetrics({ApiKey.PRODUCE: "Produce"}, watch)
     timed = 0
     for _ in range(per_s * 10):
         watch.now += 1 / per_s
-        timed += metrics.started(PRODUCE, watch.now) is not None
+        timed += metrics.started(ApiKey.PRODUCE, watch.now) is not None
     (api,) = metrics
     assert api.requests == per_s * 10
     assert min(per_s * 10, TIMED_PER_S) / 2 <= timed <= TIMED_PER_S * 10 * 2
@@ -71,13 +69,13 @@ def test_of_many_requests_some_hundred_a_second_are_timed(per_s: int) -> None:
 
 def test_of_few_requests_after_many_all_are_timed_again() -> None:
     watch = Watch()
-    metrics = RequestMetrics({0: "Produce"}, watch)
+    metrics = RequestMetrics({ApiKey.PRODUCE: "Produce"}, watch)
 
     def timed(count: int, every_s: float) -> int:
         found = 0
         for _ in range(count):
             watch.now += every_s
-            found += metrics.started(PRODUCE, watch.now) is not None
+            found += metrics.started(ApiKey.PRODUCE, watch.now) is not None
         return found
 
     timed(100_000, 0.00001)
@@ -97,8 +95,8 @@ def test_the_oldest_samples_give_way() -> None:
 
 
 def test_a_frame_that_names_no_api_is_nobodys() -> None:
-    metrics = RequestMetrics({0: "Produce"}, Watch())
-    assert metrics.started(UNKNOWN, 0.0) is None
+    metrics = RequestMetrics({ApiKey.PRODUCE: "Produce"}, Watch())
+    assert metrics.started(0x7FFF, 0.0) is None
     assert list(metrics) == []
 
 
