@@ -107,7 +107,7 @@ class Cluster:
         self.draws = draws
         self.story = story
         self.running: dict[int, RunningNode] = {}
-        self.fallen: list[str] = []
+        self.fallen: list[tuple[int, str]] = []
         """Nodes that ended by themselves, and why."""
         self.on_start: list[Callable[[int, RunningNode], None]] = []
         """Observers of every new process."""
@@ -198,7 +198,7 @@ class Cluster:
         """Its process ends itself. Does not return where it is called by the process."""
         reason = error.reason if isinstance(error, FatalError) else f"{place_of(error)}: {error}"
         self._told(loop.name, f"ends itself: {reason}")
-        self.fallen.append(f"{loop.name} at {self.scheduler.now:.3f} s: {reason}")
+        self.fallen.append((node_id, f"{loop.name} at {self.scheduler.now:.3f} s: {reason}"))
         self.machines[node_id].kill("")
         raise Killed(reason)
 

@@ -14,7 +14,7 @@ import errno
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 from chaos.simulator.stream import Stream, StreamServer
@@ -61,7 +61,8 @@ class Network:
         """Where a firewall answers with a reset."""
         self.dark: set[str] = set()
         """Hosts without power."""
-        self.bytes_sent = 0
+        self.streams: dict[Stream, None] = {}
+        """Both ends of every open connection."""
         self._draws = draws
         self._links: dict[tuple[str, str], OneWay] = {}
         self._servers: dict[Address, StreamServer] = {}
@@ -90,6 +91,11 @@ class Network:
         again_s = link.random.uniform(0.0, AGAIN_S)
         for stream, kind, data in held:
             self._carry(link, stream, kind, data, again_s)
+
+    def reset(self, one: str, other: str) -> None:
+        """End all connections between two hosts; each end hears of it when it arrives there."""
+        for stream in [each for each in self.streams if {each.local[0], each.remote[0]} == {one, other}]:
+            stream.fail(ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"))
 
     def is_silent(self, source: str, target: str) -> bool:
         """Whether nothing of it arrives at present."""
@@ -145,7 +151,6 @@ class Network:
         if kind == "data":
             for tap in self.taps:
                 tap(stream, data)
-            self.bytes_sent += len(data)
             if len(data) > 1 and link.random.random() < CHUNKED:
                 at = link.random.randrange(1, len(data))
                 self._carry(link, stream, kind, data[:at], 0.0)
@@ -188,11 +193,3 @@ class Network:
             server.close()
         for stream in list(loop.streams):
             stream.die(silently=silently)
-
-    def describe(self) -> dict[str, Any]:
-        """Links that are not as they should be, for a story."""
-        return {
-            f"{a}>{b}": link.extra_s or "cut"
-            for (a, b), link in self._links.items()
-            if link.cut or link.extra_s
-        }

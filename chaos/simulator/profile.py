@@ -11,6 +11,7 @@ from typing import Final
 
 from chaos.history import TopicMode
 from chaos.simulator.cluster import ClusterShape
+from chaos.simulator.faults import GENTLE, Severity
 
 ALL: Final = -1
 COMBINED_3: Final = ClusterShape((1, 2, 3), (1, 2, 3))
@@ -30,6 +31,8 @@ class Profile:
     """For each topic."""
     readers: int = 1
     """For all topics."""
+    severity: Severity = GENTLE
+    """What is done to the cluster."""
     topic_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property

@@ -8,7 +8,7 @@ Safety is watched all the time, recovery only after the heal. Two runs of a seed
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -21,7 +21,9 @@ from chaos.simulator.clients.reader import LATEST, SimReader
 from chaos.simulator.clients.recorder import Recorder
 from chaos.simulator.cluster import BROKER_PORT, Cluster, host_of
 from chaos.simulator.draws import Draws
+from chaos.simulator.faults import SimFault, faults_of
 from chaos.simulator.network import Network
+from chaos.simulator.player import FaultPlayer
 from chaos.simulator.process_loop import ProcessLoop
 from chaos.simulator.profile import Profile
 from chaos.simulator.scheduler import Livelock, Scheduler
@@ -84,8 +86,9 @@ class Simulation:
         listener: Callable[[Happening], None] | None = None,
         trace: Callable[[str], None] | None = None,
         until: float | None = None,
+        faults: Sequence[SimFault] | None = None,
     ) -> None:
-        """`until`: stop there, and judge nothing that comes later."""
+        """`until`: stop there, and judge nothing that comes later. `faults`: these instead of the seed's."""
         self.seed = seed
         self.profile = profile
         self.seconds = seconds
@@ -98,6 +101,11 @@ class Simulation:
         self.cluster = Cluster(profile.shape, self.scheduler, self.network, self.draws, self.story)
         self.recorder = Recorder(self.scheduler, profile.topics, seed)
         self._until = until
+        if faults is None:
+            chance = self.draws.stream("faults")
+            hosts = [f"{topic}0" for topic in profile.topics]
+            faults = faults_of(chance, profile.severity, profile.shape.nodes, hosts, seconds)
+        self.player = FaultPlayer(self.cluster, faults, self.draws.stream("roles"))
         self._addresses = {broker: Address(host_of(broker), BROKER_PORT) for broker in profile.shape.brokers}
 
     def run(self) -> Outcome:
@@ -131,7 +139,9 @@ class Simulation:
         self._expect("start", self._await(lambda: self.cluster.is_ready, BOOT_S))
         self._create_topics()
         self._start_clients()
+        self.player.play()
         self._pass(self.seconds)
+        self.player.heal()
         self._expect("", True)
         self._judge()
 
@@ -147,8 +157,9 @@ class Simulation:
         final = SimReader(self._client("final"), self.recorder, self.profile.keys, final=True)
         read = self._do(self._read_all(final), RECOVERY_S, final.client.loop)
         self._expect("final read", read, f"stuck at {final.places} of {self.recorder.highest_seen}")
-        for fallen in self.cluster.fallen:
-            self.violated("fallen node", fallen)
+        for node_id, why in self.cluster.fallen:
+            if node_id not in self.player.disk_faults:
+                self.violated("fallen node", why)
         verdict = check(self.recorder.history())
         for anomaly in verdict.anomalies:
             if not anomaly.allowed:

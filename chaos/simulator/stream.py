@@ -106,6 +106,7 @@ class Stream(asyncio.Transport):
         self._unheard_since: float | None = None
         self._socket = SocketOptions(self, len(loop.streams))
         loop.streams[self] = None
+        network.streams[self] = None
 
     # ---- asyncio.Transport
 
@@ -171,8 +172,7 @@ class Stream(asyncio.Transport):
         if self.lost:
             return
         self.lost = self._is_closing = True
-        self._inbox.clear()
-        self.loop.streams.pop(self, None)
+        self._forget()
         if self._protocol is not None:
             self._protocol.connection_lost(error)
 
@@ -204,16 +204,24 @@ class Stream(asyncio.Transport):
         self._unheard_since = None
         here, there = self.local[0], self.remote[0]
         if self._network.is_silent(here, there) or self._network.is_silent(there, here):
-            self._is_closing = True
-            self.loop.post(self._lose, TimeoutError(errno.ETIMEDOUT, "nothing is acknowledged"))
+            self.fail(TimeoutError(errno.ETIMEDOUT, "nothing is acknowledged"))
 
     def die(self, *, silently: bool) -> None:
         """Its process is no more."""
         if not self._is_closing and not silently:
             self._network.say(self, "reset", b"")
         self.lost = self._is_closing = True
+        self._forget()
+
+    def fail(self, error: OSError) -> None:
+        """The host ends it."""
+        self._is_closing = True
+        self.loop.post(self._lose, error)
+
+    def _forget(self) -> None:
         self._inbox.clear()
         self.loop.streams.pop(self, None)
+        self._network.streams.pop(self, None)
 
     def _drain(self) -> None:
         while self._inbox and not self._is_paused and not self._is_closing:

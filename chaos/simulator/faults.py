@@ -1,0 +1,117 @@
+"""What is done to a simulated cluster: a list of faults from the seed, each with its beginning and its end.
+
+    faults_of(seed's stream, profile, seconds) -> [at 3.20 for 1.50: cut 2>1, …] -> player.py
+
+The list is made before the run begins. A run with some of them taken away is the same but for those.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+FIRST_S: Final = 0.5
+"""After the clients have begun."""
+CONTROLLER: Final = "controller"
+"""In place of a node: the active controller of the moment."""
+LEADER: Final = "leader"
+"""The leader of a partition of chance."""
+
+LONGEST_S: Final[Mapping[str, float]] = {
+    "cut": 12.0, "isolate": 12.0, "slow": 8.0, "refuse": 6.0, "reset": 0.0, "kill": 8.0, "die-in": 8.0,
+    "stop": 8.0, "pause": 14.0, "clock": 20.0, "disk-slow": 8.0, "disk-error": 6.0, "disk-full": 6.0,
+    "power": 10.0, "power-all": 3.0,
+}  # fmt: skip
+"""How long each kind of fault lasts at most; a broker's session is 9 s."""
+OF_THE_VICTIM: Final = frozenset({"disk-error", "disk-full", "power"})
+"""They take what was not synced, or a disk. One node of a run may suffer them, and no other: what is promised
+holds as long as another copy does."""
+DISK_OPERATIONS: Final = ("sync", "append", "write_at", "read", "rename", "sync_dir", "truncate", "open")
+CODES: Final = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC}
+
+
+@dataclass(frozen=True, slots=True)
+class SimFault:
+    """One fault."""
+
+    at_s: float
+    """After the clients have begun."""
+    for_s: float
+    kind: str
+    target: str
+    """A node, a role, or `2>1`: what 2 says to 1."""
+    detail: str = ""
+    """How much, of what."""
+
+    def __str__(self) -> str:
+        return f"at {self.at_s:.2f} for {self.for_s:.2f}: {self.kind} {self.target} {self.detail}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Severity:
+    """Which faults, and how many."""
+
+    kinds: Mapping[str, float]
+    """How likely each kind is, against the others."""
+    per_s: float = 0.35
+    """How many begin each second."""
+
+
+GENTLE: Final = Severity(
+    {
+        "cut": 4, "isolate": 2, "slow": 2, "refuse": 1, "reset": 2, "kill": 4, "die-in": 4, "stop": 1.5,
+        "pause": 2, "clock": 0.5, "disk-slow": 1,
+    }
+)  # fmt: skip
+"""Nothing that takes what was written."""
+HARSH: Final = Severity({**GENTLE.kinds, "power": 4, "disk-error": 2, "disk-full": 1})
+
+
+def faults_of(
+    random: Random, severity: Severity, nodes: Sequence[int], clients: Sequence[str], seconds: float
+) -> list[SimFault]:
+    """The seed's own, in the order in which they begin."""
+    victim = random.choice(nodes)
+    made: list[SimFault] = []
+    at_s = FIRST_S + random.expovariate(severity.per_s)
+    while at_s < seconds:
+        (kind,) = random.choices(list(severity.kinds), list(severity.kinds.values()))
+        for_s = min(random.expovariate(3 / LONGEST_S[kind]) if LONGEST_S[kind] else 0.0, LONGEST_S[kind])
+        made.append(_fault(random, at_s, for_s, kind, victim, nodes, clients))
+        at_s += random.expovariate(severity.per_s)
+    return made
+
+
+def _fault(
+    random: Random,
+    at_s: float,
+    for_s: float,
+    kind: str,
+    victim: int,
+    nodes: Sequence[int],
+    clients: Sequence[str],
+) -> SimFault:
+    node = str(random.choice(nodes)) if random.random() < 0.5 else random.choice((CONTROLLER, LEADER))
+    detail = ""
+    if kind in OF_THE_VICTIM:
+        node = str(victim)
+    if kind in ("cut", "slow", "reset"):
+        ends = [*map(str, nodes), *(random.choice(clients) for _ in range(1 if random.random() < 0.3 else 0))]
+        if len(ends) > 1:
+            node = ">".join(random.sample(ends, 2))
+    if kind == "slow":
+        detail = f"{random.choice((5, 50, 300, 1000, 3000))}ms"
+    elif kind == "clock":
+        detail = f"{random.choice((-3600, -60, -5, 5, 60, 3600))}s"
+    elif kind == "disk-slow":
+        detail = f"{random.choice((2, 10, 50, 200))}ms"
+    elif kind == "die-in":
+        detail = str(random.randrange(40))
+    elif kind == "disk-error":
+        detail = f"{random.choice(DISK_OPERATIONS)} EIO {random.randrange(20)} {random.choice((1, 1, 3))}"
+    elif kind == "disk-full":
+        detail = f"append ENOSPC {random.randrange(20)} {random.choice((1, 5, 50))}"
+    return SimFault(round(at_s, 3), round(for_s, 3), kind, node, detail)
