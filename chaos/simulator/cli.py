@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections import Counter
@@ -41,6 +42,7 @@ def run(
     """Run seeds; exit code 0 where everything held in all of them, else 1."""
     from chaos.simulator.run import Simulation
 
+    logging.disable(logging.CRITICAL)  # what nodes say of the faults is not the story
     failed: list[int] = []
     visited: Counter[str] = Counter()
     simulated_s = 0.0
@@ -71,6 +73,7 @@ def replay(
     """Run one seed again and tell its story."""
     from chaos.simulator.run import Simulation
 
+    logging.disable(logging.CRITICAL)
     outcome = Simulation(seed, _profile(seed, profile), seconds, listener=print, until=until).run()
     _show(outcome)
     raise typer.Exit(0 if outcome.ok else 1)

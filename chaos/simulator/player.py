@@ -31,6 +31,8 @@ class FaultPlayer:
         self.faults = faults
         self.disk_faults: set[int] = set()
         """Nodes whose disk was damaged: they may end by themselves."""
+        self.lossy: set[int] = set()
+        """Nodes that may have lost what was not synced."""
         self._cluster = cluster
         self._random = random
         self._scheduler = cluster.scheduler
@@ -114,8 +116,6 @@ class FaultPlayer:
 
     def _keep_up(self) -> None:
         """Start what ended by itself, as whoever supervises a node does."""
-        if self._is_over:
-            return
         for node_id, machine in self._cluster.machines.items():
             if not machine.is_up and node_id not in self._down:
                 self._down.add(node_id)
@@ -195,12 +195,14 @@ class FaultPlayer:
 
     def _power(self, fault: SimFault, node_id: int) -> Lift:
         self._down.add(node_id)
+        self.lossy.add(node_id)
         self._cluster.machines[node_id].lose_power()
         return partial(self._start_again, node_id)
 
     def _power_all(self) -> Lift:
         for node_id, machine in self._cluster.machines.items():
             self._down.add(node_id)
+            self.lossy.add(node_id)
             machine.lose_power()
 
         def lift() -> None:
@@ -221,6 +223,7 @@ class FaultPlayer:
         disk = self._cluster.machines[node_id].disk
         disk.fail(operation, CODES[code], after=int(after), count=int(count))
         self.disk_faults.add(node_id)
+        self.lossy.add(node_id)
         return disk.heal
 
 

@@ -23,6 +23,10 @@ from chaos.simulator.cluster import BROKER_PORT, Cluster, host_of
 from chaos.simulator.draws import Draws
 from chaos.simulator.faults import SimFault, faults_of
 from chaos.simulator.network import Network
+from chaos.simulator.oracles.committed_metadata import MetadataOracle
+from chaos.simulator.oracles.quorum import QuorumOracle
+from chaos.simulator.oracles.recovery import RecoveryOracle
+from chaos.simulator.oracles.replicas import ReplicaOracle
 from chaos.simulator.player import FaultPlayer
 from chaos.simulator.process_loop import ProcessLoop
 from chaos.simulator.profile import Profile
@@ -33,8 +37,8 @@ from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import ErrorCode
 
 BOOT_S: Final = 30.0
-RECOVERY_S: Final = 40.0
-"""From the heal until everything has to be as it was."""
+CALM_S: Final = 90.0
+"""From the heal until it is as it was, or reported; and for each of the last acts."""
 COLLECT_S: Final = 5.0
 """Garbage is collected so often, by the simulation's time: what that ends is not left to chance."""
 
@@ -101,11 +105,17 @@ class Simulation:
         self.cluster = Cluster(profile.shape, self.scheduler, self.network, self.draws, self.story)
         self.recorder = Recorder(self.scheduler, profile.topics, seed)
         self._until = until
+        self.clients: list[ClusterClient] = []
+        """They work until all is calm."""
+        self._tasks: list[Any] = []
         if faults is None:
             chance = self.draws.stream("faults")
             hosts = [f"{topic}0" for topic in profile.topics]
             faults = faults_of(chance, profile.severity, profile.shape.nodes, hosts, seconds)
         self.player = FaultPlayer(self.cluster, faults, self.draws.stream("roles"))
+        QuorumOracle(self.cluster, self.violated, self.player.disk_faults)
+        MetadataOracle(self.cluster, self.violated)
+        self._replicas = ReplicaOracle(self.cluster, self.violated, self.player.lossy)
         self._addresses = {broker: Address(host_of(broker), BROKER_PORT) for broker in profile.shape.brokers}
 
     def run(self) -> Outcome:
@@ -142,6 +152,7 @@ class Simulation:
         self.player.play()
         self._pass(self.seconds)
         self.player.heal()
+        self._recover()
         self._expect("", True)
         self._judge()
 
@@ -152,11 +163,22 @@ class Simulation:
         if not reached:
             self.violated(rule, what or "not in time")
 
+    def _recover(self) -> None:
+        """As it was, and then quiet."""
+        recovery = RecoveryOracle(self.cluster, self.clients, self.violated)
+        self._expect("recovery", self._await(lambda: recovery.is_calm, CALM_S))
+        for client in self.clients:
+            client.is_stopping = True
+        ended = self._await(lambda: all(task.done() for task in self._tasks), CALM_S)
+        self._expect("clients stop", ended)
+        self.story.tell(self.scheduler.now, "world", "all is calm, the clients have stopped")
+
     def _judge(self) -> None:
         self.story.tell(self.scheduler.now, "world", "the final read")
         final = SimReader(self._client("final"), self.recorder, self.profile.keys, final=True)
-        read = self._do(self._read_all(final), RECOVERY_S, final.client.loop)
+        read = self._do(self._read_all(final), CALM_S, final.client.loop)
         self._expect("final read", read, f"stuck at {final.places} of {self.recorder.highest_seen}")
+        self._replicas.compare()
         for node_id, why in self.cluster.fallen:
             if node_id not in self.player.disk_faults:
                 self.violated("fallen node", why)
@@ -203,10 +225,15 @@ class Simulation:
                     self._client(f"{topic}{number}"), self.recorder, keys, acks=mode.acks,
                     idempotent=mode.idempotent, pause_s=self.profile.pause_s,
                 )  # fmt: skip
-                self._spawn(producer.client.loop, producer.run())
+                self._employ(producer.client, producer.run())
         for number in range(self.profile.readers):
             reader = SimReader(self._client(f"reader{number}"), self.recorder, self.profile.keys)
-            self._spawn(reader.client.loop, reader.run())
+            self._employ(reader.client, reader.run())
+
+    def _employ(self, client: ClusterClient, work: Coroutine[Any, Any, None]) -> None:
+        """From now on until all is calm."""
+        self.clients.append(client)
+        client.loop.post(lambda: self._tasks.append(client.loop.create_task(work)))
 
     async def _read_all(self, reader: SimReader) -> None:
         """Every key to its end."""

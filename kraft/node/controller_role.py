@@ -57,7 +57,7 @@ class ControllerRole:
             security=to_controllers,
         )
         self._background = BackgroundThreads(loop)
-        voter = SyncObjRaft(
+        self.voter = SyncObjRaft(
             config.node_id,
             [voter.node_id for voter in config.voters],
             cluster_id,
@@ -70,7 +70,7 @@ class ControllerRole:
             settings.raft_settings(config),
             self._background,
         )
-        self.raft = self._background.driver = RaftDriver(voter, loop, environment.boundary.end_node)
+        self.raft = self._background.driver = RaftDriver(self.voter, loop, environment.boundary.end_node)
         self.controller = QuorumController(
             config.node_id,
             self.raft,

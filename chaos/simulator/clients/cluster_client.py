@@ -40,6 +40,10 @@ class ClusterClient:
     def __init__(self, loop: ProcessLoop, brokers: dict[int, Address], random: Random) -> None:
         self.loop = loop
         self.random = random
+        self.is_stopping = False
+        """It begins no new operation."""
+        self.last_ok_s = 0.0
+        """When an operation last succeeded, by its own clock."""
         self._brokers = brokers
         self._connections: dict[int, PeerClient] = {}
         self._leaders: dict[str, int] = {}

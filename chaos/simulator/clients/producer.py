@@ -83,9 +83,9 @@ class SimProducer:
         self._process = recorder.process()
 
     async def run(self) -> None:
-        """Until the simulation ends."""
+        """Until it is asked to stop."""
         client = self.client
-        while True:
+        while not client.is_stopping:
             try:
                 if self._idempotent and self._identity.producer_id < 0:
                     await self._new_identity()
@@ -117,6 +117,8 @@ class SimProducer:
         else:
             sent = await send_once(self.client, key, encoded(self.client, values), self._acks)
         recorder.add(self._process, "send", start, sent.outcome, sends(key, values, sent), error=sent.error)
+        if sent.outcome == "ok":
+            self.client.last_ok_s = self.client.loop.time()
         if sent.outcome == "info":
             self._process = recorder.process()
 

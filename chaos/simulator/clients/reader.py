@@ -58,9 +58,9 @@ class SimReader:
         self._process = recorder.process()
 
     async def run(self) -> None:
-        """Until the simulation ends."""
+        """Until it is asked to stop."""
         self.assign()
-        while True:
+        while not self.client.is_stopping:
             for key in self._keys:
                 try:
                     await self.poll(key)
@@ -95,6 +95,7 @@ class SimReader:
         *pairs, (self.places[key], _) = committed_records(
             partition.records or b"", partition.aborted_transactions, place
         )
+        self.client.last_ok_s = self.client.loop.time()
         if pairs:
             polled = Poll({key: pairs})
             self._recorder.add(self._process, "poll", start, "ok", [polled], final=self._final)

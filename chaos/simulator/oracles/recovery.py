@@ -1,0 +1,122 @@
+"""After the heal everything has to be as it was, each thing within its own time.
+
+    heal -> a controller, brokers unfenced, leaders, full ISRs, every client goes on -> calm
+
+The bounds: E is the longest election timeout, S a broker's session, L replica.lag.time.max.ms; on top of each
+stands what a node takes to start, and a connection attempt that was lost to be repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from chaos.simulator.clients.cluster_client import ClusterClient
+from chaos.simulator.cluster import Cluster
+from chaos.simulator.oracles.quorum import Report
+from metadata_quorum.foundation.model import NO_LEADER
+from metadata_quorum.metadata.image import MetadataImage
+
+LOOK_S: Final = 0.1
+E_S: Final = 1.4
+S_S: Final = 9.0
+L_S: Final = 30.0
+AGAIN_S: Final = 5.0
+CONTROLLER_S: Final = 3 * E_S + AGAIN_S
+LEADERS_S: Final = S_S + CONTROLLER_S
+ISR_S: Final = L_S + 10.0 + AGAIN_S
+CLIENTS_S: Final = LEADERS_S + 15.0
+"""A client notices a lost connection by a timeout of its own."""
+
+
+class Condition(NamedTuple):
+    """Something that has to come true."""
+
+    name: str
+    bound_s: float
+    missing: Callable[[], str]
+    """What is not so yet; empty where all is well."""
+
+
+class RecoveryOracle:
+    """See the module; made at the heal."""
+
+    def __init__(self, cluster: Cluster, clients: Sequence[ClusterClient], report: Report) -> None:
+        self._cluster = cluster
+        self._clients = clients
+        self._report = report
+        self._healed_at = cluster.scheduler.now
+        self._left = [
+            Condition("controller", CONTROLLER_S, self._without_controller),
+            Condition("brokers", LEADERS_S, self._fenced),
+            Condition("leaders", LEADERS_S, self._leaderless),
+            Condition("isr", ISR_S, self._not_in_sync),
+            Condition("clients", CLIENTS_S, self._stuck),
+        ]
+        self._look()
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether all is well, or has been reported."""
+        return not self._left
+
+    def _look(self) -> None:
+        scheduler = self._cluster.scheduler
+        passed = scheduler.now - self._healed_at
+        for condition in list(self._left):
+            missing = condition.missing()
+            if missing and passed > condition.bound_s:
+                self._report(f"recovery: {condition.name}", f"{missing} after {passed:.1f} s")
+            if not missing or passed > condition.bound_s:
+                self._left.remove(condition)
+        if self._left:
+            scheduler.at(scheduler.now + LOOK_S, self._look)
+
+    def _image(self) -> MetadataImage | None:
+        leader = self._cluster.leader
+        if leader is None or leader.node.controller_role is None:
+            return None
+        return leader.node.controller_role.state_machine.image
+
+    def _without_controller(self) -> str:
+        return "no active controller" if self._image() is None else ""
+
+    def _fenced(self) -> str:
+        image = self._image()
+        fenced = [
+            broker for broker in self._cluster.shape.brokers if image is None or not image.is_active(broker)
+        ]
+        return f"brokers {fenced} are fenced" if fenced else ""
+
+    def _leaderless(self) -> str:
+        image = self._image()
+        names = ["everything"] if image is None else list(_leaderless(image))
+        return f"{names} have no leader" if names else ""
+
+    def _not_in_sync(self) -> str:
+        image = self._image()
+        names = ["everything"] if image is None else list(_under_replicated(image))
+        return f"{names} are under-replicated" if names else ""
+
+    def _stuck(self) -> str:
+        since = self._healed_at
+        stuck = [
+            each.loop.name
+            for each in self._clients
+            if each.loop.machine.clock.simulated(each.last_ok_s) <= since
+        ]
+        return f"{stuck} do not go on" if stuck else ""
+
+
+def _leaderless(image: MetadataImage) -> Iterator[str]:
+    for name, topic in sorted(image.topics_by_name.items()):
+        for number, state in sorted(topic.partitions.items()):
+            if state.leader == NO_LEADER:
+                yield f"{name}-{number}"
+
+
+def _under_replicated(image: MetadataImage) -> Iterator[str]:
+    for name, topic in sorted(image.topics_by_name.items()):
+        for number, state in sorted(topic.partitions.items()):
+            if set(state.isr) != set(state.replicas):
+                yield f"{name}-{number} {state.isr}"

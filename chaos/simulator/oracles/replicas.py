@@ -1,0 +1,126 @@
+"""Replicas, as they are in every broker's memory: looked at many times a second, compared with one another
+and with what any leader has ever shown.
+
+    sample -> offsets in order, epochs rising -> high watermarks never back -> leaders have all that was shown
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import pairwise
+from typing import Final
+from uuid import UUID
+
+from chaos.simulator.cluster import Cluster
+from chaos.simulator.oracles.quorum import Report
+from chaos.simulator.process_loop import ProcessLoop
+from data_plane.replication.partition import Partition
+from metadata_quorum.foundation.batch import iter_headers
+from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.foundation.invariants import Invariant
+
+SAMPLE_S: Final = 0.05
+PIECE_BYTES: Final = 1 << 20
+SIMULATED: Final = MayBlock("a simulated disk waits for nothing when an oracle reads")
+
+
+class ReplicaOracle:
+    """See the module."""
+
+    def __init__(self, cluster: Cluster, report: Report, lossy: set[int]) -> None:
+        """`lossy`: nodes that lost power or have a damaged disk; their logs may end early."""
+        self._cluster = cluster
+        self._report = report
+        self._lossy = lossy
+        self._shown: dict[tuple[UUID, int], int] = {}
+        """The highest high watermark of any leader, by partition."""
+        self._of_epoch: dict[tuple[UUID, int, int], int] = {}
+        """The same within a leader epoch."""
+        self._leads: dict[tuple[UUID, int, int], int] = {}
+        self._ends: dict[tuple[ProcessLoop, UUID, int], int] = {}
+        cluster.scheduler.at(cluster.scheduler.now + SAMPLE_S, self._sample)
+
+    def _sample(self) -> None:
+        scheduler = self._cluster.scheduler
+        scheduler.at(scheduler.now + SAMPLE_S, self._sample)
+        for node_id, running in self._cluster.running.items():
+            role = running.node.broker_role
+            if role is not None and running.is_ready:
+                for partition in role.replica_manager:
+                    if not partition.offline and not partition.removed:
+                        self._look_at(node_id, running.loop, partition)
+
+    def _look_at(self, node_id: int, loop: ProcessLoop, partition: Partition) -> None:
+        log = partition.log
+        end = log.log_end_offset
+        name = f"{partition.tp} on {node_id}"
+        order = (log.log_start_offset, partition.last_stable_offset, partition.high_watermark, end)
+        if list(order) != sorted(order):
+            self._report(Invariant.OFFSETS_IN_ORDER.name, f"{name}: {order}")
+        entries = log.epochs.entries
+        if any(a[0] >= b[0] or a[1] >= b[1] for a, b in pairwise(entries)):
+            self._report(Invariant.BATCH_EPOCHS_MONOTONIC.name, f"{name}: {entries}")
+        here = (loop, partition.topic_id, partition.tp.partition)
+        if end < self._ends.get(here, 0):
+            self._cluster.story.visit("truncation")
+        self._ends[here] = end
+        if partition.leader is not None:
+            self._look_at_leader(node_id, name, partition)
+
+    def _look_at_leader(self, node_id: int, name: str, partition: Partition) -> None:
+        place = (partition.topic_id, partition.tp.partition)
+        epoch = (*place, partition.leader_epoch)
+        if self._leads.setdefault(epoch, node_id) != node_id:
+            what = f"{self._leads[epoch]} and {node_id} lead {partition.tp} in epoch {partition.leader_epoch}"
+            self._report(Invariant.ONE_LEADER_PER_EPOCH.name, what)
+        high_watermark = partition.high_watermark
+        before = self._of_epoch.get(epoch, 0)
+        if high_watermark < before:
+            what = f"{name}: {before} -> {high_watermark} in epoch {partition.leader_epoch}"
+            self._report(Invariant.HIGH_WATERMARK_MONOTONIC.name, what)
+        self._of_epoch[epoch] = high_watermark
+        shown = self._shown.get(place, 0)
+        if self._is_latest(partition) and partition.log.log_end_offset < shown and not self._lossy:
+            what = f"{name} ends at {partition.log.log_end_offset}, {shown} was shown"
+            self._report(Invariant.ACKED_IN_LOG.name, what)
+        self._shown[place] = max(shown, high_watermark)
+
+    def _is_latest(self, partition: Partition) -> bool:
+        leader = self._cluster.leader
+        if leader is None or leader.node.controller_role is None:
+            return False
+        state = leader.node.controller_role.state_machine.image.partition(partition.tp)
+        return state is not None and state.leader_epoch == partition.leader_epoch
+
+    def compare(self) -> None:
+        """All replicas are the same below their high watermarks, byte for byte (compaction is each one's
+        own); when nothing is written."""
+        replicas: dict[tuple[UUID, int], list[tuple[int, Partition]]] = defaultdict(list)
+        for node_id, running in self._cluster.running.items():
+            if running.node.broker_role is not None:
+                for partition in running.node.broker_role.replica_manager:
+                    if not partition.offline and not partition.removed and not partition.log.config.compact:
+                        replicas[partition.topic_id, partition.tp.partition].append((node_id, partition))
+        for found in replicas.values():
+            start = max(each.log.log_start_offset for _, each in found)
+            end = min(each.high_watermark for _, each in found)
+            contents = {node_id: contents_of(each, start, end) for node_id, each in found}
+            if len(set(contents.values())) > 1:
+                sizes = {node_id: len(each) for node_id, each in contents.items()}
+                what = f"{found[0][1].tp} from {start} to {end}: {sizes} bytes"
+                self._report(Invariant.REPLICAS_AGREE.name, what)
+
+
+def contents_of(partition: Partition, start: int, end: int) -> bytes:
+    """The batches of these offsets."""
+    pieces: list[bytes] = []
+    while start < end:
+        found = partition.log.read(start, PIECE_BYTES, upper_offset=end, at_least_one_batch=True)
+        piece = found.read(SIMULATED)
+        batches = list(iter_headers(piece))
+        if not batches:
+            break
+        position, last = batches[-1]
+        pieces.append(bytes(piece[: position + last.size]))
+        start = last.next_offset
+    return b"".join(pieces)
