@@ -68,6 +68,8 @@ GENTLE: Final = Severity(
 )  # fmt: skip
 """Nothing that takes what was written."""
 HARSH: Final = Severity({**GENTLE.kinds, "power": 4, "disk-error": 2, "disk-full": 1})
+BLACKOUTS: Final = Severity({**GENTLE.kinds, "power": 4, "power-all": 4})
+"""Only for clusters that flush what they acknowledge."""
 
 
 def faults_of(
@@ -96,6 +98,8 @@ def _fault(
 ) -> SimFault:
     node = str(random.choice(nodes)) if random.random() < 0.5 else random.choice((CONTROLLER, LEADER))
     detail = ""
+    if kind == "power-all":
+        node = ""
     if kind in OF_THE_VICTIM:
         node = str(victim)
     if kind in ("cut", "slow", "reset"):

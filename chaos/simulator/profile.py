@@ -1,20 +1,28 @@
-"""Which cluster a simulation runs, and what its clients do.
+"""Which cluster a simulation runs, what its clients do, and what is done to it.
 
-profile_of(seed) -> Profile: roles, controllers, settings, topics and clients, from the seed's own stream
+profile_of(seed) -> Profile: the seeds take turns; a profile is the same for all of its seeds
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from chaos.history import TopicMode
 from chaos.simulator.cluster import ClusterShape
-from chaos.simulator.faults import GENTLE, Severity
+from chaos.simulator.faults import BLACKOUTS, GENTLE, HARSH, Severity
 
 ALL: Final = -1
-COMBINED_3: Final = ClusterShape((1, 2, 3), (1, 2, 3))
+SMALL: Final = {
+    "metadata.log.max.record.bytes.between.snapshots": "4000",
+    "metadata.log.segment.bytes": "8388608",
+    "log.roll.ms": "3000",
+    "log.cleaner.backoff.ms": "1000",
+}
+"""So that snapshots, rolls and cleanings happen within seconds."""
+FLUSHED: Final = {"log.flush.interval.messages": "1"}
+"""An acknowledgement means that it is on a device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +33,13 @@ class Profile:
     shape: ClusterShape
     topics: Mapping[str, TopicMode]
     """What is written, and how."""
+    severity: Severity = GENTLE
     pause_s: float = 0.1
     """Between two operations of a client, at most."""
     producers: int = 1
     """For each topic."""
     readers: int = 1
     """For all topics."""
-    severity: Severity = GENTLE
-    """What is done to the cluster."""
     topic_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
@@ -41,17 +48,27 @@ class Profile:
         return [f"{topic}-{i}" for topic, mode in self.topics.items() for i in range(mode.partitions)]
 
 
-COMBINED: Final = Profile(
-    "combined",
-    COMBINED_3,
-    {
-        "all": TopicMode(2, ALL),
-        "idempotent": TopicMode(1, ALL, idempotent=True),
-        "one": TopicMode(1, 1),
-    },
-)
+PLAIN: Final = {
+    "all": TopicMode(2, ALL),
+    "idempotent": TopicMode(1, ALL, idempotent=True),
+    "one": TopicMode(1, 1),
+}
+DURABLE: Final = {"all": TopicMode(2, ALL), "idempotent": TopicMode(1, ALL, idempotent=True)}
 
-PROFILES: Final[Mapping[str, Profile]] = {each.name: each for each in (COMBINED,)}
+COMBINED: Final = Profile("combined", ClusterShape((1, 2, 3), (1, 2, 3), SMALL), PLAIN)
+PROFILES: Final[Mapping[str, Profile]] = {
+    each.name: each
+    for each in (
+        COMBINED,
+        Profile("separate", ClusterShape((1, 2, 3), (4, 5, 6), SMALL), PLAIN),
+        replace(COMBINED, name="combined-harsh", severity=HARSH),
+        Profile("separate-harsh", ClusterShape((1, 2, 3), (4, 5, 6), SMALL), PLAIN, HARSH),
+        Profile("one-controller", ClusterShape((1,), (2, 3, 4), SMALL), PLAIN, HARSH),
+        Profile("five", ClusterShape((1, 2, 3, 4, 5), (1, 2, 3, 4, 5), SMALL), PLAIN, HARSH),
+        Profile("quiet", ClusterShape((1, 2, 3), (4, 5, 6)), PLAIN, HARSH, pause_s=3.0),
+        Profile("blackout", ClusterShape((1, 2, 3), (1, 2, 3), {**SMALL, **FLUSHED}), DURABLE, BLACKOUTS),
+    )
+}
 
 
 def profile_of(seed: int) -> Profile:
