@@ -16,7 +16,7 @@ JOBS    ?= 2
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fast pure demo test test-long chaos bench rows lint types layers lock docs clean
+.PHONY: help setup fast pure demo test test-long chaos bench bench-guard rows lint types layers lock docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ chaos: $(READY) ## random faults on real clusters, seed after seed; failing hist
 
 bench: $(READY) ## kraft, and Apache Kafka where java and mvn are there
 	$(BIN)/python -m benchmarks
+
+bench-guard: $(READY) ## cost of a produce and a fetch, against the kept numbers (WRITE=1 keeps new ones)
+	@$(BIN)/python -m benchmarks.guard $(if $(WRITE),--write)
 
 rows: $(READY) ## feature rows that no passing test names (run `make test` first)
 	@$(BIN)/python -m tests.support.suite.rows

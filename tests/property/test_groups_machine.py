@@ -8,12 +8,14 @@ records gives what the live manager knows.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from data_plane.coordinator.groups.classic.group import ClassicGroup
 from data_plane.coordinator.groups.classic.states import ClassicGroupConfig
 from data_plane.coordinator.groups.group_metadata_manager import GroupLimits
 from data_plane.coordinator.groups.messages import (
@@ -223,6 +225,20 @@ class Groups(RuleBasedStateMachine):
         assert isinstance(described, DescribedGroup)
         if described.state == "Stable":
             assert successor.answer("describe", "g") == described
+
+    @invariant()
+    def what_is_kept_is_what_a_recount_gives(self) -> None:
+        group = self.driver.manager.group("g")
+        if not isinstance(group, ClassicGroup):
+            return
+        roster = group.metadata.roster
+        names = [{protocol.name for protocol in member.protocols} for member in roster]
+        assert roster.common_protocols() == (set.intersection(*names) if names else set())
+        assert roster.all_joined() == all(roster.has_joined(member) for member in roster)
+        assert len(roster.sessions) == len(roster)
+        ends = [roster.sessions.at(member.member_id) for member in roster]
+        assert roster.sessions.earliest() == min(ends, default=math.inf)
+        assert group.next_deadline() <= min(ends, default=math.inf)
 
     @invariant()
     def acknowledged_offsets_are_kept(self) -> None:

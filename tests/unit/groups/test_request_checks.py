@@ -33,7 +33,7 @@ def test_joins() -> None:
     assert check_join(full, join(), 3) is ErrorCode.NONE
     assert check_join(full, join("m"), 2) is ErrorCode.NONE
     assert check_join(full, join(instance_id="i"), 2) is ErrorCode.NONE
-    full.pending["p"] = 1.0
+    full.pending.set("p", 1.0)
     assert check_join(full, join(), 3) is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert check_join(full, join("p"), 3) is ErrorCode.NONE
     other = join(protocols=(MemberProtocol("sticky", b""),))

@@ -77,10 +77,8 @@ class ClassicGroup:
 
     def next_deadline(self) -> float:
         """When `tick` is due, seconds; infinity where nothing waits for time."""
-        deadlines = [m.deadline for m in self.metadata.roster]
-        deadlines += self.metadata.pending.values()
-        deadlines += [d for d in (self._join_deadline, self._sync_deadline) if d is not None]
-        return min(deadlines, default=float("inf"))
+        rebalance = [d for d in (self._join_deadline, self._sync_deadline) if d is not None]
+        return min(self.metadata.roster.sessions.earliest(), self.metadata.pending.earliest(), *rebalance)
 
     def describe(self) -> DescribedGroup:
         return self.metadata.describe()
@@ -155,12 +153,14 @@ class ClassicGroup:
 
     def tick(self, at: Instant) -> Effects:
         """Let time pass: sessions, rebalances and waits for syncs expire."""
-        for member_id in [m for m, deadline in self.metadata.pending.items() if deadline <= at.now]:
-            del self.metadata.pending[member_id]
+        for member_id in self.metadata.pending.due(at.now):
+            self.metadata.pending.discard(member_id)
             self._maybe_complete_join(at)
-        for member in self.metadata.roster:
-            if member.deadline <= at.now and member.member_id in self.metadata.roster:
-                self._end_session(member, at)
+        sessions = self.metadata.roster.sessions
+        if sessions.earliest() <= at.now:
+            for member in self.metadata.roster:
+                if sessions.at(member.member_id) <= at.now:
+                    self._end_session(member, at)
         if self._join_deadline is not None and self._join_deadline <= at.now:
             self._end_join_wait(at)
         if self._sync_deadline is not None and self._sync_deadline <= at.now:
@@ -182,7 +182,7 @@ class ClassicGroup:
             known = self.metadata.roster.get(row.member_id)
             member = known or member_from(row, stored.protocol)
             if known is None:
-                member.deadline = at.now + member.session_timeout
+                self._begin_session(member, at)
             member.assignment = row.assignment
             members.append(member)
         self.metadata.roster.replace(members, stored.leader)
@@ -215,13 +215,13 @@ class ClassicGroup:
     def loaded(self, at: Instant) -> None:
         """The log has been read: sessions begin now, since heartbeats were refused until here."""
         for member in self.metadata.roster:
-            member.deadline = at.now + member.session_timeout
+            self._begin_session(member, at)
 
     def die(self, at: Instant) -> Effects:
         """The group is deleted, or changes to the consumer protocol: waiting members join again there."""
         for member in self.metadata.roster:
             again = ErrorCode.REBALANCE_IN_PROGRESS
-            self._supersede(member.join_ticket, JoinReply(again, member.member_id))
+            self._supersede(self.metadata.roster.take_join(member), JoinReply(again, member.member_id))
             self._supersede(member.sync_ticket, SyncReply(again))
         self.metadata.transition(ClassicGroupState.DEAD, at)
         return self._take_effects()
@@ -233,19 +233,20 @@ class ClassicGroup:
         if static is not None:
             self._replace_static(static, request, ticket, at)
         elif request.instance_id is None and request.requires_known_id:
-            self.metadata.pending[request.new_member_id] = at.now + request.session_timeout_ms / 1000
+            self.metadata.pending.set(request.new_member_id, at.now + request.session_timeout_ms / 1000)
             self._reply(ticket, JoinReply(ErrorCode.MEMBER_ID_REQUIRED, request.new_member_id))
         else:
             self._add(request, request.new_member_id, ticket, at)
 
     def _add(self, request: JoinGroup, member_id: str, ticket: Ticket, at: Instant) -> None:
-        self.metadata.pending.pop(member_id, None)
+        self.metadata.pending.discard(member_id)
         if not len(self.metadata.roster):
             self.metadata.protocol_type = request.protocol_type
         member = member_of(request, member_id)
-        member.join_ticket = ticket
-        member.deadline = at.now + self._rules.new_member_timeout
-        self.metadata.roster.add(member)
+        roster = self.metadata.roster
+        roster.add(member)
+        roster.park_join(member, ticket)
+        roster.sessions.set(member_id, at.now + self._rules.new_member_timeout)
         self._gained_member = True
         self._rebalance_or_complete(at)
 
@@ -268,11 +269,13 @@ class ClassicGroup:
             self._rebalance_or_complete(at)
 
     def _update(self, member: ClassicGroupMember, request: JoinGroup, ticket: Ticket, at: Instant) -> None:
-        self._supersede(member.join_ticket, JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
-        member.protocols = request.protocols
+        roster = self.metadata.roster
+        superseded = JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
+        self._supersede(roster.take_join(member), superseded)
+        roster.change_protocols(member, request.protocols)
         member.session_timeout_ms = request.session_timeout_ms
         member.rebalance_timeout_ms = rebalance_timeout_of(request)
-        member.join_ticket = ticket
+        roster.park_join(member, ticket)
         self._extend_session(member, at)
 
     def _replace_static(
@@ -291,7 +294,7 @@ class ClassicGroup:
         if group.state is not ClassicGroupState.STABLE or group.roster.select_protocol() != group.protocol:
             self._rebalance_or_complete(at)
             return
-        member.join_ticket = None
+        group.roster.take_join(member)
         reply = self.metadata.joined(member)
         if request.can_skip_assignment:
             reply = replace(reply, skip_assignment=member.member_id == self.metadata.roster.leader)
@@ -343,7 +346,7 @@ class ClassicGroup:
     def _complete_join(self, at: Instant) -> None:
         self._initial_time_left = self._join_deadline = None
         for member in self.metadata.roster:
-            if member.join_ticket is None and member.instance_id is None:
+            if member.instance_id is None and not self.metadata.roster.has_joined(member):
                 self._dismiss(member, ErrorCode.UNKNOWN_MEMBER_ID)
         if len(self.metadata.roster) and not self.metadata.roster.elect_joined():
             # Only static members, none of which has joined again yet: their sessions decide.
@@ -363,9 +366,8 @@ class ClassicGroup:
             member.is_new = False
             self._extend_session(member, at)
             self._pending_sync.add(member.member_id)
-            if member.join_ticket is not None:
-                self._reply(member.join_ticket, self.metadata.joined(member))
-                member.join_ticket = None
+            if (ticket := self.metadata.roster.take_join(member)) is not None:
+                self._reply(ticket, self.metadata.joined(member))
 
     # --- syncing -------------------------------------------------------------------------------
 
@@ -388,7 +390,7 @@ class ClassicGroup:
     def _leave_one(self, identity: MemberIdentity) -> ErrorCode:
         member_id, instance_id = identity
         if member_id in self.metadata.pending and instance_id is None:
-            del self.metadata.pending[member_id]
+            self.metadata.pending.discard(member_id)
             return ErrorCode.NONE
         if not member_id and instance_id is not None:
             static = self.metadata.roster.by_instance(instance_id)
@@ -403,7 +405,7 @@ class ClassicGroup:
         return ErrorCode.NONE
 
     def _end_session(self, member: ClassicGroupMember, at: Instant) -> None:
-        if member.waits and not member.is_new:
+        if self.metadata.roster.waits(member) and not member.is_new:
             self._extend_session(member, at)
             return
         self._dismiss(member, ErrorCode.UNKNOWN_MEMBER_ID)
@@ -417,22 +419,26 @@ class ClassicGroup:
 
     def _dismiss(self, member: ClassicGroupMember, error: ErrorCode) -> None:
         """Remove it from the group, with an answer to whatever it waits for."""
-        self._supersede(member.join_ticket, JoinReply(error, member.member_id))
+        self._supersede(self.metadata.roster.take_join(member), JoinReply(error, member.member_id))
         self._supersede(member.sync_ticket, SyncReply(error))
-        member.join_ticket = member.sync_ticket = None
+        member.sync_ticket = None
         self._pending_sync.discard(member.member_id)
         self.metadata.roster.remove(member)
 
     def _fence(self, member: ClassicGroupMember) -> None:
-        self._supersede(member.join_ticket, JoinReply(ErrorCode.FENCED_INSTANCE_ID, member.member_id))
-        self._supersede(member.sync_ticket, SyncReply(ErrorCode.FENCED_INSTANCE_ID))
-        member.join_ticket = member.sync_ticket = None
+        fenced = ErrorCode.FENCED_INSTANCE_ID
+        self._supersede(self.metadata.roster.take_join(member), JoinReply(fenced, member.member_id))
+        self._supersede(member.sync_ticket, SyncReply(fenced))
+        member.sync_ticket = None
 
     # --- inside --------------------------------------------------------------------------------
 
     def _extend_session(self, member: ClassicGroupMember, at: Instant) -> None:
         if not member.is_new:
-            member.deadline = at.now + member.session_timeout
+            self._begin_session(member, at)
+
+    def _begin_session(self, member: ClassicGroupMember, at: Instant) -> None:
+        self.metadata.roster.sessions.set(member.member_id, at.now + member.session_timeout)
 
     def _supersede(self, ticket: Ticket | None, reply: Reply) -> None:
         if ticket is not None:

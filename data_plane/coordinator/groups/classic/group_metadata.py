@@ -16,6 +16,7 @@ from data_plane.coordinator.groups.classic.states import (
     TRANSITIONS,
     ClassicGroupState,
 )
+from data_plane.coordinator.groups.deadlines import Deadlines
 from data_plane.coordinator.groups.messages import DescribedGroup, JoinReply, MemberProtocol, SyncReply
 from data_plane.coordinator.groups.records import StoredGroup
 from data_plane.coordinator.state_machine import Instant
@@ -34,7 +35,7 @@ class ClassicGroupMetadata:
     protocol: str | None = None
     """The assignor that all members support, chosen when a join completes."""
     roster: Roster = field(default_factory=Roster)
-    pending: dict[str, float] = field(default_factory=dict)
+    pending: Deadlines[str] = field(default_factory=Deadlines)
     """Member ids that were given out (KIP-394) and have not joined yet, with their deadlines (seconds)."""
 
     def transition(self, target: ClassicGroupState, at: Instant) -> None:
@@ -62,8 +63,9 @@ class ClassicGroupMetadata:
             return False
         if not len(self.roster):
             return True
-        common = self.roster.common_protocols()
-        return protocol_type == self.protocol_type and any(name in common for name, _ in protocols)
+        return protocol_type == self.protocol_type and any(
+            self.roster.all_support(name) for name, _ in protocols
+        )
 
     def rebalance_timeout(self) -> float:
         """The longest of its members' (seconds)."""

@@ -5,9 +5,11 @@ Pure; owned by one ClassicGroup (group.py), which decides when anything here cha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from data_plane.coordinator.groups.deadlines import Deadlines
 from data_plane.coordinator.groups.messages import (
     DescribedMember,
     JoinedMember,
@@ -29,11 +31,8 @@ class ClassicGroupMember:
     protocols: tuple[MemberProtocol, ...]
     """In the member's order of preference. After a load only the group's chosen one is known."""
     assignment: bytes = b""
-    deadline: float = float("inf")
-    """When the session ends unless the member sends a request (seconds, monotonic)."""
     is_new: bool = False
     """Has not received a response to its first join: it cannot send heartbeats yet."""
-    join_ticket: Ticket | None = None
     sync_ticket: Ticket | None = None
 
     @property
@@ -44,10 +43,8 @@ class ClassicGroupMember:
     def rebalance_timeout(self) -> float:
         return self.rebalance_timeout_ms / 1000
 
-    @property
-    def waits(self) -> bool:
-        """A request of it is parked here: it is alive even without heartbeats."""
-        return self.join_ticket is not None or self.sync_ticket is not None
+    def protocol_names(self) -> set[str]:
+        return {name for name, _ in self.protocols}
 
     def metadata(self, protocol: str | None) -> bytes:
         for name, metadata in self.protocols:
@@ -119,11 +116,20 @@ def member_from(stored: StoredMember, protocol: str | None) -> ClassicGroupMembe
 
 
 class Roster:
-    """Members in the order in which they joined, also by instance id; one of them is the leader."""
+    """Members in the order in which they joined, also by instance id; one of them is the leader.
+
+    What is asked at every join (which protocols do all support, have all joined, whose session ends first) is
+    kept here as members come, change and go: a thousand of them join in a second."""
 
     def __init__(self) -> None:
         self._members: dict[str, ClassicGroupMember] = {}
         self._static: dict[str, str] = {}
+        self._supporters: Counter[str] = Counter()
+        """How many members support a protocol."""
+        self._joining: dict[str, Ticket] = {}
+        """JoinGroup requests that are parked, by member id."""
+        self.sessions: Deadlines[str] = Deadlines()
+        """When each member's ends unless it sends a request (seconds, monotonic)."""
         self.leader: str | None = None
 
     def __len__(self) -> int:
@@ -146,6 +152,7 @@ class Roster:
 
     def add(self, member: ClassicGroupMember) -> None:
         self._members[member.member_id] = member
+        self._supporters.update(member.protocol_names())
         if member.instance_id is not None:
             self._static[member.instance_id] = member.member_id
         if self.leader is None:
@@ -154,20 +161,31 @@ class Roster:
     def remove(self, member: ClassicGroupMember) -> None:
         """Where the leader is removed, the next in order becomes leader."""
         del self._members[member.member_id]
+        self._supporters.subtract(member.protocol_names())
+        self._joining.pop(member.member_id, None)
+        self.sessions.discard(member.member_id)
         if member.instance_id is not None and self._static.get(member.instance_id) == member.member_id:
             del self._static[member.instance_id]
         if self.leader == member.member_id:
             self.leader = next(iter(self._members), None)
 
-    def replace(self, members: Iterable[ClassicGroupMember], leader: str | None) -> None:
+    def replace(self, members: Sequence[ClassicGroupMember], leader: str | None) -> None:
         """All of them at once, in this order."""
+        for gone in self._members.keys() - {m.member_id for m in members}:
+            self.remove(self._members[gone])
         self._members = {m.member_id: m for m in members}
+        self._supporters = Counter(name for m in members for name in m.protocol_names())
         self._static = {m.instance_id: m.member_id for m in self if m.instance_id is not None}
         self.leader = leader
 
     def rename(self, member: ClassicGroupMember, member_id: str) -> None:
         """A static member has restarted: it keeps its place, under a new id."""
         led = self.leader == member.member_id
+        ends_at = self.sessions.at(member.member_id)
+        self.sessions.discard(member.member_id)
+        self.sessions.set(member_id, ends_at)
+        if (ticket := self._joining.pop(member.member_id, None)) is not None:
+            self._joining[member_id] = ticket
         self._members = {
             (member_id if known == member.member_id else known): m for known, m in self._members.items()
         }
@@ -177,29 +195,51 @@ class Roster:
         if led:
             self.leader = member_id
 
+    def change_protocols(self, member: ClassicGroupMember, protocols: tuple[MemberProtocol, ...]) -> None:
+        self._supporters.subtract(member.protocol_names())
+        member.protocols = protocols
+        self._supporters.update(member.protocol_names())
+
+    # --- parked joins
+
+    def park_join(self, member: ClassicGroupMember, ticket: Ticket) -> None:
+        self._joining[member.member_id] = ticket
+
+    def take_join(self, member: ClassicGroupMember) -> Ticket | None:
+        """It is answered now."""
+        return self._joining.pop(member.member_id, None)
+
+    def has_joined(self, member: ClassicGroupMember) -> bool:
+        return member.member_id in self._joining
+
     def all_joined(self) -> bool:
-        return all(m.join_ticket is not None for m in self._members.values())
+        return len(self._joining) == len(self._members)
+
+    def waits(self, member: ClassicGroupMember) -> bool:
+        """A request of it is parked: it is alive even without heartbeats."""
+        return self.has_joined(member) or member.sync_ticket is not None
 
     def elect_joined(self) -> bool:
         """Make sure that the leader has joined; False where no member has."""
-        leader = self._members.get(self.leader or "")
-        if leader is None or leader.join_ticket is None:
-            joined = next((m for m in self._members.values() if m.join_ticket is not None), None)
+        if self.leader not in self._joining:
+            joined = next((member_id for member_id in self._members if member_id in self._joining), None)
             if joined is None:
                 return False
-            self.leader = joined.member_id
+            self.leader = joined
         return True
+
+    # --- protocols
+
+    def all_support(self, protocol: str) -> bool:
+        """Whether every member supports it."""
+        return self._supporters[protocol] == len(self._members)
 
     def common_protocols(self) -> set[str]:
         """The protocols that every member supports."""
-        members = iter(self._members.values())
-        first = next(members, None)
-        if first is None:
+        any_member = next(iter(self._members.values()), None)
+        if any_member is None:
             return set()
-        common = {name for name, _ in first.protocols}
-        for member in members:
-            common &= {name for name, _ in member.protocols}
-        return common
+        return {name for name in any_member.protocol_names() if self.all_support(name)}
 
     def select_protocol(self) -> str:
         """The common protocol with most first votes; between equals the earlier name, so that

@@ -18,7 +18,7 @@ def check_join(group: ClassicGroupMetadata, request: JoinGroup, max_size: int) -
     if not group.supports(request.protocol_type, request.protocols):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     known = request.member_id in group.roster or group.roster.by_instance(request.instance_id) is not None
-    others = len(group.roster) + len(group.pending.keys() - {request.member_id})
+    others = len(group.roster) + len(group.pending) - (request.member_id in group.pending)
     if not known and others >= max_size:
         return ErrorCode.GROUP_MAX_SIZE_REACHED
     return ErrorCode.NONE
