@@ -1,8 +1,8 @@
 """A group as it would be: a decision writes its records here, one by one, and reads on from the outcome.
 
 Nothing of it is true before the records are in the log; then the group itself replays them, and if
-they could not be appended the draft is dropped. The first record pays for a copy; most heartbeats
-write none.
+they could not be appended the draft is dropped. Who reads on after the first record pays for a copy of the
+group; most heartbeats write none, or the one record that ends the decision.
 
     membership, rebalance, classic_members -> Draft -> records of a decision
 """
@@ -28,12 +28,25 @@ from data_plane.coordinator.groups.consumer_records import (
 
 
 class Draft:
-    """See the module. `state` is for reading."""
+    """See the module."""
 
     def __init__(self, group_id: str, state: ConsumerGroupState) -> None:
         self.group_id = group_id
-        self.state = state
         self.records: list[ConsumerGroupRecord] = []
+        self._state = state
+        self._replayed = 0
+        """How many of the records `_state` has."""
+
+    @property
+    def state(self) -> ConsumerGroupState:
+        """With all that has been written; for reading."""
+        if self._replayed < len(self.records):
+            if not self._replayed:
+                self._state = self._state.copy()
+            for record in self.records[self._replayed :]:
+                self._state.replay(record)
+            self._replayed = len(self.records)
+        return self._state
 
     def write_group(self, epoch: int, metadata_hash: int) -> None:
         self._write(ConsumerGroupRecordType.GROUP, "", GroupEpoch(epoch, metadata_hash))
@@ -97,8 +110,4 @@ class Draft:
         return self.state.members[new_id]
 
     def _write(self, kind: ConsumerGroupRecordType, name: str, value: Value | None) -> None:
-        if not self.records:
-            self.state = self.state.copy()
-        record = ConsumerGroupRecord(kind, self.group_id, name, value)
-        self.records.append(record)
-        self.state.replay(record)
+        self.records.append(ConsumerGroupRecord(kind, self.group_id, name, value))

@@ -10,7 +10,7 @@ same; only the timeouts restart.
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
+from enum import StrEnum
 from typing import Final, TypeVar
 
 from data_plane.coordinator.groups.consumer import classic_members, membership, migration
@@ -26,7 +26,6 @@ from data_plane.coordinator.groups.consumer.rebalance import (
     RebalanceContext,
     assignor_of,
     patterns_are_old,
-    patterns_in_use,
 )
 from data_plane.coordinator.groups.consumer.rules import ConsumerGroupConfig
 from data_plane.coordinator.groups.consumer.state import (
@@ -37,6 +36,7 @@ from data_plane.coordinator.groups.consumer.state import (
     MemberState,
 )
 from data_plane.coordinator.groups.consumer_records import ConsumerGroupRecord, ConsumerGroupRecordType
+from data_plane.coordinator.groups.deadlines import Deadlines
 from data_plane.coordinator.groups.messages import (
     CommitOffsets,
     Heartbeat,
@@ -57,12 +57,11 @@ ReplyT = TypeVar("ReplyT")
 Outcome = tuple[list[CoordinatorRecord], ReplyT]
 """Records to append, all or none, and the reply that rests on them."""
 
-_NEVER: Final = float("inf")
 _TRY_AGAIN_S: Final = 1.0
 """A member that is to be fenced is looked at again, should the records not get into the log."""
 
 
-class MemberTimeout(Enum):
+class MemberTimeout(StrEnum):
     """What a member is waited for."""
 
     SESSION = "to send a heartbeat"
@@ -81,9 +80,7 @@ class ConsumerGroup:
         self._view = view
         self._topics_seen = -1
         """As of which version of the topics the target was looked at."""
-        self._deadlines: dict[tuple[str, MemberTimeout], float] = {}
-        self._earliest = _NEVER
-        """No deadline is before this one."""
+        self._deadlines: Deadlines[tuple[str, MemberTimeout]] = Deadlines()
 
     # --- questions -----------------------------------------------------------------------------
 
@@ -100,7 +97,7 @@ class ConsumerGroup:
         return self.is_empty
 
     def next_deadline(self) -> float:
-        return self._earliest
+        return self._deadlines.earliest()
 
     def subscribed_topics(self) -> frozenset[str]:
         return self.state.subscribed_topics()
@@ -121,19 +118,17 @@ class ConsumerGroup:
 
     def patterns_to_look_up(self, request: ConsumerHeartbeat, at: Instant) -> set[str]:
         """What a heartbeat of this group will need to know; nothing, most of the time."""
-        used = patterns_in_use(self.state)
+        patterns = self.state.pattern_use()
+        changed = self._topics_seen != self._view.topics_version
+        all_again = changed or patterns_are_old(self.state, self.rules, at)
+        needed = set(patterns.used if all_again else patterns.unresolved)
         names = request.subscribed_topic_names
         if names is None and (member := self.state.members.get(request.member_id)) is not None:
             names = member.metadata.subscribed_topic_names
-        if request.subscribed_topic_regex and not names:
-            used.add(request.subscribed_topic_regex)
-        if used <= self.state.regexes.keys() and not (
-            request.is_full
-            or self._topics_seen != self._view.topics_version
-            or patterns_are_old(self.state, self.rules, at)
-        ):
-            return set()
-        return used
+        own = request.subscribed_topic_regex
+        if own and not names and own not in self.state.regexes:
+            needed.add(own)
+        return needed
 
     def check_commit(self, request: CommitOffsets) -> ErrorCode:
         """Whether these offsets may be committed."""
@@ -195,7 +190,7 @@ class ConsumerGroup:
         if not draft.state.regexes:  # those wait for a member of the consumer protocol
             self._topics_seen = self._view.topics_version
         member_id = joined.reply.member_id
-        self._deadlines.pop((member_id, MemberTimeout.JOIN), None)
+        self._deadlines.discard((member_id, MemberTimeout.JOIN))
         self._wait(member_id, MemberTimeout.SESSION, at.now + request.session_timeout_ms / 1000)
         self._wait(member_id, MemberTimeout.SYNC, at.now + joined.rebalance_timeout_ms / 1000)
         if joined.took_over and migration.may_downgrade(draft.state, (), context.rules):
@@ -209,7 +204,7 @@ class ConsumerGroup:
         if self.state.epoch > member.epoch:
             self._wait_for_join(member, at)
             raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS)
-        self._deadlines.pop((member.member_id, MemberTimeout.SYNC), None)
+        self._deadlines.discard((member.member_id, MemberTimeout.SYNC))
         self._heard_of(member, at)
         return [], classic_members.assigned(member, self._view)
 
@@ -236,10 +231,9 @@ class ConsumerGroup:
 
     def tick(self, at: Instant) -> list[CoordinatorRecord]:
         """Members that were waited for in vain are out."""
-        due = [key for key, deadline in self._deadlines.items() if deadline <= at.now]
+        due = self._deadlines.due(at.now)
         for key in due:
-            self._deadlines[key] = at.now + _TRY_AGAIN_S
-        self._earliest = min(self._deadlines.values(), default=_NEVER)
+            self._deadlines.set(key, at.now + _TRY_AGAIN_S)
         return self._without(list(dict.fromkeys(member_id for member_id, _ in due)), at)
 
     # --- replay --------------------------------------------------------------------------------
@@ -249,12 +243,12 @@ class ConsumerGroup:
         member = self.state.members.get(record.name)
         if record.kind is ConsumerGroupRecordType.MEMBER and member is None:
             for wait in MemberTimeout:
-                self._deadlines.pop((record.name, wait), None)
+                self._deadlines.discard((record.name, wait))
         elif record.kind is ConsumerGroupRecordType.MEMBER and member is not None:
             if (record.name, MemberTimeout.SESSION) not in self._deadlines:
                 self._heard_of(member, at)
         elif record.kind is ConsumerGroupRecordType.CURRENT and member is not None:
-            self._deadlines.pop((record.name, MemberTimeout.REVOCATION), None)
+            self._deadlines.discard((record.name, MemberTimeout.REVOCATION))
             if member.state is MemberState.UNREVOKED_PARTITIONS and not member.uses_classic_protocol:
                 self._wait(
                     record.name,
@@ -321,5 +315,4 @@ class ConsumerGroup:
             self._wait(member.member_id, MemberTimeout.JOIN, deadline)
 
     def _wait(self, member_id: str, wait: MemberTimeout, deadline: float) -> None:
-        self._deadlines[member_id, wait] = deadline
-        self._earliest = min(self._earliest, deadline)
+        self._deadlines.set((member_id, wait), deadline)

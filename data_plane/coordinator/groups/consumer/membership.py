@@ -38,8 +38,9 @@ def heartbeat(draft: Draft, request: ConsumerHeartbeat, context: RebalanceContex
     check_room(draft, request.member_id, context)
     before = _member_of(draft, request)
     metadata = _updated_metadata(before.metadata, request)
-    if metadata.subscribed_topic_regex:
-        compiled(metadata.subscribed_topic_regex)
+    regex = metadata.subscribed_topic_regex
+    if regex and regex != before.metadata.subscribed_topic_regex:
+        compiled(regex)
     changed = write_metadata(draft, before, metadata)
     later = pattern_for_later(draft.state, metadata) if changed else None
     follow(draft, context, subscriptions_changed=changed or draft.state.epoch == 0, later=later)

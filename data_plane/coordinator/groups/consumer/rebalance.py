@@ -56,22 +56,13 @@ def follow(
 
 def forget_patterns(draft: Draft) -> None:
     """Those that no member uses any more."""
-    for regex in sorted(draft.state.regexes.keys() - patterns_in_use(draft.state)):
+    for regex in sorted(draft.state.pattern_use().unused):
         draft.erase_regex(regex)
 
 
 def patterns_are_old(state: ConsumerGroupState, rules: ConsumerGroupConfig, at: Instant) -> bool:
-    oldest = min((resolved.timestamp for resolved in state.regexes.values()), default=None)
-    return oldest is not None and at.now_ms - oldest >= rules.regex_refresh_interval_ms
-
-
-def patterns_in_use(state: ConsumerGroupState) -> set[str]:
-    return {regex for m in state.members.values() if (regex := m.metadata.subscribed_topic_regex)}
-
-
-def unresolved_patterns(state: ConsumerGroupState) -> set[str]:
-    """Patterns that have not been resolved yet."""
-    return patterns_in_use(state) - state.regexes.keys()
+    oldest_ms = state.pattern_use().oldest_ms
+    return oldest_ms is not None and at.now_ms - oldest_ms >= rules.regex_refresh_interval_ms
 
 
 def pattern_for_later(state: ConsumerGroupState, metadata: MemberMetadata) -> str | None:
@@ -82,17 +73,20 @@ def pattern_for_later(state: ConsumerGroupState, metadata: MemberMetadata) -> st
 
 
 def _must_look_again(draft: Draft, context: RebalanceContext) -> bool:
-    return bool(unresolved_patterns(draft.state)) or patterns_are_old(draft.state, context.rules, context.at)
+    return bool(draft.state.pattern_use().unresolved) or patterns_are_old(
+        draft.state, context.rules, context.at
+    )
 
 
 def _resolve_patterns(
     draft: Draft, context: RebalanceContext, may_see: Callable[[str], bool], later: str | None
 ) -> bool:
-    """Resolve every pattern to the topics that match now and that the client may see. Whether any matches
-    other topics than before."""
+    """Resolve patterns to the topics that match now and that the client may see: new ones, and all where
+    topics have changed or time is up. Whether any matches other topics than before."""
     old = patterns_are_old(draft.state, context.rules, context.at)
+    patterns = draft.state.pattern_use()
     others = False
-    for regex in sorted(patterns_in_use(draft.state) - {later}):
+    for regex in sorted((patterns.used if old or context.topics_changed else patterns.unresolved) - {later}):
         topics = tuple(name for name in context.view.matches.matching(regex) if may_see(name))
         known = draft.state.regexes.get(regex)
         if known is None or known.topics != topics or old:
@@ -133,15 +127,22 @@ def assignor_of(state: ConsumerGroupState, rules: ConsumerGroupConfig) -> str:
 
 def _make_target(draft: Draft, context: RebalanceContext) -> None:
     state, view = draft.state, context.view
-    alike: dict[tuple[tuple[str, ...], str | None], frozenset[UUID]] = {}  # most members read the same
+    # Most members read the same: by the same subscription, or by patterns that match the same.
+    by_subscription: dict[tuple[tuple[str, ...], str | None], frozenset[UUID]] = {}
+    by_topics: dict[frozenset[str], frozenset[UUID]] = {}
     members = []
     for member_id, member in state.members.items():
         subscription = member.metadata.subscribed_topic_names, member.metadata.subscribed_topic_regex
-        topic_ids = alike.get(subscription)
+        topic_ids = by_subscription.get(subscription)
         if topic_ids is None:
-            topic_ids = alike[subscription] = view.topic_ids(state.subscription(member))
+            topics = state.subscription(member)
+            topic_ids = by_topics.get(topics)
+            if topic_ids is None:
+                topic_ids = by_topics[topics] = view.topic_ids(topics)
+            by_subscription[subscription] = topic_ids
         members.append(AssignedMember(member_id, member.instance_id, topic_ids, state.target_of(member_id)))
-    sizes = {topic_id: view.size(topic_id) for topic_ids in alike.values() for topic_id in topic_ids}
+    every: set[UUID] = set().union(*by_topics.values())
+    sizes = {topic_id: view.size(topic_id) for topic_id in sorted(every)}
     targets = ASSIGNORS[assignor_of(state, context.rules)](members, sizes)
     for member_id, target in targets.items():
         if member_id not in state.targets or state.targets[member_id] != target:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from data_plane.coordinator.groups.assignment import (
     NOTHING,
@@ -85,6 +85,17 @@ class ConsumerGroupMember:
         return self.state is MemberState.STABLE and self.epoch == target_epoch
 
 
+class PatternUse(NamedTuple):
+    """What members' regular expressions ask for; most heartbeats change nothing of it."""
+
+    used: frozenset[str]
+    unresolved: frozenset[str]
+    unused: frozenset[str]
+    """Resolved once, and no member's any more."""
+    oldest_ms: int | None
+    """When the first of those that are resolved was."""
+
+
 class ConsumerGroupState:
     """Members, what they have, what they are to have."""
 
@@ -97,12 +108,15 @@ class ConsumerGroupState:
         self.regexes: dict[str, ResolvedRegex] = {}
         self._owners: dict[TopicIdPartition, str] = {}
         self._static: dict[str, str] = {}
+        self._pattern_use: PatternUse | None = None
+        """As long as it is true."""
 
     def copy(self) -> ConsumerGroupState:
         twin = ConsumerGroupState()
         twin.epoch, twin.metadata_hash, twin.target_epoch = self.epoch, self.metadata_hash, self.target_epoch
         twin.members, twin.targets = dict(self.members), dict(self.targets)
         twin.regexes, twin._owners, twin._static = dict(self.regexes), dict(self._owners), dict(self._static)
+        twin._pattern_use = self._pattern_use
         return twin
 
     # --- questions -----------------------------------------------------------------------------
@@ -125,6 +139,19 @@ class ConsumerGroupState:
 
     def owner(self, partition: TopicIdPartition) -> str | None:
         return self._owners.get(partition)
+
+    def pattern_use(self) -> PatternUse:
+        if self._pattern_use is None:
+            used = frozenset(
+                regex for m in self.members.values() if (regex := m.metadata.subscribed_topic_regex)
+            )
+            self._pattern_use = PatternUse(
+                used,
+                used - self.regexes.keys(),
+                frozenset(self.regexes.keys() - used),
+                min((resolved.timestamp for resolved in self.regexes.values()), default=None),
+            )
+        return self._pattern_use
 
     def subscription(self, member: ConsumerGroupMember) -> frozenset[str]:
         """The topics that a member reads, by name and by regular expression."""
@@ -152,6 +179,7 @@ class ConsumerGroupState:
                 self.targets[name] = from_stored(partitions)
             case ResolvedRegex():
                 self.regexes[name] = record.value
+                self._pattern_use = None
             case MemberMetadata():
                 self._put(replace(self._known(name), metadata=record.value))
             case CurrentAssignment():
@@ -169,6 +197,7 @@ class ConsumerGroupState:
                 self.targets.pop(name, None)
             case ConsumerGroupRecordType.REGEX:
                 self.regexes.pop(name, None)
+                self._pattern_use = None
             case ConsumerGroupRecordType.CURRENT:
                 if name in self.members:
                     self._put(ConsumerGroupMember(name, self.members[name].metadata))
@@ -195,6 +224,8 @@ class ConsumerGroupState:
         before = self.members.get(member_id)
         if before is not None:
             self._let_go(before)
+        if before is None or before.metadata is not member.metadata:
+            self._pattern_use = None
         self.members[member_id] = member
         for partition in _held(member):
             self._owners[partition] = member_id
@@ -205,6 +236,7 @@ class ConsumerGroupState:
         member = self.members.pop(member_id, None)
         if member is None:
             return
+        self._pattern_use = None
         self._let_go(member)
         if member.instance_id is not None and self._static.get(member.instance_id) == member_id:
             del self._static[member.instance_id]
