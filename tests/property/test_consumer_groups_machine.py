@@ -186,6 +186,7 @@ class Groups(RuleBasedStateMachine):
             )
             assert reloaded.state.epoch == group.state.epoch
             assert reloaded.state.phase is group.state.phase
+            assert reloaded.state.pattern_use() == group.state.pattern_use()  # kept as a recount gives it
         elif not isinstance(group, ClassicGroup):
             assert group is None
 

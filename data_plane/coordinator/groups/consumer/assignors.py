@@ -63,17 +63,79 @@ def _static_first(member: AssignedMember) -> tuple[bool, str]:
 
 
 def assign_uniformly(members: Sequence[AssignedMember], sizes: Mapping[UUID, int]) -> dict[str, Assignment]:
-    kept, free = _keep(members, sizes)
     if len({member.topic_ids for member in members}) == 1:
-        _fill_alike(kept, free)
-    else:
-        _fill_by_topic(members, kept, free)
-        while _level(members, kept):
-            pass
+        return _assign_alike(members, sizes)
+    kept, free = _keep(members, sizes)
+    _fill_by_topic(members, kept, free)
+    while _level(members, kept):
+        pass
     return {member_id: assignment_of(owned) for member_id, owned in kept.items()}
 
 
 _Owned = dict[str, list[TopicIdPartition]]
+
+
+def _assign_alike(members: Sequence[AssignedMember], sizes: Mapping[UUID, int]) -> dict[str, Assignment]:
+    """All read the same topics: every member gets its share, some one more, first those that had more. The
+    partitions of members that keep what they have are not looked at one by one: a member that joins takes few
+    of thousands."""
+    taken: dict[UUID, set[int]] = {topic_id: set() for topic_id in _topic_ids(members)}
+    targets = {member.member_id: _kept_target(member, taken, sizes) for member in members}
+    loads = {member_id: sum(map(len, target.values())) for member_id, target in targets.items()}
+    free = [
+        (topic_id, number)
+        for topic_id, numbers in taken.items()
+        if len(numbers) < sizes[topic_id]
+        for number in range(sizes[topic_id])
+        if number not in numbers
+    ]
+    share, extra = divmod(sum(sizes[topic_id] for topic_id in taken), len(members))
+    moved: _Owned = {}
+    for member_id, load in loads.items():
+        more = load > share and extra > 0
+        extra -= more
+        if load > share + more:
+            owned = _in_order(targets[member_id])
+            free += owned[share + more :]
+            moved[member_id] = owned[: share + more]
+            loads[member_id] = share + more
+    free.reverse()
+    for member_id, load in loads.items():
+        if load < share:
+            owned = moved.setdefault(member_id, _in_order(targets[member_id]))
+            owned += (free.pop() for _ in range(share - load))
+    for member_id, load in loads.items():
+        if free and load <= share:
+            moved.setdefault(member_id, _in_order(targets[member_id])).append(free.pop())
+    return targets | {member_id: assignment_of(owned) for member_id, owned in moved.items()}
+
+
+def _kept_target(
+    member: AssignedMember, taken: dict[UUID, set[int]], sizes: Mapping[UUID, int]
+) -> Assignment:
+    """What is left of a member's last target: topics that are still there and read, partitions that no member
+    before it has. It is added to `taken`."""
+    target = member.target
+    if not all(
+        topic_id in taken
+        and taken[topic_id].isdisjoint(numbers)
+        and max(numbers, default=-1) < sizes[topic_id]
+        for topic_id, numbers in target.items()
+    ):
+        target = assignment_of(
+            (topic_id, number)
+            for topic_id, numbers in target.items()
+            if topic_id in taken
+            for number in numbers - taken[topic_id]
+            if number < sizes[topic_id]
+        )
+    for topic_id, numbers in target.items():
+        taken[topic_id] |= numbers
+    return target
+
+
+def _in_order(assignment: Assignment) -> list[TopicIdPartition]:
+    return [(topic_id, number) for topic_id, numbers in assignment.items() for number in sorted(numbers)]
 
 
 def _keep(
@@ -96,23 +158,6 @@ def _keep(
         if number not in numbers
     ]
     return kept, free
-
-
-def _fill_alike(kept: _Owned, free: list[TopicIdPartition]) -> None:
-    """All read the same topics: every member gets its share, some one more, first those that had more."""
-    share, extra = divmod(sum(map(len, kept.values())) + len(free), len(kept))
-    for owned in kept.values():
-        more = len(owned) > share and extra > 0
-        extra -= more
-        free += owned[share + more :]
-        del owned[share + more :]
-    free.reverse()
-    for owned in kept.values():
-        while len(owned) < share:
-            owned.append(free.pop())
-    for owned in kept.values():
-        if free and len(owned) == share:
-            owned.append(free.pop())
 
 
 def _fill_by_topic(members: Sequence[AssignedMember], kept: _Owned, free: Sequence[TopicIdPartition]) -> None:

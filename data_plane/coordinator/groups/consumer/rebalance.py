@@ -145,6 +145,7 @@ def _make_target(draft: Draft, context: RebalanceContext) -> None:
     sizes = {topic_id: view.size(topic_id) for topic_id in sorted(every)}
     targets = ASSIGNORS[assignor_of(state, context.rules)](members, sizes)
     for member_id, target in targets.items():
-        if member_id not in state.targets or state.targets[member_id] != target:
+        before = state.targets.get(member_id)
+        if before is None or (before is not target and before != target):
             draft.write_target(member_id, target)
     draft.write_target_epoch(state.epoch)
