@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap, first_address
+from kraft.cli.bootstrap import any_broker
+from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap
 from kraft.cli.errors import CliError
 from kraft.cli.tables import show
 from kraft.cli.wire_client import raise_for, request
@@ -103,7 +104,7 @@ def list_(
     rows: dict[tuple[str, ...], None] = {}
     for resource in resources or [None]:
         answer = request(
-            first_address(bootstrap), ApiKey.DESCRIBE_ACLS, (1, 3), _filter(resource, resource_pattern_type)
+            any_broker(bootstrap), ApiKey.DESCRIBE_ACLS, (1, 3), _filter(resource, resource_pattern_type)
         )
         raise_for(answer.error_code, answer.error_message or "")
         for found in answer.resources:
@@ -147,7 +148,7 @@ def add(
         for each in rules
     ]
     for result in request(
-        first_address(bootstrap), ApiKey.CREATE_ACLS, (1, 3), {"creations": creations}
+        any_broker(bootstrap), ApiKey.CREATE_ACLS, (1, 3), {"creations": creations}
     ).results:
         raise_for(result.error_code, result.error_message or "")
 
@@ -186,7 +187,7 @@ def remove(
         raise typer.Exit(1)
     rows: list[tuple[str, ...]] = []
     for result in request(
-        first_address(bootstrap), ApiKey.DELETE_ACLS, (1, 3), {"filters": filters}
+        any_broker(bootstrap), ApiKey.DELETE_ACLS, (1, 3), {"filters": filters}
     ).filter_results:
         raise_for(result.error_code, result.error_message or "")
         rows += [row for each in result.matching_acls for row in _rows(each, [each])]

@@ -147,6 +147,7 @@ def _option() -> Any:
                 "--command-config",
                 metavar="FILE",
                 callback=_use,
+                is_eager=True,
                 expose_value=False,
                 help="Kafka's client properties: security.protocol, sasl.*, ssl.*",
             ),

@@ -1,7 +1,8 @@
 """Names for the shell's completion (`kraft --install-completion`): topics, groups, transactional ids.
 
-They come from the broker of the line's --bootstrap-server, else from the default one, if it answers at once.
-A shell that waits for a name is worse than one without names, so after any error there are none.
+They come from the broker of the line's --bootstrap-server, else of the environment's, else from the default
+one, if it answers at once. A shell that waits for a name is worse than one without names, so after any error
+there are none.
 """
 
 from __future__ import annotations
@@ -43,11 +44,14 @@ def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
 
 
 def _address() -> tuple[str, int]:
-    from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, first_address
+    from kraft.cli.bootstrap import addresses
+    from kraft.cli.confluent_client import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP
 
     line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
     match = _BOOTSTRAP.search(line)
-    return (match["host"], int(match["port"])) if match else first_address(DEFAULT_BOOTSTRAP)
+    if match:
+        return match["host"], int(match["port"])
+    return addresses(os.environ.get(BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP))[0]
 
 
 def _ask_all(api_key: ApiKey, versions: tuple[int, int], fields: dict[str, Any]) -> list[Any]:

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from kraft.cli.confluent_client import (
-    DEFAULT_BOOTSTRAP,
-    Bootstrap,
-    connect_admin,
-    key_values,
-    require_broker,
-    require_topic,
-)
+from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap, key_values
 from kraft.cli.errors import CliError
-from kraft.cli.resource_configs import OWN_SOURCES, change, entries_of, source_of
+from kraft.cli.resource_configs import OWN_SOURCES, change, entries_of
 from kraft.cli.tables import show
-
-if TYPE_CHECKING:
-    from confluent_kafka.admin import ClusterMetadata
+from kraft.cli.wire_client import broker_address, topics
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -46,20 +37,14 @@ def get(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Show what is set; with --all, or by key, also defaults."""
-    admin, metadata = connect_admin(bootstrap)
-    _require(kind, name, metadata)
-    if kind is EntityType.BROKER and not name:
-        from kraft.cli import cluster_wide_configs
-
-        entries = dict[str, Any](cluster_wide_configs.entries(bootstrap))
-    else:
-        entries = entries_of(admin, kind.value, name)
+    _require(kind, name, bootstrap)
+    entries = entries_of(bootstrap, kind.value, name)
     if missing := [key for key in keys if key not in entries]:
         raise CliError(f"{', '.join(missing)}: not a configuration of a {kind.value}")
     rows = [
-        (key, entry.value, source_of(entry), "yes" if entry.is_read_only else "no")
+        (key, entry.value, entry.source, "yes" if entry.is_read_only else "no")
         for key, entry in sorted(entries.items())
-        if key in keys or (not keys and (all_ or source_of(entry) in OWN_SOURCES[kind.value]))
+        if key in keys or (not keys and (all_ or entry.source in OWN_SOURCES[kind.value]))
     ]
     show(("key", "value", "source", "read-only"), rows)
 
@@ -75,20 +60,17 @@ def set_(
     """Change some configurations, leave the others."""
     if not pairs and not delete:
         raise CliError("nothing to set: give KEY=VALUE or --delete KEY")
-    admin, metadata = connect_admin(bootstrap)
-    _require(kind, name, metadata)
-    values = key_values(pairs, "a configuration")
-    if kind is EntityType.BROKER and not name:
-        from kraft.cli import cluster_wide_configs
-
-        cluster_wide_configs.change(bootstrap, values, delete)
-    else:
-        change(admin, kind.value, name, values, delete)
+    _require(kind, name, bootstrap)
+    change(bootstrap, kind.value, name, key_values(pairs, "a configuration"), delete)
+    print(f"Changed the configuration of {kind.value} {name}." if name else "Changed that of all brokers.")
 
 
-def _require(kind: EntityType, name: str, metadata: ClusterMetadata) -> None:
+def _require(kind: EntityType, name: str, bootstrap: str) -> None:
     """Raises CliError where there is nothing of that name; a group may be configured before it is there."""
     if kind is EntityType.TOPIC:
-        require_topic(metadata, name)
-    elif kind is EntityType.BROKER and name:
-        require_broker(metadata, name)
+        topics(bootstrap, [name])
+    elif kind is EntityType.BROKER:
+        if name:
+            broker_address(bootstrap, name)
+    elif not name:
+        raise CliError(f"which {kind.value}? Give its name")

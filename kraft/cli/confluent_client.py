@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from kraft.cli import notice
+from kraft.cli.bootstrap import addresses
 from kraft.cli.command_config import librdkafka_settings
 from kraft.cli.errors import CliError, sentence_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from concurrent.futures import Future
 
     from confluent_kafka import KafkaError
@@ -21,11 +24,23 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 10.0
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+BOOTSTRAP_VARIABLE = "KRAFT_BOOTSTRAP_SERVERS"
 
-Bootstrap = Annotated[
-    str,
-    typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT,...", help="Brokers to ask first."),
-]
+
+def _bootstrap_option(callback: Callable[..., str] | None) -> Any:
+    return typer.Option(
+        "--bootstrap-server",
+        "-b",
+        metavar="HOST:PORT,...",
+        envvar=BOOTSTRAP_VARIABLE,
+        callback=callback,
+        help="Brokers to ask first.",
+    )
+
+
+Bootstrap = Annotated[str, _bootstrap_option(notice.begin)]
+SurveyedBootstrap = Annotated[str, _bootstrap_option(None)]
+"""Of a command that says by itself what is missing."""
 Result = TypeVar("Result")
 
 
@@ -63,9 +78,9 @@ def connect_admin(bootstrap: str) -> tuple[AdminClient, ClusterMetadata]:
 
 def _check_reachable(bootstrap: str) -> None:
     """Raises CliError at once where every address refuses: librdkafka would retry until its timeout."""
-    for server in bootstrap.split(","):
+    for address in addresses(bootstrap):
         try:
-            socket.create_connection(first_address(server), timeout=PATIENCE_S / 2).close()
+            socket.create_connection(address, timeout=PATIENCE_S / 2).close()
             return
         except OSError:
             continue
@@ -87,15 +102,6 @@ def require_partitions(topic: str, count: int, partitions: list[int]) -> None:
             raise CliError(f"{topic}: there is no partition {partition}; it has {count}")
 
 
-def require_broker(metadata: ClusterMetadata, broker: str) -> None:
-    """Raises CliError where no broker of that id is up: librdkafka would retry until its timeout."""
-    known = sorted(metadata.brokers)
-    if broker not in map(str, known):
-        raise CliError(
-            f"{broker}: there is no such broker; those that are up are {', '.join(map(str, known))}"
-        )
-
-
 def wait(future: Future[Result], context: str) -> Result:
     """The result of an admin call. Raises CliError with one sentence."""
     from confluent_kafka import KafkaException
@@ -104,14 +110,6 @@ def wait(future: Future[Result], context: str) -> Result:
         return future.result()
     except KafkaException as error:
         raise CliError(sentence_of(error, context)) from None
-
-
-def first_address(bootstrap: str) -> tuple[str, int]:
-    """The first of the brokers: our own client connects to it."""
-    host, colon, port = bootstrap.split(",")[0].strip().rpartition(":")
-    if not (host and colon and port.isdecimal()):
-        raise CliError(f"{bootstrap}: a bootstrap server is HOST:PORT")
-    return host.strip("[]"), int(port)
 
 
 def key_values(pairs: list[str], what: str) -> dict[str, str]:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 POLL_S = 0.2
 FLUSH_S = 30.0
+NO_LEADER_S = 10.0
+"""An election takes less; a partition that has no leader for so long keeps `--exit-at-end` from its end."""
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=completion.topics)]
 Extra = Annotated[list[str], typer.Option("-X", metavar="KEY=VALUE", help="A setting of librdkafka.")]
@@ -207,7 +209,8 @@ def consume(
             key_separator, print_key, print_headers, print_timestamp, print_partition, print_offset
         )
         out = sys.stdout.buffer
-        for number, message in enumerate(_messages(consumer, timeout_ms, exit_at_end), start=1):
+        messages = _messages(consumer, timeout_ms, _End(bootstrap, topic) if exit_at_end else None)
+        for number, message in enumerate(messages, start=1):
             out.write(layout.line(message))
             out.flush()
             if number == max_messages:
@@ -239,27 +242,64 @@ def _starts(consumer: Consumer, topic: str, partitions: list[int], offset: str) 
     return starts
 
 
-def _messages(consumer: Consumer, timeout_ms: int | None, exit_at_end: bool) -> Iterator[Message]:
+class _End:
+    """Of all partitions, for `--exit-at-end`: reached, or out of reach."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._bootstrap = bootstrap
+        self._topic = topic
+        self._at_end: set[int | None] = set()
+        self._look_at = time.monotonic() + NO_LEADER_S
+
+    def message(self, partition: int | None) -> None:
+        self._at_end.discard(partition)
+
+    def reached(self, partition: int | None) -> None:
+        self._at_end.add(partition)
+
+    def is_everywhere(self, consumer: Consumer) -> bool:
+        """Raises CliError where the rest has had no leader for a while: nobody knows where its end is."""
+        assigned = {each.partition for each in consumer.assignment()}
+        if assigned and self._at_end >= assigned:
+            return True
+        if time.monotonic() > self._look_at:
+            from kraft.cli.survey import survey
+
+            leaderless = {
+                each.partition
+                for each in survey(self._bootstrap).without_leader()
+                if each.topic == self._topic and each.partition not in self._at_end
+            }
+            if assigned and assigned - self._at_end <= leaderless:
+                partitions = ", ".join(map(str, sorted(leaderless)))
+                raise CliError(
+                    f"{self._topic}: not all was read: no leader that answers for partitions {partitions}"
+                )
+            self._look_at = time.monotonic() + NO_LEADER_S
+        return False
+
+
+def _messages(consumer: Consumer, timeout_ms: int | None, end: _End | None) -> Iterator[Message]:
     """Messages as they come, up to the requested end."""
     from confluent_kafka import KafkaError
 
     deadline = _deadline(timeout_ms)
-    at_end: set[int | None] = set()
     while time.monotonic() < deadline:
         message = consumer.poll(POLL_S)
-        if message is None:
-            continue
-        error = message.error()
-        if error is None:
-            at_end.discard(message.partition())
+        error = None if message is None else message.error()
+        if message is not None and error is None:
+            if end is not None:
+                end.message(message.partition())
             deadline = _deadline(timeout_ms)
             yield message
-        elif error.code() == KafkaError._PARTITION_EOF:
-            at_end.add(message.partition())
-            if exit_at_end and len(at_end) == len(consumer.assignment()):
-                return
-        elif not error.retriable():
-            raise CliError(sentence_of(error, message.topic() or ""))
+            continue
+        if message is not None and error is not None:
+            if error.code() == KafkaError._PARTITION_EOF and end is not None:
+                end.reached(message.partition())
+            elif not error.retriable():
+                raise CliError(sentence_of(error, message.topic() or ""))
+        if end is not None and end.is_everywhere(consumer):
+            return
 
 
 def _deadline(timeout_ms: int | None) -> float:

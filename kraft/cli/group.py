@@ -13,11 +13,12 @@ from typing import Annotated
 import typer
 
 from kraft.cli import completion, group_offsets
+from kraft.cli.bootstrap import Address
 from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap
 from kraft.cli.errors import CliError
 from kraft.cli.group_view import LATEST, GroupView, committed, list_groups, offsets_at, require_group
 from kraft.cli.tables import show
-from kraft.cli.wire_client import Address, at_coordinator, metadata, raise_for, request
+from kraft.cli.wire_client import BrokerAnswers, at_coordinator, metadata, raise_for, request
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.coordinator_type import CoordinatorType
 from metadata_quorum.foundation.errors import ErrorCode
@@ -37,12 +38,14 @@ def list_(
 ) -> None:
     """List every group with its protocol and its state."""
     states, kinds = {each.lower() for each in state}, {each.lower() for each in kind}
+    groups, answers = list_groups(bootstrap)
     rows = [
         each
-        for each in list_groups(bootstrap)
+        for each in groups
         if (not kinds or each[1].lower() in kinds) and (not states or each[2].lower() in states)
     ]
     show(("GROUP", "TYPE", "STATE"), rows)
+    answers.require_all()
 
 
 # ---- describe ----------------------------------------------------------------------------------------
@@ -63,8 +66,11 @@ def describe(
     """Show how far groups are in each partition: committed offset, end of the log, lag, and who reads it."""
     if members and state:
         raise CliError("--members and --state are two views: ask for one")
-    named = group_ids or [group_id for group_id, *_ in list_groups(bootstrap)]
-    groups = [require_group(bootstrap, group_id) for group_id in named]
+    answers = BrokerAnswers({}, [])
+    if not group_ids:
+        listed, answers = list_groups(bootstrap)
+        group_ids = [group_id for group_id, *_ in listed]
+    groups = [require_group(bootstrap, group_id) for group_id in group_ids]
     if state:
         _show_states(bootstrap, groups)
     elif members:
@@ -72,6 +78,7 @@ def describe(
     else:
         for group in groups:
             _show_offsets(bootstrap, group)
+    answers.require_all()
 
 
 def _show_offsets(bootstrap: str, group: GroupView) -> None:

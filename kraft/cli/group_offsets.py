@@ -16,11 +16,12 @@ import typer
 
 from kraft.cli import completion
 from kraft.cli import group_reset as reset
+from kraft.cli.bootstrap import Address
 from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap
 from kraft.cli.errors import CliError
 from kraft.cli.group_view import EARLIEST, EMPTY, LATEST, committed, group_of, offsets_at, partitions_of
 from kraft.cli.tables import show
-from kraft.cli.wire_client import Address, at_coordinator, raise_for, request
+from kraft.cli.wire_client import at_coordinator, raise_for, request
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.coordinator_type import CoordinatorType
 from metadata_quorum.foundation.errors import ErrorCode

@@ -12,9 +12,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from data_plane.coordinator.groups.classic.consumer_protocol import read_assignment
+from kraft.cli.bootstrap import Address
 from kraft.cli.confluent_client import require_partitions
 from kraft.cli.errors import CliError
-from kraft.cli.wire_client import Address, at_coordinator, metadata, raise_for, request
+from kraft.cli.wire_client import (
+    BrokerAnswers,
+    at_coordinator,
+    metadata,
+    of_each_broker,
+    raise_for,
+    request,
+)
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.coordinator_type import CoordinatorType
 from metadata_quorum.foundation.errors import ErrorCode
@@ -51,16 +59,15 @@ class GroupView:
     members: tuple[GroupMember, ...]
 
 
-def list_groups(bootstrap: str) -> list[tuple[str, str, str]]:
-    """Of every group: id, protocol, state."""
-    groups = set()
-    for broker in metadata(bootstrap, []).brokers:
-        answer = request((broker.host, broker.port), ApiKey.LIST_GROUPS, (4, 5), {"states_filter": []})
-        raise_for(answer.error_code, f"broker {broker.node_id}")
-        groups |= {
-            (each.group_id, getattr(each, "group_type", CLASSIC), each.group_state) for each in answer.groups
-        }
-    return sorted(groups)
+def list_groups(bootstrap: str) -> tuple[list[tuple[str, str, str]], BrokerAnswers]:
+    """Of every group: id, protocol, state; and who told."""
+    answers = of_each_broker(bootstrap, ApiKey.LIST_GROUPS, (4, 5), {"states_filter": []})
+    groups = {
+        (each.group_id, getattr(each, "group_type", CLASSIC), each.group_state)
+        for answer in answers.by_id.values()
+        for each in answer.groups
+    }
+    return sorted(groups), answers
 
 
 def group_of(bootstrap: str, group_id: str) -> GroupView | None:

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap, first_address
+from kraft.cli.bootstrap import any_broker
+from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -28,6 +29,6 @@ def dump(
     """Print the metadata records with offset and epoch; without files, those that a node serves."""
     from kraft.cli import metadata_lines
 
-    lines = metadata_lines.from_files(files) if files else metadata_lines.from_node(*first_address(bootstrap))
+    lines = metadata_lines.from_files(files) if files else metadata_lines.from_node(*any_broker(bootstrap))
     for line in lines:
         print(line)

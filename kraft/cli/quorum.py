@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap, first_address
+from kraft.cli.bootstrap import no_broker
+from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, SurveyedBootstrap
 from kraft.cli.errors import CliError
 from kraft.cli.tables import show
+
+if TYPE_CHECKING:
+    from kraft.cli.survey import Survey
+    from kraft.wire.bridge import Message
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -20,14 +25,23 @@ def group() -> None:
 
 
 @app.command()
-def status(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
-    """Show leader, term, high watermark, and the lag of every voter and observer."""
-    from kraft.peers.blocking_client import describe_quorum
+def status(bootstrap: SurveyedBootstrap = DEFAULT_BOOTSTRAP) -> None:
+    """Show leader, term, high watermark, and the lag of every voter and observer.
 
-    try:
-        partition = describe_quorum(*first_address(bootstrap)).topics[0].partitions[0]
-    except OSError:
-        raise CliError(f"{bootstrap}: no broker answers") from None
+    Where the leader does not answer: what each voter says.
+    """
+    from kraft.cli.survey import survey
+
+    found = survey(bootstrap)
+    if not found.metadata:
+        raise no_broker(bootstrap, list(found.silent.values()))
+    if found.quorum is None:
+        _show_voters(found)
+    else:
+        _show_quorum(found.quorum)
+
+
+def _show_quorum(partition: Message) -> None:
     print(f"LeaderId: {partition.leader_id}")
     print(f"LeaderEpoch: {partition.leader_epoch}")
     print(f"HighWatermark: {partition.high_watermark}")
@@ -50,3 +64,15 @@ def status(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
 
 def _ago(timestamp: Any, now_ms: int) -> str:
     return "unknown" if timestamp < 0 else f"{max(0, now_ms - timestamp)} ms ago"
+
+
+def _show_voters(found: Survey) -> None:
+    """Raises CliError: that there is no leader is what the command has to say."""
+    show(("node", "controller", "answer"), [(each.node_id, each.address, each) for each in found.controllers])
+    answering = sum(not each.silence for each in found.controllers)
+    majority = len(found.controllers) // 2 + 1
+    brokers = ", ".join(found.name_of(address) for address in found.metadata)
+    raise CliError(
+        f"no leader of the metadata quorum answers {brokers}; "
+        f"{answering} of {len(found.controllers)} voters answer us, {majority} are needed"
+    )

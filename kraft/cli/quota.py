@@ -10,7 +10,8 @@ from typing import Annotated, Final
 
 import typer
 
-from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap, first_address, key_values
+from kraft.cli.bootstrap import any_broker
+from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap, key_values
 from kraft.cli.errors import CliError
 from kraft.cli.tables import show
 from kraft.cli.wire_client import request
@@ -103,7 +104,7 @@ def _described(bootstrap: str, entity: Entity, *, strict: bool) -> list[tuple[En
         for kind, name in entity.items()
     ]
     fields = {"components": components, "strict": strict}
-    answer = request(first_address(bootstrap), ApiKey.DESCRIBE_CLIENT_QUOTAS, VERSIONS, fields)
+    answer = request(any_broker(bootstrap), ApiKey.DESCRIBE_CLIENT_QUOTAS, VERSIONS, fields)
     if answer.error_code != ErrorCode.NONE:
         raise BrokerError(ErrorCode(answer.error_code), answer.error_message or "")
     return [
@@ -124,6 +125,6 @@ def _alter(bootstrap: str, entity: Entity, values: Mapping[str, float | None]) -
     ]
     wish = {"entity": coordinates, "ops": operations}
     fields = {"entries": [wish], "validate_only": False}
-    (result,) = request(first_address(bootstrap), ApiKey.ALTER_CLIENT_QUOTAS, VERSIONS, fields).entries
+    (result,) = request(any_broker(bootstrap), ApiKey.ALTER_CLIENT_QUOTAS, VERSIONS, fields).entries
     if result.error_code != ErrorCode.NONE:
         raise BrokerError(ErrorCode(result.error_code), result.error_message or "")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kraft.cli.confluent_client import first_address
+from kraft.cli.bootstrap import any_broker
 from kraft.cli.errors import CliError
 from kraft.cli.reassignment_plan import ANY_DIR, PlacedPartition
 from kraft.cli.wire_client import metadata, raise_for, request
@@ -73,7 +73,7 @@ def racks(bootstrap: str) -> dict[int, str | None]:
 
 def ongoing(bootstrap: str) -> list[OngoingReassignment]:
     answer = request(
-        first_address(bootstrap),
+        any_broker(bootstrap),
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
         (0, 0),
         {"topics": None, "timeout_ms": _TIMEOUT_MS},
@@ -101,7 +101,7 @@ def alter(bootstrap: str, targets: Mapping[Place, Sequence[int] | None]) -> None
         "timeout_ms": _TIMEOUT_MS,
         "topics": [{"name": topic, "partitions": partitions} for topic, partitions in by_topic.items()],
     }
-    answer = request(first_address(bootstrap), ApiKey.ALTER_PARTITION_REASSIGNMENTS, (0, 1), fields)
+    answer = request(any_broker(bootstrap), ApiKey.ALTER_PARTITION_REASSIGNMENTS, (0, 1), fields)
     raise_for(answer.error_code, answer.error_message or "")
     for topic in answer.responses:
         for each in topic.partitions:
@@ -188,7 +188,7 @@ def _resource(kind: ResourceType, name: str, values: Mapping[str, str | None]) -
 
 def _configure(bootstrap: str, resources: list[dict[str, Any]]) -> None:
     fields = {"resources": resources, "validate_only": False}
-    answer = request(first_address(bootstrap), ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), fields)
+    answer = request(any_broker(bootstrap), ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), fields)
     for each in answer.responses:
         if each.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
             raise BrokerError(ErrorCode(each.error_code), each.error_message or "")

@@ -1,61 +1,96 @@
-"""Configurations of topics and brokers through the admin client, for `kraft config` and `kraft topic`."""
+"""Configurations of topics, brokers and groups, for `kraft config` and `kraft topic`.
+
+A named broker is asked itself, everything else any broker. It uses our own client: librdkafka refuses a
+resource without a name, which is all brokers', and waits for a broker of its own choice where nodes are dead.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final, NamedTuple
 
-from kraft.cli.confluent_client import wait
+from kraft.cli.bootstrap import Address, any_broker
+from kraft.cli.wire_client import broker_address, request
+from kraft.wire.api_keys import ApiKey
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import ResourceType
 
-if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient, ConfigResource
+_SET: Final = 0
+_DELETE: Final = 1
 
-OWN_SOURCES = {
+KINDS: Final = {"topic": ResourceType.TOPIC, "broker": ResourceType.BROKER, "group": ResourceType.GROUP}
+
+SOURCES: Final = {
+    1: "DYNAMIC_TOPIC_CONFIG",
+    2: "DYNAMIC_BROKER_CONFIG",
+    3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    4: "STATIC_BROKER_CONFIG",
+    5: "DEFAULT_CONFIG",
+    6: "DYNAMIC_BROKER_LOGGER_CONFIG",
+    7: "DYNAMIC_CLIENT_METRICS_CONFIG",
+    8: "DYNAMIC_GROUP_CONFIG",
+}
+"""Kafka's names (ConfigEntry.ConfigSource)."""
+
+OWN_SOURCES: Final = {
     "topic": ("DYNAMIC_TOPIC_CONFIG",),
     "broker": ("DYNAMIC_BROKER_CONFIG", "DYNAMIC_DEFAULT_BROKER_CONFIG"),
-    "group": ("GROUP_CONFIG",),
+    "group": ("DYNAMIC_GROUP_CONFIG",),
 }
-"""Sources of values that were set on the resource and not inherited; Kafka's names."""
+"""Sources of values that were set on the resource and not inherited."""
 
 
-def _resource(kind: str, name: str, entries: Sequence[Any] = ()) -> ConfigResource:
-    from confluent_kafka.admin import ConfigResource, ResourceType
+class Entry(NamedTuple):
+    """A configuration's value."""
 
-    types = {"topic": ResourceType.TOPIC, "broker": ResourceType.BROKER, "group": ResourceType.GROUP}
-    return ConfigResource(types[kind], name, incremental_configs=list(entries) or None)
-
-
-def entries_of(admin: AdminClient, kind: str, name: str) -> dict[str, Any]:
-    """Every configuration of a resource, by key."""
-    resource = _resource(kind, name)
-    entries: dict[str, Any] = wait(admin.describe_configs([resource])[resource], name)
-    return entries
+    value: str | None
+    source: str
+    is_read_only: bool
 
 
-def source_of(entry: Any) -> str:
-    """Kafka's name for the source of a value."""
-    from confluent_kafka.admin import ConfigSource
-
-    return ConfigSource(entry.source).name
-
-
-def overrides_of(admin: AdminClient, kind: str, name: str) -> dict[str, str]:
-    """Only what was set on the resource itself."""
-    entries = entries_of(admin, kind, name)
+def entries_of(bootstrap: str, kind: str, name: str) -> dict[str, Entry]:
+    """Every configuration of a resource, by key. Raises `BrokerError`."""
+    resource = {"resource_type": int(KINDS[kind]), "resource_name": name, "configuration_keys": None}
+    answer = request(
+        _keeper(bootstrap, kind, name), ApiKey.DESCRIBE_CONFIGS, (1, 4), {"resources": [resource]}
+    )
+    (result,) = answer.results
+    _raise_for(result, name)
     return {
-        key: entry.value for key, entry in sorted(entries.items()) if source_of(entry) in OWN_SOURCES[kind]
+        each.name: Entry(each.value, SOURCES.get(each.config_source, "UNKNOWN"), each.read_only)
+        for each in result.configs
+    }
+
+
+def overrides_of(bootstrap: str, kind: str, name: str) -> dict[str, str]:
+    """Only what was set on the resource itself."""
+    return {
+        key: entry.value or ""
+        for key, entry in sorted(entries_of(bootstrap, kind, name).items())
+        if entry.source in OWN_SOURCES[kind]
     }
 
 
 def change(
-    admin: AdminClient, kind: str, name: str, values: Mapping[str, str], deletions: Sequence[str] = ()
+    bootstrap: str, kind: str, name: str, values: Mapping[str, str], deletions: Sequence[str] = ()
 ) -> None:
-    """IncrementalAlterConfigs: set some, take others back to their defaults."""
-    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry
-
-    entries = [
-        ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in values.items()
+    """IncrementalAlterConfigs: set some, take others back to their defaults. Raises `BrokerError`."""
+    configs: list[dict[str, Any]] = [
+        {"name": key, "config_operation": _SET, "value": value} for key, value in values.items()
     ]
-    entries += [ConfigEntry(key, "", incremental_operation=AlterConfigOpType.DELETE) for key in deletions]
-    resource = _resource(kind, name, entries)
-    wait(admin.incremental_alter_configs([resource])[resource], name)
+    configs += [{"name": key, "config_operation": _DELETE, "value": None} for key in deletions]
+    resource = {"resource_type": int(KINDS[kind]), "resource_name": name, "configs": configs}
+    fields = {"resources": [resource], "validate_only": False}
+    address = _keeper(bootstrap, kind, name)
+    answer = request(address, ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), fields)
+    _raise_for(answer.responses[0], name)
+
+
+def _keeper(bootstrap: str, kind: str, name: str) -> Address:
+    """Who knows it: only a broker itself knows what its own server.properties say."""
+    return broker_address(bootstrap, name) if kind == "broker" and name else any_broker(bootstrap)
+
+
+def _raise_for(result: Any, name: str) -> None:
+    if result.error_code != ErrorCode.NONE:
+        raise BrokerError(ErrorCode(result.error_code), result.error_message or name)

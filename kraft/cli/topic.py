@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -19,9 +18,8 @@ from kraft.cli.confluent_client import (
 from kraft.cli.errors import CliError
 from kraft.cli.resource_configs import change, overrides_of
 from kraft.cli.tables import show
-
-if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
+from kraft.cli.wire_client import topics
+from metadata_quorum.foundation.uuids import uuid_text
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -79,10 +77,9 @@ def list_(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Print the names of all topics."""
-    _, metadata = connect_admin(bootstrap)
-    for name in sorted(metadata.topics):
-        if internal or not name.startswith("__"):
-            print(name)
+    for topic in topics(bootstrap, None):
+        if internal or not topic.is_internal:
+            print(topic.name)
 
 
 @app.command()
@@ -99,47 +96,25 @@ def describe(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Show partitions with leader, replicas and ISR."""
-    admin, metadata = connect_admin(bootstrap)
-    for name in names:
-        require_topic(metadata, name)
-    described = names or sorted(metadata.topics)
-    for description in _descriptions(admin, described):
-        partitions = description.partitions
-        copies = len(partitions[0].replicas) if partitions else 0
-        configs = ",".join(f"{k}={v}" for k, v in overrides_of(admin, "topic", description.name).items())
+    for topic in topics(bootstrap, names or None):
+        partitions = sorted(topic.partitions, key=lambda each: int(each.partition_index))
+        copies = len(partitions[0].replica_nodes) if partitions else 0
+        configs = ",".join(f"{k}={v}" for k, v in overrides_of(bootstrap, "topic", topic.name).items())
         print(
-            f"Topic: {description.name}  TopicId: {_topic_id(description)}  "
+            f"Topic: {topic.name}  TopicId: {uuid_text(topic.topic_id)}  "
             f"PartitionCount: {len(partitions)}  ReplicationFactor: {copies}  Configs: {configs}".rstrip()
         )
         rows = [
             (
-                p.id,
-                p.leader.id if p.leader is not None and p.leader.id >= 0 else "none",
-                _ids(p.replicas),
-                _ids(p.isr),
+                each.partition_index,
+                each.leader_id if each.leader_id >= 0 else "none",
+                ",".join(map(str, each.replica_nodes)),
+                ",".join(map(str, each.isr_nodes)),
             )
-            for p in partitions
-            if not under_replicated or len(p.isr) < len(p.replicas)
+            for each in partitions
+            if not under_replicated or len(each.isr_nodes) < len(each.replica_nodes)
         ]
         show(("partition", "leader", "replicas", "isr"), rows)
-
-
-def _descriptions(admin: AdminClient, names: list[str]) -> list[Any]:
-    from confluent_kafka import TopicCollection
-
-    if not names:
-        return []
-    futures = admin.describe_topics(TopicCollection(names))
-    return [wait(futures[name], name) for name in names]
-
-
-def _topic_id(description: Any) -> str:
-    """As Kafka writes it, URL-safe; librdkafka prints plain base64."""
-    return str(description.topic_id).translate(str.maketrans("+/", "-_"))
-
-
-def _ids(nodes: Sequence[Any]) -> str:
-    return ",".join(str(node.id) for node in nodes)
 
 
 @app.command()
@@ -160,7 +135,7 @@ def alter(
     if partitions is not None:
         wait(admin.create_partitions([NewPartitions(name, partitions)])[name], name)
     if config or delete_config:
-        change(admin, "topic", name, key_values(config, "a configuration"), delete_config)
+        change(bootstrap, "topic", name, key_values(config, "a configuration"), delete_config)
 
 
 @app.command()

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kraft.cli import completion
+from kraft.cli.bootstrap import Address
 from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap
 from kraft.cli.errors import CliError
 from kraft.cli.tables import show
 from kraft.cli.wire_client import (
-    Address,
     at_coordinator,
     attempts,
-    metadata,
+    of_each_broker,
     raise_for,
     request,
 )
@@ -43,16 +43,16 @@ def list_transactions(
     """List every transactional id with its coordinator, its producer id and its state."""
     fields = {"state_filters": state, "producer_id_filters": []}
     rows = []
-    for broker in metadata(bootstrap, []).brokers:
-        answer = request((broker.host, broker.port), ApiKey.LIST_TRANSACTIONS, (0, 2), fields)
-        raise_for(answer.error_code, f"broker {broker.node_id}")
+    answers = of_each_broker(bootstrap, ApiKey.LIST_TRANSACTIONS, (0, 2), fields)
+    for broker_id, answer in answers.by_id.items():
         if answer.unknown_state_filters:
             raise CliError(f"{answer.unknown_state_filters[0]}: there is no such state")
         rows += [
-            (each.transactional_id, broker.node_id, each.producer_id, each.transaction_state)
+            (each.transactional_id, broker_id, each.producer_id, each.transaction_state)
             for each in answer.transaction_states
         ]
     show(("transactional id", "coordinator", "producer id", "state"), sorted(rows))
+    answers.require_all()
 
 
 @app.command()

@@ -12,7 +12,8 @@ from typing import Annotated
 
 import typer
 
-from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap, first_address
+from kraft.cli.bootstrap import any_broker
+from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap
 from kraft.cli.errors import CliError
 from kraft.cli.tables import show
 from kraft.cli.wire_client import raise_for, request
@@ -107,7 +108,7 @@ def _password(user: str, file: str | None) -> str:
 
 def _credentials(bootstrap: str, names: list[str]) -> list[tuple[str, int, int]]:
     answer = request(
-        first_address(bootstrap),
+        any_broker(bootstrap),
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
         (0, 0),
         {"users": [{"name": name} for name in names]},
@@ -123,7 +124,5 @@ def _credentials(bootstrap: str, names: list[str]) -> list[tuple[str, int, int]]
 
 
 def _alter(bootstrap: str, fields: dict[str, object]) -> None:
-    for result in request(
-        first_address(bootstrap), ApiKey.ALTER_USER_SCRAM_CREDENTIALS, (0, 0), fields
-    ).results:
+    for result in request(any_broker(bootstrap), ApiKey.ALTER_USER_SCRAM_CREDENTIALS, (0, 0), fields).results:
         raise_for(result.error_code, result.error_message or "")

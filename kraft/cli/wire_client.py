@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from kraft.cli.confluent_client import PATIENCE_S, first_address
-from kraft.cli.errors import CliError
+from kraft.cli.bootstrap import TIMEOUT_S, Address, any_broker
+from kraft.cli.confluent_client import PATIENCE_S
+from kraft.cli.errors import CliError, silence_of
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.coordinator_type import CoordinatorType
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -18,7 +19,6 @@ from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 if TYPE_CHECKING:
     from kraft.wire.bridge import Message
 
-Address = tuple[str, int]
 Result = TypeVar("Result")
 
 
@@ -44,7 +44,60 @@ def metadata(bootstrap: str, topics: list[str] | None) -> Message:
     """Brokers, and topics with their leaders: those that are named, or all for None."""
     named = None if topics is None else [{"name": name} for name in topics]
     fields = {"topics": named, "allow_auto_topic_creation": False}
-    return request(first_address(bootstrap), ApiKey.METADATA, (9, 12), fields)
+    return request(any_broker(bootstrap), ApiKey.METADATA, (9, 12), fields)
+
+
+def broker_address(bootstrap: str, broker: str) -> Address:
+    """By its id. Raises CliError where no such broker is up."""
+    brokers = {each.node_id: (each.host, each.port) for each in metadata(bootstrap, []).brokers}
+    for broker_id, address in brokers.items():
+        if str(broker_id) == broker:
+            return address
+    up = ", ".join(map(str, sorted(brokers)))
+    raise CliError(f"{broker}: there is no such broker; those that are up are {up}")
+
+
+def topics(bootstrap: str, names: list[str] | None) -> list[Message]:
+    """As Metadata has them, by name: those that are named, or all for None. Raises CliError where one of them
+    does not exist, `BrokerError` where it is refused."""
+    found = sorted(metadata(bootstrap, names).topics, key=lambda topic: str(topic.name))
+    for topic in found:
+        if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise CliError(f"{topic.name}: there is no such topic")
+        raise_for(topic.error_code, topic.name)
+    return found
+
+
+class BrokerAnswers(NamedTuple):
+    """Of all brokers that are up: each has only a part."""
+
+    by_id: dict[int, Message]
+    silent: list[str]
+    """Those that did not answer, and why."""
+
+    def require_all(self) -> None:
+        """After what there is has been shown. Raises CliError where a part is missing."""
+        if self.silent:
+            raise CliError(f"not all is known: {', '.join(self.silent)}")
+
+
+def of_each_broker(
+    bootstrap: str, api_key: ApiKey, versions: tuple[int, int], fields: Mapping[str, Any]
+) -> BrokerAnswers:
+    """All are asked at the same time."""
+    from kraft.net.client import Address as NodeAddress
+    from kraft.peers.blocking_client import Question, ask_each
+
+    brokers = metadata(bootstrap, []).brokers
+    questions = [Question(NodeAddress(each.host, each.port), api_key, versions, fields) for each in brokers]
+    found = BrokerAnswers({}, [])
+    for broker, answer in zip(brokers, ask_each(questions, TIMEOUT_S), strict=True):
+        if isinstance(answer, Exception):
+            found.silent.append(f"broker {broker.node_id} ({broker.host}:{broker.port}) {silence_of(answer)}")
+        else:
+            raise_for(answer.error_code, f"broker {broker.node_id}")
+            found.by_id[broker.node_id] = answer
+    return found
 
 
 def at_coordinator(
@@ -65,7 +118,7 @@ def at_coordinator(
 def _coordinator(bootstrap: str, name: str, key_type: CoordinatorType) -> Address:
     fields = {"key": name, "key_type": int(key_type)}
     for _ in attempts(f"{name}: its coordinator was not found in time"):
-        coordinator = request(first_address(bootstrap), ApiKey.FIND_COORDINATOR, (1, 3), fields)
+        coordinator = request(any_broker(bootstrap), ApiKey.FIND_COORDINATOR, (1, 3), fields)
         if coordinator.error_code not in _COMING:
             break
     raise_for(coordinator.error_code, name)

@@ -7,19 +7,24 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from kraft.net.client import Address
+from kraft.net.client import Address, UnsupportedVersion
 from kraft.net.connection_security import PLAINTEXT, ConnectionSecurity, dial
 from kraft.wire.api_keys import ApiKey
-from kraft.wire.bridge import Message
+from kraft.wire.bridge import MalformedMessage, Message
 from metadata_quorum.foundation.batch import iter_headers
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import METADATA_TOPIC, METADATA_TOPIC_ID
 
 METADATA_VERSION: Final = 12
+QUORUM_VERSIONS: Final = (0, 2)
+QUORUM_FIELDS: Final[Mapping[str, Any]] = {
+    "topics": [{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}]
+}
+"""Of DescribeQuorum."""
 CHUNK_BYTES: Final = 4 * 1024 * 1024
 CLIENT_ID: Final = "kraft-cli"
 
@@ -63,6 +68,53 @@ def ask(
         asking.close()  # Ctrl-C may come before the coroutine starts
 
 
+class Question(NamedTuple):
+    """A request, and whom it is for."""
+
+    address: Address
+    api_key: ApiKey
+    versions: tuple[int, int]
+    fields: Mapping[str, Any]
+
+
+def ask_each(questions: Sequence[Question], timeout_s: float) -> list[Message | Exception]:
+    """All at the same time, each with that long; in their order the answers, or why there is none."""
+    return asyncio.run(_ask_each(questions, timeout_s))
+
+
+async def _ask_each(questions: Sequence[Question], timeout_s: float) -> list[Message | Exception]:
+    return list(await asyncio.gather(*(_answer(each, timeout_s) for each in questions)))
+
+
+async def _answer(question: Question, timeout_s: float) -> Message | Exception:
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await _ask(*question, timeout_s)
+    except (OSError, UnsupportedVersion, MalformedMessage) as error:
+        return error
+
+
+def first_to_answer(addresses: Sequence[Address], timeout_s: float) -> Address | list[Exception]:
+    """Whoever answers Metadata first; where nobody does, why not, in their order."""
+    return asyncio.run(_first_to_answer(addresses, timeout_s))
+
+
+async def _first_to_answer(addresses: Sequence[Address], timeout_s: float) -> Address | list[Exception]:
+    fields = {"topics": [], "allow_auto_topic_creation": False}
+    versions = (METADATA_VERSION, METADATA_VERSION)
+
+    async def ask_one(address: Address) -> tuple[Address, Message | Exception]:
+        return address, await _answer(Question(address, ApiKey.METADATA, versions, fields), timeout_s)
+
+    silent: dict[Address, Exception] = {}
+    for next_answer in asyncio.as_completed([ask_one(each) for each in addresses]):
+        address, answer = await next_answer
+        if not isinstance(answer, Exception):
+            return address
+        silent[address] = answer
+    return [silent[each] for each in addresses]
+
+
 def live_brokers(host: str, port: int) -> set[int]:
     """The brokers that a node knows as registered and unfenced; none where it does not answer, or
     knows no controller yet."""
@@ -90,8 +142,7 @@ def out_of_sync(host: str, port: int) -> list[str]:
 
 def describe_quorum(host: str, port: int) -> Message:
     """The answer to DescribeQuorum for the metadata partition. Raises `OSError`, `BrokerError`."""
-    fields = {"topics": [{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}]}
-    answer = ask(host, port, ApiKey.DESCRIBE_QUORUM, (0, 2), fields)
+    answer = ask(host, port, ApiKey.DESCRIBE_QUORUM, QUORUM_VERSIONS, QUORUM_FIELDS)
     _raise_for(answer)
     _raise_for(answer.topics[0].partitions[0])
     return answer

@@ -62,9 +62,9 @@ def test_planned_run_and_taken_back(bootstrap: str, admin: AdminClient, topic: s
         "the broker that is asked knows",
     )
     assert [m.value() for m in read(bootstrap, topic, 50)] == [b"%d" % n for n in range(0, 100, 2)]
-    wait_until(lambda: not overrides_of(admin, "topic", topic), "the throttle is gone")
+    wait_until(lambda: not overrides_of(bootstrap, "topic", topic), "the throttle is gone")
     rate = "leader.replication.throttled.rate"
-    wait_until(lambda: rate not in overrides_of(admin, "broker", "2"), "for brokers too")
+    wait_until(lambda: rate not in overrides_of(bootstrap, "broker", "2"), "for brokers too")
     assert run(bootstrap, "run", "-", stdin=way_back.read_text()).endswith("2 of 2 partitions moved\n")
     wait_until(
         lambda: [each.replicas for each in requests.placed(bootstrap, [topic])] == [(1,), (1,)], "all is back"
@@ -83,16 +83,16 @@ def test_throttled_looked_at_and_called_off(bootstrap: str, admin: AdminClient, 
         "follower.replication.throttled.replicas": "0:2,0:3",
         "leader.replication.throttled.replicas": "0:1",
     }
-    wait_until(lambda: overrides_of(admin, "topic", topic) == bound, "the topic's replicas are bound")
+    wait_until(lambda: overrides_of(bootstrap, "topic", topic) == bound, "the topic's replicas are bound")
     rate = "leader.replication.throttled.rate"
-    wait_until(lambda: overrides_of(admin, "broker", "1").get(rate) == "1000", "the broker has its rate")
+    wait_until(lambda: overrides_of(bootstrap, "broker", "1").get(rate) == "1000", "the broker has its rate")
     columns, row = (line.split() for line in run(bootstrap, "status").splitlines())
     assert columns[0] == "topic"
     assert row == [topic, "0", "2,3", "2,3", "1", "2,3"], "3 MB at 1 KB/s are not there yet"
     assert run(bootstrap, "cancel", topic) == "1 partition called off.\n"
     assert requests.ongoing(bootstrap) == []
     assert run(bootstrap, "cancel") == "0 partitions called off.\n"
-    wait_until(lambda: not overrides_of(admin, "topic", topic), "the throttle is gone")
+    wait_until(lambda: not overrides_of(bootstrap, "topic", topic), "the throttle is gone")
     wait_until(
         lambda: [each.replicas for each in requests.placed(bootstrap, [topic])] == [(1,), (1,)],
         "nothing has moved",

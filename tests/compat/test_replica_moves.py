@@ -142,9 +142,10 @@ def test_a_killed_node_goes_on_moving(two_dirs: LocalCluster, dirs: Dirs) -> Non
 
 def configure(cluster: LocalCluster, rate: dict[str, str]) -> None:
     """Set node 1's limit, or take it away; until it knows. (A client of old has lost its connection.)"""
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    change(admin, "broker", "1", rate, [] if rate else [MOVES_RATE])
-    wait_until(lambda: (MOVES_RATE in overrides_of(admin, "broker", "1")) == bool(rate), "the node knows")
+    change(cluster.bootstrap, "broker", "1", rate, [] if rate else [MOVES_RATE])
+    wait_until(
+        lambda: (MOVES_RATE in overrides_of(cluster.bootstrap, "broker", "1")) == bool(rate), "the node knows"
+    )
 
 
 # --- by the tools of Apache Kafka
@@ -179,7 +180,7 @@ def test_generate_execute_verify_with_throttle(
     done = f"Reassignment of partition {topic}-0 is completed."
     wait_until(lambda: done in tools(REASSIGN, "--verify", *file), "the tool says so")
     assert "No partition reassignments found." in tools(REASSIGN, "--list")
-    wait_until(lambda: not overrides_of(admin, "topic", topic), "the tool has taken its throttle away")
+    wait_until(lambda: not overrides_of(two_dirs.bootstrap, "topic", topic), "its throttle is gone")
     assert [m.value() for m in read(two_dirs.bootstrap, topic, 50)] == [b"%d" % n for n in range(50)]
 
 
@@ -200,7 +201,7 @@ def test_list_and_cancel(
     told = tools(REASSIGN, "--cancel", *file)
     assert f"Successfully cancelled partition reassignment for: {topic}-0" in told
     assert "No partition reassignments found." in tools(REASSIGN, "--list")
-    wait_until(lambda: not overrides_of(admin, "topic", topic), "the tool has taken its throttle away")
+    wait_until(lambda: not overrides_of(two_dirs.bootstrap, "topic", topic), "its throttle is gone")
 
 
 @pytest.mark.kafka

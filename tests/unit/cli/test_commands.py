@@ -8,7 +8,8 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from kraft.cli.confluent_client import first_address, key_values
+from kraft.cli.bootstrap import addresses
+from kraft.cli.confluent_client import key_values
 from kraft.cli.errors import CliError, plain_errors
 from kraft.cli.main import cli
 from kraft.cli.perf import Latencies
@@ -86,10 +87,10 @@ def test_pairs_and_addresses():
     assert key_values(["a=1", "b=x=y", "c="], "it") == {"a": "1", "b": "x=y", "c": ""}
     with pytest.raises(CliError, match="oops: it is given as KEY=VALUE"):
         key_values(["oops"], "it")
-    assert first_address("a:1,b:2") == ("a", 1)
-    assert first_address("[::1]:9092") == ("::1", 9092)
+    assert addresses("a:1, b:2") == [("a", 1), ("b", 2)]
+    assert addresses("[::1]:9092") == [("::1", 9092)]
     with pytest.raises(CliError, match="nonsense"):
-        first_address("nonsense")
+        addresses("nonsense")
 
 
 def test_percentiles():

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from kraft.cli import wire_client
-from kraft.cli.wire_client import Address, at_coordinator
+from kraft.cli.bootstrap import Address
+from kraft.cli.wire_client import at_coordinator
 from kraft.wire.coordinator_type import CoordinatorType
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 

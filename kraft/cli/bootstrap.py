@@ -1,0 +1,48 @@
+"""`--bootstrap-server`: the addresses in it, and whichever of them answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kraft.cli.errors import CliError, silence_of
+
+Address = tuple[str, int]
+
+TIMEOUT_S = 1.5
+
+
+def addresses(bootstrap: str) -> list[Address]:
+    """Raises CliError where one is none."""
+    return [_address(each.strip(), bootstrap) for each in bootstrap.split(",")]
+
+
+def _address(text: str, bootstrap: str) -> Address:
+    host, colon, port = text.rpartition(":")
+    if not (host and colon and port.isdecimal()):
+        raise CliError(f"{bootstrap}: a bootstrap server is HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+def any_broker(bootstrap: str) -> Address:
+    """The broker that answers first. Where only one is named there is nothing to choose, and nothing is
+    asked. Raises CliError where none of several answers."""
+    known = addresses(bootstrap)
+    if len(known) == 1:
+        return known[0]
+    # The codec takes a while to import, and `kraft --help` must not wait for it.
+    from kraft.net.client import Address as NodeAddress
+    from kraft.peers.blocking_client import first_to_answer
+
+    found = first_to_answer([NodeAddress(*each) for each in known], TIMEOUT_S)
+    if isinstance(found, list):
+        raise no_broker(bootstrap, [silence_of(error) for error in found])
+    return found.host, found.port
+
+
+def no_broker(bootstrap: str, silences: Sequence[str]) -> CliError:
+    """`silences`: of each address, why."""
+    if len(silences) == 1:
+        return CliError(f"{bootstrap}: no broker answers")
+    silent = zip(addresses(bootstrap), silences, strict=True)
+    each_one = (f"{host}:{port} {silence}" for (host, port), silence in silent)
+    return CliError(f"no broker answers: {', '.join(each_one)}")

@@ -1,0 +1,61 @@
+"""A command that has no result yet says after a moment what keeps it: which nodes are silent, whether the
+metadata quorum has a leader that answers, which partitions have none.
+
+    --bootstrap-server -> begin -> (AFTER_S later, on a thread of its own) survey.py -> standard error
+
+All commands have it, by that option. Where nothing is missing, nothing is said: the command is merely slow,
+or waits for messages.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+if TYPE_CHECKING:
+    from kraft.cli.survey import Survey
+
+AFTER_S: Final = 0.8
+NAMED: Final = 8
+"""Of partitions at most so many."""
+
+
+def begin(ctx: typer.Context, bootstrap: str) -> str:
+    """The option's callback."""
+    if not ctx.resilient_parsing:
+        # The context has the command's TLS and login: --command-config is read before other options.
+        timer = threading.Timer(AFTER_S, copy_context().run, (_say, bootstrap))
+        timer.daemon = True
+        timer.start()
+        ctx.call_on_close(timer.cancel)
+    return bootstrap
+
+
+def _say(bootstrap: str) -> None:
+    from kraft.cli.errors import CliError
+    from kraft.cli.survey import survey
+
+    try:
+        for line in missing(survey(bootstrap)):
+            print(f"kraft: {line}", file=sys.stderr, flush=True)
+    except CliError:
+        return  # the command says it
+
+
+def missing(found: Survey) -> Iterator[str]:
+    """Sentences about what is not there; none for a cluster that is whole."""
+    for address, why in found.silent.items():
+        yield f"{found.name_of(address)} {why}"
+    if found.quorum is None and found.metadata:
+        yield "the metadata quorum has no leader that answers"
+        for each in found.controllers:
+            yield f"controller {each.node_id} ({each.address}) {each}"
+    leaderless = [str(each) for each in found.without_leader()]
+    if leaderless:
+        more = f" and {len(leaderless) - NAMED} more" if len(leaderless) > NAMED else ""
+        yield f"no leader that answers: {', '.join(leaderless[:NAMED])}{more}"

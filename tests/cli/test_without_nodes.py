@@ -1,0 +1,101 @@
+"""What commands say where nodes are dead: what is known, from whom, what is missing; and they say it soon."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from kraft.cli.confluent_client import BOOTSTRAP_VARIABLE
+from kraft.local.local_cluster import LocalCluster
+from tests.cli.shell import Shell
+from tests.support.nodes.cluster import make_whole
+from tests.support.nodes.forks import run_kraft
+from tests.support.waiting import wait_until
+
+TOPIC = "remembered"
+
+
+@pytest.fixture(scope="module")
+def survivor(shared_cluster: LocalCluster) -> Iterator[Shell]:
+    """Of three nodes only the last is left; the first two bootstrap servers are dead."""
+    shell = Shell(shared_cluster.bootstrap)
+    shell("topic", "create", TOPIC, "--partitions", "3")
+    for node in (1, 2):
+        shared_cluster.kill(node)
+    yield shell
+    make_whole(shared_cluster)
+
+
+def test_quorum_status_lets_each_voter_speak(survivor: Shell, shared_cluster: LocalCluster) -> None:
+    # Had it led, it would still believe for a moment that it does.
+    wait_until(lambda: survivor.run("quorum", "status").returncode, "node 3 has no majority")
+    began = time.monotonic()
+    done = survivor.run("quorum", "status")
+    assert time.monotonic() - began < 5, "about two seconds on a machine that has nothing else to do"
+    assert done.returncode == 1
+    header, *rows = done.stdout.splitlines()
+    assert header.split() == ["node", "controller", "answer"]
+    ports = [node.controller_port for node in shared_cluster.nodes.values()]
+    assert rows[0] == f"1     127.0.0.1:{ports[0]}  refuses connections"
+    assert rows[1] == f"2     127.0.0.1:{ports[1]}  refuses connections"
+    assert rows[2].startswith(f"3     127.0.0.1:{ports[2]}  says that ")
+    last = shared_cluster.nodes[3].client_port
+    assert done.stderr == (
+        f"kraft: no leader of the metadata quorum answers broker 3 (127.0.0.1:{last}); "
+        "1 of 3 voters answer us, 2 are needed\n"
+    )
+
+
+def test_what_the_last_broker_knows_is_told(survivor: Shell) -> None:
+    assert TOPIC in survivor("topic", "list")
+    first, _, *rows = survivor("topic", "describe", TOPIC).splitlines()
+    assert "PartitionCount: 3" in first
+    assert [row.split()[0] for row in rows] == ["0", "1", "2"]
+    assert "node.id" in survivor("config", "get", "broker", "3", "node.id")
+    assert survivor("quota", "list").split() == ["entity", "quota", "value"]
+
+
+def test_what_only_the_dead_know_is_missed_by_name(survivor: Shell, shared_cluster: LocalCluster) -> None:
+    done = survivor.run("group", "list")
+    assert done.stdout.split()[:3] == ["GROUP", "TYPE", "STATE"]
+    dead = shared_cluster.nodes[2].client_port
+    if done.returncode:  # it still lists the one that died last
+        assert f"not all is known: broker 2 (127.0.0.1:{dead}) refuses connections" in done.stderr
+
+
+def test_a_command_that_waits_says_for_whom(survivor: Shell, shared_cluster: LocalCluster) -> None:
+    """In the middle of its wait, which is cut short here."""
+    command = [sys.executable, "-m", "kraft", "consume", TOPIC, "--exit-at-end", "--from-beginning"]
+    environment = os.environ | {BOOTSTRAP_VARIABLE: shared_cluster.bootstrap}
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+    try:
+        with process:
+            assert process.stderr is not None
+            told = []
+            for line in process.stderr:
+                told.append(line)
+                if line.startswith("kraft: no leader that answers: "):
+                    break
+            process.kill()
+    finally:
+        process.kill()
+    first, second, *_ = (shared_cluster.nodes[node].client_port for node in (1, 2))
+    assert any(f"127.0.0.1:{first}" in line and "refuses connections" in line for line in told)
+    assert any(f"127.0.0.1:{second}" in line and "refuses connections" in line for line in told)
+    assert "kraft: the metadata quorum has no leader that answers\n" in told
+    assert TOPIC in told[-1]
+
+
+def test_several_that_are_all_dead_are_named(free_ports: Callable[[int], list[int]]) -> None:
+    one, other = free_ports(2)
+    done = run_kraft("quota", "list", "-b", f"127.0.0.1:{one},127.0.0.1:{other}")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"kraft: no broker answers: 127.0.0.1:{one} refuses connections, "
+        f"127.0.0.1:{other} refuses connections\n"
+    )
