@@ -96,9 +96,10 @@ def check(
         Path, typer.Argument(metavar="HISTORY", help="history.jsonl, or the directory of a run.")
     ],
 ) -> None:
-    """Judge a history; exit code 1 where it holds a forbidden anomaly."""
+    """Judge a history; exit code 1 where it holds a forbidden anomaly, or not all could be judged."""
     from chaos import history
     from chaos.checker import check as judge
+    from chaos.checker.text import conclusion
     from chaos.run_files import HISTORY
 
     path = path / HISTORY if path.is_dir() else path
@@ -109,7 +110,7 @@ def check(
     _show_anomalies(verdict)
     stats = verdict.stats
     print(
-        f"{'no forbidden anomaly' if verdict.ok else 'BROKEN'}: {stats['operations']:,} operations, "
+        f"{conclusion(verdict)}: {stats['operations']:,} operations, "
         f"{stats['acknowledged']:,} sends acknowledged, {stats['polled']:,} messages polled"
     )
     raise typer.Exit(0 if verdict.ok else 1)

@@ -7,6 +7,10 @@ written. Every other line is an operation with its invocation and its completion
     {"process":3,"f":"send","start":1200,"end":5200,"outcome":"ok","ops":[["send","t-0",812,41]]}
     {"process":4,"f":"poll","start":2000,"end":9000,"outcome":"ok","ops":[["poll",{"t-0":[[40,811],[41,812]]}]]}
 
+Where a poll ends before its operation does, its time follows, and then what was wrong with messages:
+
+    ["poll",{"t-0":[[40,811]]},2100,[["t-0",40,"headers"]]]
+
 Lines are in the order of completion; operations that were still open when the run ended come last, as
 "info". An operation is named by its index among the operations, from 0. Times are nanoseconds since the start
 of the run, on one monotonic clock. Fields that hold their default are left out.
@@ -32,10 +36,13 @@ Outcome = Literal["ok", "fail", "info"]
 """ok: it happened. fail: it surely did not, and never will. info: unknown; such an operation retires its
 process number, because it may still take effect at any later time."""
 
-Function = Literal["send", "poll", "txn", "init", "ends", "assign", "subscribe", "crash"]
+Function = Literal[
+    "send", "poll", "txn", "init", "ends", "assign", "subscribe", "owned", "commit", "committed", "crash"
+]
 """txn: a transaction, ok where it committed, fail where it surely did not. init: a producer took over a
 transactional id. ends: where partitions end for each isolation level, when every transaction had to be
-over."""
+over. owned: a member of a group was given partitions. commit: offsets were committed to a group. committed:
+how far a group has committed, as its coordinator says."""
 
 
 class TopicMode(NamedTuple):
@@ -45,17 +52,30 @@ class TopicMode(NamedTuple):
     acks: int  # 0, 1, or -1 for all
     idempotent: bool = False
     transactional: bool = False
+    compacted: bool = False
+    """Of values with the same record key only the last one stays."""
 
 
 class Send(NamedTuple):
     key: str
     value: int
     offset: int | None = None  # None: unknown (no ack, acks=0, or an ack that names no offset)
+    record_key: int | None = None  # the record's own key, in topics that are compacted
+
+
+class AlteredRecord(NamedTuple):
+    """A message that was handed out with other things than it was sent with."""
+
+    key: str
+    offset: int
+    what: str  # "key", "headers" or "timestamp"
 
 
 class Poll(NamedTuple):
     messages: Mapping[str, Sequence[Sequence[int]]]
     """Per key the (offset, value) pairs, in the order in which the consumer handed them out."""
+    at: int | None = None  # ns, when it did; None: by the end of the operation
+    altered: Sequence[AlteredRecord] = ()
 
 
 MicroOperation = Send | Poll
@@ -84,6 +104,9 @@ class Operation(NamedTuple):
     txn: HistoryTransaction | None = None
     uncommitted: bool = False  # its polls were of isolation.level=read_uncommitted
     ends: Mapping[str, Sequence[int]] = {}  # of ends: key -> (last stable offset, high watermark)
+    group: str | None = None  # of subscribe, owned, commit and committed
+    generation: int | None = None  # of owned: the group's
+    committed: Mapping[str, int] = {}  # of commit and committed: key -> the next offset to read
 
 
 class Header(NamedTuple):
@@ -179,29 +202,44 @@ def _header_line(header: Header) -> str:
 
 
 def _operation_line(operation: Operation) -> str:
-    process, f, start, end, outcome, ops, error, final, keys, rebalanced, txn, uncommitted, ends = operation
-    fields: dict[str, Any] = {"process": process, "f": f, "start": start, "end": end, "outcome": outcome}
-    if ops:
-        fields["ops"] = [_micro(micro) for micro in ops]
-    if error is not None:
-        fields["error"] = error
-    if final:
-        fields["final"] = True
-    if keys:
-        fields["keys"] = list(keys)
-    if rebalanced:
-        fields["rebalanced"] = list(rebalanced)
-    if txn is not None:
-        fields["txn"] = txn._asdict()
-    if uncommitted:
-        fields["uncommitted"] = True
-    if ends:
-        fields["ends"] = {key: list(both) for key, both in ends.items()}
+    fields: dict[str, Any] = {
+        "process": operation.process,
+        "f": operation.f,
+        "start": operation.start,
+        "end": operation.end,
+        "outcome": operation.outcome,
+    }
+    if operation.ops:
+        fields["ops"] = [_micro(micro) for micro in operation.ops]
+    for name in _OPTIONAL:
+        value = getattr(operation, name)
+        if value != Operation._field_defaults[name]:
+            fields[name] = dict(value) if isinstance(value, Mapping) else value
+    if operation.txn is not None:
+        fields["txn"] = operation.txn._asdict()
     return _line(fields)
 
 
+_OPTIONAL = (
+    "error",
+    "final",
+    "keys",
+    "rebalanced",
+    "uncommitted",
+    "ends",
+    "group",
+    "generation",
+    "committed",
+)
+"""Fields of an operation that are written as they are."""
+
+
 def _micro(micro: MicroOperation) -> list[Any]:
-    return ["poll", micro.messages] if isinstance(micro, Poll) else ["send", *micro]
+    if isinstance(micro, Poll):
+        if micro.altered:
+            return ["poll", *micro]
+        return ["poll", micro.messages] if micro.at is None else ["poll", micro.messages, micro.at]
+    return ["send", *micro] if micro.record_key is not None else ["send", *micro[:3]]
 
 
 def _line(fields: dict[str, Any]) -> str:
@@ -236,6 +274,9 @@ def _operation(fields: dict[str, Any], path: Path, number: int) -> Operation:
             HistoryTransaction(**fields["txn"]) if get("txn") is not None else None,
             get("uncommitted", False),
             get("ends", {}),
+            get("group"),
+            get("generation"),
+            get("committed", {}),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path.name}, line {number}: not an operation: {error!r}") from None
@@ -243,9 +284,13 @@ def _operation(fields: dict[str, Any], path: Path, number: int) -> Operation:
 
 def _micro_operation(micro: list[Any]) -> MicroOperation:
     if micro[0] == "send":
-        _, key, value, offset = micro
-        return Send(intern(key), value, offset)
-    kind, messages = micro
+        return Send(intern(micro[1]), *micro[2:])
+    kind, messages, *more = micro
     if kind != "poll":
         raise ValueError(f"{kind} is neither a send nor a poll")
-    return Poll({intern(key): pairs for key, pairs in messages.items()})
+    at, altered = more[0] if more else None, more[1] if more[1:] else ()
+    return Poll(
+        {intern(key): pairs for key, pairs in messages.items()},
+        at,
+        [AlteredRecord(*each) for each in altered],
+    )

@@ -1,10 +1,13 @@
 """The table of anomalies: what each one is, and where it is tolerated.
 
-The names are those of Jepsen's Kafka workload; *phantom*, *send-poll-mismatch*, *vanished-read* and those of
-transactions from *double-consume* on are ours. A *version order* is one partition's log as all clients
-together observed it: the offsets that were polled, and, at acks=all, those of acknowledged sends that are
-known to be committed. Holes are left out (markers of transactions, aborted records), so that neighbours in
-the log have neighbouring *indexes*. docs/CHAOS.md shows this table.
+The names are those of Jepsen's Kafka workload; *phantom*, *send-poll-mismatch*, *vanished-read*,
+*offset-gap*, *altered-record*, *nonmonotonic-end* and those of transactions and groups from *double-consume*
+on are ours. A *version order* is one partition's log as all clients together observed it: the offsets that
+were polled, and, at acks=all, those of acknowledged sends that are known to be committed. Holes are left out
+(markers of transactions, aborted records), so that neighbours in the log have neighbouring *indexes*. A
+*final reader* is what one process polled since its assignment in the final phase; one whose client was thrown
+away before it was done does not count. In a compacted topic a value is *superseded* by a later one with the
+same record key, and need not be there any more. docs/CHAOS.md shows this table.
 """
 
 from __future__ import annotations
@@ -77,7 +80,13 @@ UNSEEN = AnomalyKind(
 )
 VANISHED_READ = AnomalyKind(
     "vanished-read",
-    "A value was polled at an offset, and the final read did not find it there.",
+    "A value was polled at an offset, and a final reader did not find it there.",
+    never,
+)
+OFFSET_GAP = AnomalyKind(
+    "offset-gap",
+    "A final reader found nothing at an offset, although it found something behind it, and neither "
+    "transactions nor compaction make holes in that topic.",
     never,
 )
 PHANTOM = AnomalyKind(
@@ -85,9 +94,20 @@ PHANTOM = AnomalyKind(
     "A poll returned a value that nobody sent to that partition.",
     never,
 )
+ALTERED_RECORD = AnomalyKind(
+    "altered-record",
+    "A poll returned a record with another key, other headers or another timestamp than it was sent with.",
+    never,
+)
+NONMONOTONIC_END = AnomalyKind(
+    "nonmonotonic-end",
+    "A high watermark or a last stable offset was told that lies before what clients had been shown, told or "
+    "acknowledged already: it went back.",
+    never,
+)
 G1A = AnomalyKind(
     "G1a",
-    "A successful poll returned a value whose send surely failed, or whose transaction was aborted.",
+    "A poll returned a value whose send surely failed, or whose transaction was aborted.",
     never,
 )
 PRECOMMITTED_READ = AnomalyKind(
@@ -153,12 +173,28 @@ DOUBLE_CONSUME = AnomalyKind(
 )
 LOST_INPUT = AnomalyKind(
     "lost-input",
-    "A group consumed beyond an input record that no committed transaction of it has consumed.",
+    "A group committed offsets beyond an input record that no committed transaction of it has polled.",
+    never,
+)
+LOST_COMMIT = AnomalyKind(
+    "lost-commit",
+    "A group's commit of an offset was acknowledged, and later its coordinator told a lower one, or a member "
+    "was started at a lower one.",
+    never,
+)
+GROUP_SKIP = AnomalyKind(
+    "group-skip",
+    "A group went on beyond a record that none of its members was ever given.",
+    never,
+)
+DOUBLE_OWNER = AnomalyKind(
+    "double-owner",
+    "Two members of a group owned one partition in the same generation.",
     never,
 )
 INTERMEDIATE_READ = AnomalyKind(
     "intermediate-read",
-    "A read_committed poll returned a value of a transaction whose commit nobody had asked for yet.",
+    "A read_committed poll returned a value of a transaction before its commit was asked for.",
     never,
 )
 TORN_TRANSACTION = AnomalyKind(
@@ -184,7 +220,10 @@ KINDS = (
     LOST_WRITE,
     UNSEEN,
     VANISHED_READ,
+    OFFSET_GAP,
     PHANTOM,
+    ALTERED_RECORD,
+    NONMONOTONIC_END,
     G1A,
     PRECOMMITTED_READ,
     DUPLICATE,
@@ -199,6 +238,9 @@ KINDS = (
     G1C,
     DOUBLE_CONSUME,
     LOST_INPUT,
+    LOST_COMMIT,
+    GROUP_SKIP,
+    DOUBLE_OWNER,
     INTERMEDIATE_READ,
     TORN_TRANSACTION,
     ZOMBIE_WRITE,

@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
-from chaos.checker.anomalies import LOST_INPUT, PHANTOM, TORN_TRANSACTION, UNSEEN, VANISHED_READ
+from chaos.checker.anomalies import (
+    DOUBLE_OWNER,
+    GROUP_SKIP,
+    HANGING_TRANSACTION,
+    LOST_COMMIT,
+    LOST_INPUT,
+    OFFSET_GAP,
+    PHANTOM,
+    TORN_TRANSACTION,
+    UNSEEN,
+    VANISHED_READ,
+)
 from chaos.checker.cycles import check_cycles
+from chaos.checker.ends import check_ends, unasked
+from chaos.checker.groups import check_groups, committed_in_the_end
 from chaos.checker.losses import check_losses
 from chaos.checker.observations import Observations, observe
 from chaos.checker.polls import check_polls
@@ -29,23 +42,50 @@ def check(history: History) -> Verdict:
         check_polls(seen, orders, uncommitted_orders(seen), findings)
         check_cycles(seen, orders, findings)
         check_transactions(seen, orders, findings)
+        check_groups(seen, orders, findings)
+        check_ends(seen, findings)
         return findings.verdict(_stats(history, seen))
 
 
 def _not_judged(history: History, seen: Observations) -> dict[str, str]:
-    if not any(operation.final for operation in history.operations):
-        why = "the history has no final phase"
-        kinds = [UNSEEN, VANISHED_READ, PHANTOM]
-        if any(operation.txn is not None for operation in history.operations):
-            kinds += [LOST_INPUT, TORN_TRANSACTION]
-        return {kind.name: why for kind in kinds}
-    reasons = {}
+    """Kinds that nothing in the history could have shown, or not everywhere. A verdict without them would say
+    more than is known."""
+    has_transactions = any(operation.f == "txn" for operation in history.operations)
+    reasons = _of_groups(history)
+    if not seen.has_final_phase:
+        kinds = [UNSEEN, VANISHED_READ, OFFSET_GAP, PHANTOM, GROUP_SKIP]
+        if has_transactions:
+            kinds += [LOST_INPUT, TORN_TRANSACTION, HANGING_TRANSACTION]
+        return reasons | {kind.name: "the history has no final phase" for kind in kinds}
     if history.torn:
-        reasons[PHANTOM.name] = "the history is torn at its end"
-    unread = sorted(set(seen.partitions) - seen.final_keys)
-    if unread:
-        reasons[VANISHED_READ.name] = f"the final phase did not read {', '.join(unread)}"
+        reasons |= {kind.name: "the history is torn at its end" for kind in (PHANTOM, GROUP_SKIP)}
+    if unread := sorted(set(seen.partitions) - seen.final_keys):
+        why = f"the final phase did not read {', '.join(unread)}"
+        reasons |= {kind.name: why for kind in (VANISHED_READ, OFFSET_GAP)}
+    if endless := unasked(history.operations):
+        reasons[HANGING_TRANSACTION.name] = f"nobody asked for the ends of {', '.join(endless)} in the end"
+    consuming = {
+        operation.txn.group
+        for operation in history.operations
+        if operation.txn is not None and operation.txn.group is not None and operation.txn.consumed
+    }
+    if open_ended := sorted(consuming - committed_in_the_end(seen).keys()):
+        reasons[LOST_INPUT.name] = f"nobody asked how far {', '.join(open_ended)} had committed in the end"
     return reasons
+
+
+def _of_groups(history: History) -> dict[str, str]:
+    subscribed = [operation for operation in history.operations if operation.f == "subscribe"]
+    if any(operation.group is None for operation in subscribed):
+        why = "not every subscription names its group"
+        return {kind.name: why for kind in (LOST_COMMIT, GROUP_SKIP, DOUBLE_OWNER)}
+    told = {operation.group for operation in history.operations if operation.f == "owned"}
+    group_of = {operation.process: operation.group for operation in subscribed}
+    given = {group_of.get(operation.process) for operation in history.operations if operation.rebalanced}
+    silent = {group for group in given - told if group is not None}
+    if not silent:
+        return {}
+    return {DOUBLE_OWNER.name: f"members of {', '.join(sorted(silent))} did not tell what they owned"}
 
 
 def _stats(history: History, seen: Observations) -> dict[str, int]:

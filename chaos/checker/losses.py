@@ -1,14 +1,15 @@
 """Losses: values that were committed and never read, acknowledged and not in the final read, or read once
-and not again."""
+and not by every final reader; and offsets where a final reader found nothing at all."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from chaos.checker.anomalies import LOST_WRITE, UNSEEN, VANISHED_READ
-from chaos.checker.observations import Observations, PartitionObservations, Sent
+from chaos.checker.anomalies import LOST_WRITE, OFFSET_GAP, UNSEEN, VANISHED_READ
+from chaos.checker.observations import FinalReader, Observations, PartitionObservations, Sent
 from chaos.checker.verdict import Findings
 from chaos.checker.version_orders import VersionOrder, VersionOrders
 
@@ -17,9 +18,11 @@ def check_losses(seen: Observations, orders: VersionOrders, findings: Findings) 
     for key, partition in seen.partitions.items():
         _lost_writes(seen, partition, orders[key], findings)
         if UNSEEN.name not in findings.not_judged:
-            _unseen(seen, partition, findings)
-        if key in seen.final_keys:
-            _vanished_reads(seen, partition, findings)
+            _unseen(seen, partition, orders[key], findings)
+        for reader in seen.final_readers:
+            if key in reader.keys:
+                _vanished_reads(partition, orders[key], reader, findings)
+                _offset_gaps(partition, reader, findings)
 
 
 def _lost_writes(
@@ -31,11 +34,18 @@ def _lost_writes(
         return
     furthest = max(partition.read, key=order.first.__getitem__)
     bound = order.first[furthest]
-    for value in partition.sent:
+    behind = {
+        value
+        for value in partition.sent
+        if value not in partition.read
+        and value not in order.superseded
+        and (last := order.last.get(value)) is not None
+        and last <= bound
+        and seen.committed(seen.senders[value])
+    }
+    proven = {value for value in behind if not seen.acknowledged(seen.senders[value])}
+    for value in sorted(behind - partition.shown_of(proven)):
         sent = seen.senders[value]
-        last = order.last.get(value)
-        if value in partition.read or last is None or last > bound or not seen.committed(sent):
-            continue
         reader = partition.read[furthest]
         findings.add(
             LOST_WRITE,
@@ -44,15 +54,19 @@ def _lost_writes(
             f"value {furthest} at offset {order.offsets[bound]}",
             [sent.op, reader],
             value=value,
-            offset=order.offsets[last],
+            offset=order.offsets[order.last[value]],
         )
 
 
-def _unseen(seen: Observations, partition: PartitionObservations, findings: Findings) -> None:
-    final = PartitionFinalRead.of(seen, partition)
+def _unseen(
+    seen: Observations, partition: PartitionObservations, order: VersionOrder, findings: Findings
+) -> None:
+    final = PartitionFinalRead.of(
+        partition, [each for each in seen.final_readers if partition.key in each.keys]
+    )
     for value in partition.sent:
         sent = seen.senders[value]
-        if value in partition.read or not seen.acknowledged(sent):
+        if value in partition.read or value in order.superseded or not seen.acknowledged(sent):
             continue
         findings.add(
             UNSEEN,
@@ -64,11 +78,17 @@ def _unseen(seen: Observations, partition: PartitionObservations, findings: Find
         )
 
 
-def _vanished_reads(seen: Observations, partition: PartitionObservations, findings: Findings) -> None:
-    final = PartitionFinalRead.of(seen, partition)
-    for offset in sorted(partition.polled):
+def _vanished_reads(
+    partition: PartitionObservations, order: VersionOrder, reader: FinalReader, findings: Findings
+) -> None:
+    final = PartitionFinalRead.of(partition, [reader])
+    found = reader.found.get(partition.key, {})
+    suspects = (partition.polled.keys() - found.keys()) | partition.disagreeing.keys()
+    for offset in sorted(suspects):
         for value, sighting in partition.values_at(offset).items():
-            if sighting.final is not None:
+            is_first = value == partition.polled[offset]
+            is_there = offset in found if is_first else reader.number in sighting.final
+            if is_there or value in order.superseded:
                 continue
             findings.add(
                 VANISHED_READ,
@@ -78,7 +98,28 @@ def _vanished_reads(seen: Observations, partition: PartitionObservations, findin
                 [sighting.op, *final.witnesses(offset)],
                 value=value,
                 offset=offset,
+                reader=reader.process,
             )
+
+
+def _offset_gaps(partition: PartitionObservations, reader: FinalReader, findings: Findings) -> None:
+    if partition.mode.transactional or partition.mode.compacted:
+        return
+    final = PartitionFinalRead.of(partition, [reader])
+    expected = 0
+    for offset in final.offsets:
+        if offset > expected:
+            findings.add(
+                OFFSET_GAP,
+                partition.key,
+                f"process {reader.process} read {partition.key} from its beginning and found nothing at "
+                f"offset {expected}, the next record at {offset} (op {final.ops[offset]})",
+                [reader.number, final.ops[offset]],
+                offset=expected,
+                found=offset,
+                reader=reader.process,
+            )
+        expected = offset + 1
 
 
 def _claim(seen: Observations, value: int, sent: Sent) -> str:
@@ -90,7 +131,7 @@ def _claim(seen: Observations, value: int, sent: Sent) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFinalRead:
-    """What the final phase saw of one partition."""
+    """What final readers saw of one partition."""
 
     key: str
     reached: bool  # it was read at all
@@ -98,13 +139,15 @@ class PartitionFinalRead:
     ops: dict[int, int]  # offset -> operation that polled it
 
     @classmethod
-    def of(cls, seen: Observations, partition: PartitionObservations) -> Self:
-        ops = dict(partition.final_poll)
-        for offset, sightings in partition.disagreeing.items():
-            for sighting in sightings.values():
-                if sighting.final is not None:
-                    ops.setdefault(offset, sighting.final)
-        return cls(partition.key, partition.key in seen.final_keys, sorted(ops), ops)
+    def of(cls, partition: PartitionObservations, readers: Sequence[FinalReader]) -> Self:
+        ops: dict[int, int] = {}
+        for reader in readers:
+            ops |= reader.found.get(partition.key, {})
+            for offset, sightings in partition.disagreeing.items():
+                for sighting in sightings.values():
+                    if reader.number in sighting.final:
+                        ops.setdefault(offset, sighting.final[reader.number])
+        return cls(partition.key, bool(readers), sorted(ops), ops)
 
     def around(self, offset: int | None) -> str:
         """What it saw near an offset where something is missing."""

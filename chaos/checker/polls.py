@@ -1,9 +1,9 @@
 """The order of polls: a process reads a partition in the log's order, leaving nothing out and repeating
 nothing.
 
-A reader's position is reset when it changes its partitions (assign, subscribe), when its client is replaced,
-and for single keys when a group rebalances them: it then continues from committed offsets. An operation that
-failed does not change the position.
+A reader has a position for each isolation level. It is reset when it changes its partitions (assign,
+subscribe), when its client is replaced, and for single keys when a group rebalances them: it then continues
+from committed offsets. An operation that failed does not change the position.
 """
 
 from __future__ import annotations
@@ -34,16 +34,17 @@ def check_polls(
     seen: Observations, orders: VersionOrders, uncommitted: VersionOrders, findings: Findings
 ) -> None:
     """`uncommitted`: what readers of uncommitted records see, where it differs."""
-    places: dict[
-        int, dict[str, PolledOffset]
-    ] = {}  # process -> key -> where its last operation stopped reading
+    places: dict[tuple[int, bool], dict[str, PolledOffset]] = {}
+    """Process, and whether it read uncommitted -> key -> where its last operation stopped reading."""
     for index, operation in enumerate(seen.operations):
         if operation.f in ("assign", "subscribe", "crash"):
-            places.pop(operation.process, None)
+            for uncommitted_too in (False, True):
+                places.pop((operation.process, uncommitted_too), None)
             continue
-        mine = places.setdefault(operation.process, {})
+        mine = places.setdefault((operation.process, operation.uncommitted), {})
         for key in operation.rebalanced:
             mine.pop(key, None)
+            places.get((operation.process, not operation.uncommitted), {}).pop(key, None)
         reached: dict[str, PolledOffset] = {}
         visible = {**orders, **uncommitted} if operation.uncommitted else orders
         for poll in polls_of(operation):
@@ -92,6 +93,8 @@ def _judge(
     low, high = order.index[last.offset], order.index[begin.offset]
     within = last.op == begin.op
     if high > low + 1:
+        if order.superseded and order.superseded.issuperset(order.values[low + 1 : high]):
+            return
         skipped = order.between(low, min(high, low + 1 + NAMED))
         more = high - low - 1 - len(skipped)
         findings.add(

@@ -5,7 +5,7 @@ that were never sent."""
 
 from __future__ import annotations
 
-from chaos.checker.anomalies import G1A, PHANTOM, PRECOMMITTED_READ
+from chaos.checker.anomalies import ALTERED_RECORD, G1A, PHANTOM, PRECOMMITTED_READ
 from chaos.checker.observations import Observations, PartitionObservations, PolledValue, polls_of, sends_of
 from chaos.checker.verdict import Findings
 
@@ -14,14 +14,19 @@ def check_reads(seen: Observations, findings: Findings) -> None:
     _aborted_reads(seen, findings)
     _precommitted_reads(seen, findings)
     _phantoms(seen, findings)
+    _altered_records(seen, findings)
 
 
 def _aborted_reads(seen: Observations, findings: Findings) -> None:
+    failed = {value for value, sent in seen.senders.items() if seen.operations[sent.op].outcome == "fail"}
     for key, partition in seen.partitions.items():
-        for value, reader in partition.read.items():
+        shown = sorted(partition.shown_of(failed))
+        sightings = partition.first_sightings() if shown else {}
+        for value in shown:
             sent = seen.sender(key, value)
-            if sent is None or seen.operations[sent.op].outcome != "fail":
+            if sent is None:
                 continue
+            reader = sightings[value]
             what = "of an aborted transaction" if seen.operations[sent.op].f == "txn" else "whose send failed"
             findings.add(
                 G1A,
@@ -82,3 +87,19 @@ def _sightings(
 ) -> dict[int, PolledValue]:
     committed = partition.values_at(offset)
     return committed if uncommitted is None else {**uncommitted.values_at(offset), **committed}
+
+
+def _altered_records(seen: Observations, findings: Findings) -> None:
+    for index, operation in enumerate(seen.operations):
+        for poll in polls_of(operation) if operation.ops else ():
+            for key, offset, what in poll.altered:
+                findings.add(
+                    ALTERED_RECORD,
+                    key,
+                    f"op {index} was given the record at offset {offset} of {key}, but not the {what} that "
+                    "it was sent with",
+                    [index],
+                    op=index,
+                    offset=offset,
+                    what=what,
+                )

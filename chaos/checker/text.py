@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from chaos.checker.anomalies import KINDS
 from chaos.checker.verdict import Anomaly, Verdict
+
+NOT_ALL_JUDGED: Final = "no forbidden anomaly was found, but not everything could be judged"
 
 
 def lines(verdict: Verdict) -> list[str]:
@@ -19,8 +23,14 @@ def lines(verdict: Verdict) -> list[str]:
         *not_judged(verdict),
         *_section("forbidden", forbidden, {kind: n.forbidden for kind, n in verdict.counts.items()}),
         *_section("tolerated", allowed, {kind: n.allowed for kind, n in verdict.counts.items()}),
-        "no forbidden anomaly" if verdict.ok else f"FORBIDDEN: {_tally(verdict)}",
+        conclusion(verdict),
     ]
+
+
+def conclusion(verdict: Verdict) -> str:
+    if verdict.ok:
+        return "no forbidden anomaly"
+    return f"FORBIDDEN: {_tally(verdict)}" if _tally(verdict) else NOT_ALL_JUDGED
 
 
 def not_judged(verdict: Verdict) -> list[str]:

@@ -1,7 +1,8 @@
 """Transactions: all or nothing, once, and by nobody but the owner of the transactional id.
 
 A transaction is one operation. It committed if its client got that response, or if anything that it sent was
-read. Aborted and premature reads by single values are G1a and precommitted-read (reads.py).
+polled. Aborted and premature reads by single values are G1a and precommitted-read (reads.py); transactions
+that never end are in ends.py.
 """
 
 from __future__ import annotations
@@ -9,18 +10,19 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from chaos.checker.anomalies import (
     DOUBLE_CONSUME,
-    HANGING_TRANSACTION,
     INTERMEDIATE_READ,
     LOST_INPUT,
     TORN_TRANSACTION,
     ZOMBIE_WRITE,
 )
-from chaos.checker.observations import Observations, sends_of
+from chaos.checker.groups import committed_in_the_end, transactional_groups
+from chaos.checker.observations import Observations, polls_of, sends_of
 from chaos.checker.verdict import Findings
-from chaos.checker.version_orders import VersionOrders
+from chaos.checker.version_orders import VersionOrder, VersionOrders
 from chaos.history import HistoryTransaction, Operation, Send
 
 
@@ -29,7 +31,6 @@ def check_transactions(seen: Observations, orders: VersionOrders, findings: Find
     _intermediate_reads(seen, findings)
     _torn_transactions(seen, findings)
     _zombie_writes(seen, findings)
-    _hanging_transactions(seen, findings)
 
 
 def _transactions(seen: Observations) -> Iterator[tuple[int, Operation, HistoryTransaction]]:
@@ -45,87 +46,132 @@ def _committed(seen: Observations, index: int) -> bool:
 # Consumed and produced --------------------------------------------------------------------------------------
 
 
+@dataclass(slots=True)
+class Consumption:
+    """Of one partition, by the committed transactions of one group."""
+
+    first: dict[int, int] = field(default_factory=dict)  # offset -> the transaction that consumed it first
+    polled: set[int] = field(default_factory=set)  # offsets that a transaction polled, and consumed
+    end: int = 0  # before which offset the group has consumed everything, as it says
+    said_by: int = -1  # in that operation
+
+    def reach(self, end: int, index: int) -> None:
+        if end > self.end:
+            self.end, self.said_by = end, index
+
+
 def _consumption(seen: Observations, orders: VersionOrders, findings: Findings) -> None:
     """Every input in exactly one committed transaction of a group. Ranges of committed offsets may overlap
     in holes, such as markers; only known records count."""
-    consumers: defaultdict[tuple[str, str], dict[int, int]] = defaultdict(dict)
-    """(group, key) -> offset -> the transaction that consumed it first."""
-    for index, _, transaction in _transactions(seen):
+    consumed: defaultdict[tuple[str, str], Consumption] = defaultdict(Consumption)  # by group and key
+    for index, operation, transaction in _transactions(seen):
         if transaction.group is None or not _committed(seen, index):
             continue
         for key, (start, end) in transaction.consumed.items():
-            order = orders.get(key)
-            if order is None:
-                continue  # no client has read any record of it
-            known = consumers[transaction.group, key]
-            records = order.offsets[bisect_left(order.offsets, start) : bisect_left(order.offsets, end)]
-            for offset in records:
-                first = known.setdefault(offset, index)
-                if first == index:
-                    continue
-                findings.add(
-                    DOUBLE_CONSUME,
-                    key,
-                    f"value {order.values[order.index[offset]]} at offset {offset} of {key} was consumed by "
-                    f"two committed transactions of group {transaction.group}, op {first} and op {index}",
-                    [first, index],
-                    op=index,
-                    group=transaction.group,
-                    offset=offset,
-                )
-    if LOST_INPUT.name in findings.not_judged:
+            known = consumed[transaction.group, key]
+            known.reach(end, index)
+            known.polled.update(
+                pair[0]
+                for poll in polls_of(operation)
+                for pair in poll.messages.get(key, ())
+                if start <= pair[0] < end
+            )
+            _double_consume(key, transaction.group, (start, end), index, known, orders.get(key), findings)
+    groups = transactional_groups(seen)
+    for group, (index, offsets) in committed_in_the_end(seen).items():
+        for key, offset in offsets.items() if group in groups else ():
+            consumed[group, key].reach(offset, index)
+    if not seen.has_final_phase:
         return
-    for (group, key), consumed in consumers.items():
-        furthest = max(consumed, default=-1)
-        order = orders[key]
-        for offset in order.offsets[: bisect_left(order.offsets, furthest)]:
-            if offset not in consumed:
-                findings.add(
-                    LOST_INPUT,
-                    key,
-                    f"value {order.values[order.index[offset]]} at offset {offset} of {key} was consumed by "
-                    f"no committed transaction of group {group}; op {consumed[furthest]} consumed offset "
-                    f"{furthest}",
-                    [consumed[furthest]],
-                    group=group,
-                    offset=offset,
-                )
+    for (group, key), known in consumed.items():
+        order = orders.get(key)
+        if order is not None:
+            _lost_inputs(key, group, known, order, findings)
+
+
+def _double_consume(
+    key: str,
+    group: str,
+    reach: tuple[int, int],
+    index: int,
+    known: Consumption,
+    order: VersionOrder | None,
+    findings: Findings,
+) -> None:
+    if order is None:
+        return  # no client has read any record of it
+    for offset in order.offsets[bisect_left(order.offsets, reach[0]) : bisect_left(order.offsets, reach[1])]:
+        first = known.first.setdefault(offset, index)
+        if first != index:
+            findings.add(
+                DOUBLE_CONSUME,
+                key,
+                f"value {order.values[order.index[offset]]} at offset {offset} of {key} was consumed by "
+                f"two committed transactions of group {group}, op {first} and op {index}",
+                [first, index],
+                op=index,
+                group=group,
+                offset=offset,
+            )
+
+
+def _lost_inputs(key: str, group: str, known: Consumption, order: VersionOrder, findings: Findings) -> None:
+    for offset in order.offsets[: bisect_left(order.offsets, known.end)]:
+        value = order.values[order.index[offset]]
+        if offset not in known.polled and value not in order.superseded:
+            findings.add(
+                LOST_INPUT,
+                key,
+                f"value {value} at offset {offset} of {key} was polled by no committed transaction of group "
+                f"{group}; op {known.said_by} says that the group has consumed all before offset {known.end}",
+                [known.said_by],
+                group=group,
+                offset=offset,
+            )
 
 
 # Too early, or in part --------------------------------------------------------------------------------------
 
 
 def _intermediate_reads(seen: Observations, findings: Findings) -> None:
-    for key, partition in seen.partitions.items():
-        if not partition.mode.transactional:
-            continue
-        for value, reader in partition.read.items():
-            sent = seen.sender(key, value)
-            transaction = seen.operations[sent.op].txn if sent is not None else None
-            if sent is None or transaction is None or transaction.commit_asked is None:
-                continue
-            if seen.operations[reader].end < transaction.commit_asked:
-                findings.add(
-                    INTERMEDIATE_READ,
-                    key,
-                    f"value {value} was polled from {key} (op {reader}) before the commit of its transaction "
-                    f"(op {sent.op}) was asked for",
-                    [sent.op, reader],
-                    value=value,
-                )
+    """By the time of the poll, where it is known: an operation may go on for long after it."""
+    early: dict[int, tuple[str, int]] = {}  # value -> its key, the first operation that polled it too early
+    for index, operation in enumerate(seen.operations):
+        for poll in polls_of(operation) if operation.ops and not operation.uncommitted else ():
+            at = operation.end if poll.at is None else poll.at
+            for key, pairs in poll.messages.items():
+                for _, value in pairs if seen.partitions[key].mode.transactional else ():
+                    sent = seen.sender(key, value)
+                    transaction = seen.operations[sent.op].txn if sent is not None else None
+                    asked = transaction.commit_asked if transaction is not None else None
+                    if asked is not None and at < asked:
+                        early.setdefault(value, (key, index))
+    for value, (key, reader) in early.items():
+        sender = seen.senders[value].op
+        findings.add(
+            INTERMEDIATE_READ,
+            key,
+            f"value {value} was polled from {key} (op {reader}) before the commit of its transaction "
+            f"(op {sender}) was asked for",
+            [sender, reader],
+            value=value,
+        )
 
 
 def _torn_transactions(seen: Observations, findings: Findings) -> None:
     if TORN_TRANSACTION.name in findings.not_judged:
         return
-    for index, operation, _ in _transactions(seen):
+    transactions = [(index, sends_of(operation)) for index, operation, _ in _transactions(seen)]
+    written = {send.key for _, sends in transactions for send in sends}
+    shown = {key: seen.partitions[key].first_sightings() for key in written}
+    for index, sends in transactions:
         read: list[Send] = []
         unread: list[Send] = []
-        for send in sends_of(operation):
-            (read if send.value in seen.partitions[send.key].read else unread).append(send)
+        for send in sends:
+            (read if send.value in shown[send.key] else unread).append(send)
         if not read or not unread:
             continue
-        witness = seen.partitions[read[0].key].read[read[0].value]
+        witness = shown[read[0].key][read[0].value]
         findings.add(
             TORN_TRANSACTION,
             sorted({send.key for send in unread}),
@@ -136,7 +182,7 @@ def _torn_transactions(seen: Observations, findings: Findings) -> None:
         )
 
 
-# Fenced, and hanging ----------------------------------------------------------------------------------------
+# Fenced -----------------------------------------------------------------------------------------------------
 
 
 def _zombie_writes(seen: Observations, findings: Findings) -> None:
@@ -160,27 +206,4 @@ def _zombie_writes(seen: Observations, findings: Findings) -> None:
                 f"{seen.operations[since[0]].process} had taken over {transaction.id} (op {since[0]})",
                 [index, since[0]],
                 op=index,
-            )
-
-
-def _hanging_transactions(seen: Observations, findings: Findings) -> None:
-    """By the ends of partitions when every transaction had to be over: the last that were recorded."""
-    ends = [(index, operation) for index, operation in enumerate(seen.operations) if operation.f == "ends"]
-    for index, operation in ends[-1:]:
-        for key, (stable, high_watermark) in operation.ends.items():
-            if stable >= high_watermark:
-                continue
-            openers = [
-                seen.senders[value].op
-                for value in (seen.partitions[key].sent if key in seen.partitions else ())
-                if seen.senders[value].offset == stable
-            ]
-            opened = f"; op {openers[0]} wrote there" if openers else ""
-            findings.add(
-                HANGING_TRANSACTION,
-                key,
-                f"the last stable offset of {key} stays at {stable}, its high watermark is {high_watermark} "
-                f"(op {index}){opened}",
-                [index, *openers],
-                offset=stable,
             )

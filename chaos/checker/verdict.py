@@ -32,7 +32,7 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    ok: bool  # no anomaly that the mode of its topic forbids
+    ok: bool  # everything was judged, and there is no anomaly that the mode of its topic forbids
     anomalies: tuple[Anomaly, ...]  # forbidden ones first, then in the order of the table
     counts: Mapping[str, Count]  # by kind; kinds that were not found are left out
     not_judged: Mapping[str, str]  # kind -> why
@@ -86,7 +86,7 @@ class Findings:
         anomalies = sorted(self._anomalies, key=lambda a: (a.allowed, place[a.kind], a.key))
         counts = {kind.name: self._count(kind.name) for kind in KINDS}
         return Verdict(
-            ok=not any(count.forbidden for count in counts.values()),
+            ok=not self.not_judged and not any(count.forbidden for count in counts.values()),
             anomalies=tuple(anomalies),
             counts={kind: count for kind, count in counts.items() if count != Count()},
             not_judged=self.not_judged,

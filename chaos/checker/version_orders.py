@@ -9,7 +9,7 @@ Also found here: different values at one offset, and values at several offsets.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from chaos.checker.anomalies import DUPLICATE, INCONSISTENT_OFFSETS, SEND_POLL_MISMATCH
 from chaos.checker.observations import Observations, PartitionObservations, Sent
@@ -23,6 +23,7 @@ class VersionOrder:
     index: dict[int, int]  # by offset
     first: dict[int, int]  # value -> its first index
     last: dict[int, int]  # value -> the last one
+    superseded: set[int] = field(default_factory=set)  # values that compaction may have removed
 
     def between(self, low: int, high: int) -> list[tuple[int, int]]:
         """(offset, value) pairs strictly between two indexes."""
@@ -34,7 +35,9 @@ VersionOrders = dict[str, VersionOrder]
 
 def version_orders(seen: Observations) -> VersionOrders:
     """What is committed."""
-    return {key: _order(*_placed(seen, partition)) for key, partition in seen.partitions.items()}
+    return {
+        key: _order(seen, partition, *_placed(seen, partition)) for key, partition in seen.partitions.items()
+    }
 
 
 def uncommitted_orders(seen: Observations) -> VersionOrders:
@@ -45,7 +48,7 @@ def uncommitted_orders(seen: Observations) -> VersionOrders:
         for offset in uncommitted.polled:
             for value in uncommitted.values_at(offset):
                 _place(value_at, also_at, offset, value)
-        orders[key] = _order(value_at, also_at)
+        orders[key] = _order(seen, seen.partitions[key], value_at, also_at)
     return orders
 
 
@@ -55,7 +58,7 @@ def _placed(
     """The value at each offset; and others there, where something is wrong."""
     value_at = dict(partition.polled)
     also_at = {offset: set(values) for offset, values in partition.disagreeing.items()}
-    for value, sent in _sends_with_offsets(seen, partition) if partition.mode.acks == -1 else ():
+    for value, sent in _committed_with_offsets(seen, partition) if partition.mode.acks == -1 else ():
         assert sent.offset is not None
         _place(value_at, also_at, sent.offset, value)
     return value_at, also_at
@@ -66,7 +69,12 @@ def _place(value_at: dict[int, int], also_at: dict[int, set[int]], offset: int, 
         also_at.setdefault(offset, set()).add(value)
 
 
-def _order(value_at: dict[int, int], also_at: dict[int, set[int]]) -> VersionOrder:
+def _order(
+    seen: Observations,
+    partition: PartitionObservations,
+    value_at: dict[int, int],
+    also_at: dict[int, set[int]],
+) -> VersionOrder:
     offsets = sorted(value_at)
     order = VersionOrder(offsets, [], {}, {}, {})
     for index, offset in enumerate(offsets):
@@ -81,13 +89,35 @@ def _order(value_at: dict[int, int], also_at: dict[int, set[int]]) -> VersionOrd
             order.values.append(value)
         order.first.setdefault(value, index)
         order.last[value] = index
+    if partition.mode.compacted:
+        order.superseded = _superseded(seen, partition, order)
     return order
 
 
-def _sends_with_offsets(seen: Observations, partition: PartitionObservations) -> list[tuple[int, Sent]]:
+def _superseded(seen: Observations, partition: PartitionObservations, order: VersionOrder) -> set[int]:
+    """Where the offset of a value is not known, any other with its key may be the later one."""
+    latest: dict[int, int] = {}  # record key -> index of its last value
+    for value, index in order.last.items():
+        sent = seen.sender(partition.key, value)
+        if sent is not None and sent.record_key is not None:
+            latest[sent.record_key] = max(index, latest.get(sent.record_key, index))
+    return {
+        value
+        for value in partition.sent
+        if (record_key := seen.senders[value].record_key) is not None
+        and order.last.get(value, -1) < latest.get(record_key, -1)
+    }
+
+
+def _committed_with_offsets(seen: Observations, partition: PartitionObservations) -> list[tuple[int, Sent]]:
     """Committed sends of a partition whose ack has an offset."""
+    return [(value, sent) for value, sent in _with_offsets(seen, partition) if seen.committed(sent)]
+
+
+def _with_offsets(seen: Observations, partition: PartitionObservations) -> list[tuple[int, Sent]]:
+    """Every send whose ack has an offset. What is aborted later has its place in the log, too."""
     sends = ((value, seen.senders[value]) for value in partition.sent)
-    return [(value, sent) for value, sent in sends if sent.offset is not None and seen.committed(sent)]
+    return [(value, sent) for value, sent in sends if sent.offset is not None]
 
 
 def check_offsets(seen: Observations, orders: VersionOrders, findings: Findings) -> None:
@@ -124,13 +154,16 @@ def _inconsistent_offsets(
 
 
 def _mismatches(seen: Observations, partition: PartitionObservations, findings: Findings) -> None:
-    acknowledged = _sends_with_offsets(seen, partition)
+    acknowledged = _with_offsets(seen, partition)
+    uncommitted = seen.uncommitted.get(partition.key)
     acknowledged_at: dict[int | None, list[int]] = {}
     for value, sent in acknowledged:
         acknowledged_at.setdefault(sent.offset, []).append(value)
     for value, sent in acknowledged:
         assert sent.offset is not None
-        others = {other: s.op for other, s in partition.values_at(sent.offset).items() if other != value}
+        sightings = uncommitted.values_at(sent.offset) if uncommitted is not None else {}
+        sightings.update(partition.values_at(sent.offset))
+        others = {other: sighting.op for other, sighting in sightings.items() if other != value}
         how = "polled"
         if not others:
             # One other is enough as evidence, and keeps this linear.
@@ -161,7 +194,7 @@ def _duplicates(
     # -> offset -> the operations that observed it there.
     places: dict[int, dict[int, int]] = {value: {} for value in repeated}
     if partition.mode.acks == -1:
-        for value, sent in _sends_with_offsets(seen, partition):
+        for value, sent in _committed_with_offsets(seen, partition):
             if value in repeated and sent.offset is not None:
                 places[value][sent.offset] = sent.op
     for offset in order.offsets:

@@ -42,7 +42,8 @@ def nothing_forbidden(evidence: Evidence) -> Finding:
     forbidden = [f"{kind}: {count.forbidden}" for kind, count in counts.items() if count.forbidden]
     stats = verdict.stats
     acknowledged = f"{stats['acknowledged']:,} of {stats['sent']:,} sends acknowledged"
-    detail = ", ".join(forbidden) or f"{acknowledged}, {stats['polled']:,} messages polled"
+    unjudged = [f"{kind} not judged: {why}" for kind, why in verdict.not_judged.items()]
+    detail = ", ".join([*forbidden, *unjudged]) or f"{acknowledged}, {stats['polled']:,} messages polled"
     return Finding("no forbidden anomaly", verdict.ok, detail)
 
 

@@ -6,12 +6,16 @@ end of a partition that may be behind the last message: markers and aborted reco
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, MutableMapping
-from typing import Any, Final, Literal
+import struct
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from chaos.history import AlteredRecord
+from chaos.workload.journal import Journal
 from chaos.workload.producer import CLIENT_SETTINGS, SILENT
+from chaos.workload.record import differences
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 
@@ -19,6 +23,23 @@ MOST_MESSAGES: Final = 500
 WATERMARK_TIMEOUT_S: Final = 2.0
 SESSION_TIMEOUT_MS: Final = 6_000
 """The shortest that brokers allow by default."""
+
+
+GROUP_METADATA: Final = struct.Struct("=7si")
+"""How librdkafka writes a member down: "CGMDv2:", the generation, then names."""
+
+
+class Owned(NamedTuple):
+    """A member was given these keys."""
+
+    keys: Sequence[str]
+    generation: int
+
+
+class Committed(NamedTuple):
+    """The commit of these offsets was acknowledged."""
+
+    offsets: Mapping[str, int]
 
 
 class ReadingClient:
@@ -33,7 +54,10 @@ class ReadingClient:
     ) -> None:
         """A member of `group`, or of none: then it is assigned partitions, and commits nothing. `commits`: a
         member commits by itself; else its offsets are committed by a transaction."""
+        self.group = group
         self._rebalanced: set[str] = set()
+        self._news: list[Owned | Committed] = []
+        self._altered: list[AlteredRecord] = []
         self._errors: list[str] = []
         settings: dict[str, Any] = {
             **CLIENT_SETTINGS,
@@ -54,6 +78,7 @@ class ReadingClient:
             "fetch.error.backoff.ms": 100,
             "check.crcs": True,
             "error_cb": self._note_error,
+            "on_commit": self._note_commit,
         }
         if instance_id is not None:
             settings["group.instance.id"] = instance_id
@@ -72,7 +97,7 @@ class ReadingClient:
         a late revocation would take the new partitions too."""
         try:
             self._consumer.subscribe(
-                list(topics), on_assign=self._note_rebalance, on_revoke=self._note_rebalance,
+                list(topics), on_assign=self._note_assignment, on_revoke=self._note_rebalance,
                 on_lost=self._note_rebalance,
             )  # fmt: skip
         except KafkaException as problem:  # it has failed, and was not polled since
@@ -102,6 +127,7 @@ class ReadingClient:
             value = message.value()
             assert offset is not None
             assert isinstance(value, bytes)
+            self._altered += [AlteredRecord(key, offset, what) for what in differences(message)]
             polled.setdefault(key, []).append((offset, int(value)))
             places[key] = offset + 1
         if self._commits:
@@ -141,6 +167,20 @@ class ReadingClient:
             return None
         return ends[1]
 
+    def committed(self, keys: Sequence[str]) -> dict[str, int] | None:
+        """How far its group has committed, of those that it has committed at all; None where its coordinator
+        does not answer. Waits for transactions that are about to end."""
+        try:
+            found = self._consumer.committed(
+                [TopicPartition(*_parts(key)) for key in keys], timeout=WATERMARK_TIMEOUT_S
+            )
+        except KafkaException as error:
+            self._note_error(error.args[0])
+            return None
+        if any(each.error is not None for each in found):
+            return None
+        return {f"{each.topic}-{each.partition}": each.offset for each in found if each.offset >= 0}
+
     def end(self) -> None:
         """Close it. May take a while."""
         self._consumer.close()
@@ -151,6 +191,23 @@ class ReadingClient:
         self._rebalanced.clear()
         return keys
 
+    def take_altered(self) -> tuple[AlteredRecord, ...]:
+        """What was handed out since the last call with other things than it was sent with."""
+        altered = tuple(self._altered)
+        self._altered.clear()
+        return altered
+
+    def note_news(self, journal: Journal) -> None:
+        """Write down what this member was given, and what it has committed, since the last call."""
+        for news in self._news:
+            now = journal.now_ns()
+            match news:
+                case Owned(keys, generation):
+                    journal.note("owned", now, "ok", keys=keys, group=self.group, generation=generation)
+                case Committed(offsets):
+                    journal.note("commit", now, "ok", group=self.group, committed=offsets)
+        self._news.clear()
+
     def take_error(self) -> str | None:
         """The first error since the last call."""
         error = self._errors[0] if self._errors else None
@@ -159,6 +216,22 @@ class ReadingClient:
 
     def _note_rebalance(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         self._rebalanced.update(f"{each.topic}-{each.partition}" for each in partitions)
+
+    def _note_assignment(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._note_rebalance(consumer, partitions)
+        member: Any = consumer.consumer_group_metadata()
+        magic, generation = GROUP_METADATA.unpack_from(member)
+        assert magic == b"CGMDv2:", member
+        self._news.append(Owned([f"{each.topic}-{each.partition}" for each in partitions], generation))
+
+    def _note_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        offsets = {
+            f"{each.topic}-{each.partition}": each.offset
+            for each in partitions
+            if each.error is None and each.offset >= 0
+        }
+        if error is None and offsets:
+            self._news.append(Committed(offsets))
 
     def _note_error(self, error: KafkaError) -> None:
         self.is_dead |= error.fatal() or error.code() == KafkaError._FATAL

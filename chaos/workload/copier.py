@@ -60,8 +60,10 @@ class Copier:
         reader, client = self._reading(), self._transactor.ready()
         if client is None:
             return
+        reader.note_news(self._journal)
         start = self._journal.now_ns()
         polled = reader.poll(POLL_S, self.places, MOST_INPUTS)
+        poll = Poll(polled, self._journal.now_ns(), reader.take_altered())
         rebalanced = reader.take_rebalanced()
         if not polled:
             outcome: Outcome = "ok" if (error := reader.take_error()) is None else "fail"
@@ -79,7 +81,7 @@ class Copier:
         outcome = self._transactor.end(client, ending, consumed=upto)
         self._transactor.note(
             client, start, outcome, process,
-            group=self._group, consumed=consumed, polled=(Poll(polled),), rebalanced=rebalanced,
+            group=self._group, consumed=consumed, polled=(poll,), rebalanced=rebalanced,
         )  # fmt: skip
         if outcome == "info" or ending in ("crash", "zombie"):
             self._drop_reader()
@@ -104,7 +106,7 @@ class Copier:
             start = self._journal.now_ns()
             self._reader = self._member()
             self._reader.subscribe([self.source.name])
-            self._journal.note("subscribe", start, "ok", keys=self.source.keys)
+            self._journal.note("subscribe", start, "ok", keys=self.source.keys, group=self._group)
         return self._reader
 
     def _rewind(self, reader: ReadingClient, places: Mapping[str, int]) -> None:

@@ -40,6 +40,9 @@ class Journal:
         txn: HistoryTransaction | None = None,
         uncommitted: bool = False,
         ends: Mapping[str, Sequence[int]] | None = None,
+        group: str | None = None,
+        generation: int | None = None,
+        committed: Mapping[str, int] | None = None,
     ) -> None:
         """It ends now. `process`: where an older number did it."""
         number = self.process if process is None else process
@@ -59,5 +62,8 @@ class Journal:
                 txn,
                 uncommitted,
                 ends or {},
+                group,
+                generation,
+                committed or {},
             )
         )

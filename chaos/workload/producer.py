@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from chaos.history import Outcome, Send
 from chaos.workload.outcome import RETRY_BACKOFF_MS, outcome_of
+from chaos.workload.record import record_of
 from chaos.workload.topics import Writing
 
 SERVE_S: Final = 0.1
@@ -76,7 +77,7 @@ class SendingClient:
             topic, _, partition = key.rpartition("-")
             try:
                 self.producer.produce(
-                    topic, b"%d" % value, partition=int(partition), on_delivery=dispatch.report_to(place)
+                    topic, partition=int(partition), on_delivery=dispatch.report_to(place), **record_of(value)
                 )
             except BufferError:
                 dispatch.refuse(place, "the client's queue is full")

@@ -1,4 +1,5 @@
-"""Waits until no transaction is open: until every partition's last stable offset is its high watermark.
+"""Waits until no transaction is open: until every partition's last stable offset is its high watermark. Then
+asks how far groups have committed.
 
 Producers of open ones are closed by then; the coordinator aborts them at their timeout. The ends of
 partitions at the end of the wait are recorded in the history: a last stable offset below the high watermark
@@ -36,6 +37,22 @@ def settle(bootstrap: str, keys: Sequence[str], journal: Journal, patience_s: fl
         stable.end()
         high.end()
     journal.note("ends", start, "ok", final=True, ends=ends)
+
+
+def ask_committed(
+    bootstrap: str, group: str, keys: Sequence[str], journal: Journal, patience_s: float
+) -> None:
+    """Nothing is recorded where no coordinator tells: then the checker says what it could not judge."""
+    reader = ReadingClient(bootstrap, group, commits=False)
+    start = journal.now_ns()
+    deadline = start + int(patience_s * 1e9)
+    try:
+        while (offsets := reader.committed(keys)) is None and journal.now_ns() < deadline:
+            time.sleep(LOOK_S)
+    finally:
+        reader.end()
+    if offsets is not None:
+        journal.note("committed", start, "ok", final=True, group=group, committed=offsets)
 
 
 def _are_settled(ends: Ends, keys: Sequence[str]) -> bool:

@@ -121,9 +121,10 @@ class Worker:
         error = reader.take_error()
         outcome: Outcome = "ok" if messages or error is None else "fail"
         self.journal.note(
-            "poll", start, outcome, (Poll(messages),), error, final=final,
+            "poll", start, outcome, (Poll(messages, altered=reader.take_altered()),), error, final=final,
             rebalanced=reader.take_rebalanced(), uncommitted=self.reads_uncommitted,
         )  # fmt: skip
+        reader.note_news(self.journal)
         if reader.is_dead:
             self._discarded.take(reader.end)
             self._reader = None
@@ -149,7 +150,10 @@ class Worker:
         assert self._reader is not None
         self._reading = step
         self._reader.subscribe(step.topics)
-        self.journal.note("subscribe", start, "ok", keys=step.keys, rebalanced=self._reader.take_rebalanced())
+        self.journal.note(
+            "subscribe", start, "ok", keys=step.keys, rebalanced=self._reader.take_rebalanced(),
+            group=self._reader.group,
+        )  # fmt: skip
 
     def _crash(self, step: CrashStep) -> None:
         if step.sends:

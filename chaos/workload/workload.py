@@ -27,7 +27,7 @@ from chaos.workload.final import bounds_of, read_all
 from chaos.workload.generator import Mix
 from chaos.workload.journal import Now, Record
 from chaos.workload.producer import GRACE_S
-from chaos.workload.settle import SETTLE_S, settle
+from chaos.workload.settle import SETTLE_S, ask_committed, settle
 from chaos.workload.statistics import Statistics
 from chaos.workload.topics import TopicSpec
 from chaos.workload.transactional import PATIENCE_S
@@ -128,6 +128,7 @@ class Workload:
         """After `stop`: what is left is copied, open transactions end, and everything is read from the
         beginning, by so many of the clients. `is_lossy`: logs may end before what was acknowledged."""
         self._finish_transactions(patience_s)
+        self._ask_committed(patience_s)
         start_ns = self._now_ns()
         deadline_ns = start_ns + int(patience_s * 1e9)
         bounds = bounds_of(self._topics, self.statistics, is_lossy=is_lossy)
@@ -170,6 +171,15 @@ class Workload:
             ]
             _results(copying, patience_s + CALLS_OF_A_TRANSACTION * PATIENCE_S + STOP_MARGIN_S)
         settle(self._bootstrap, keys, journal, settle_s)
+
+    def _ask_committed(self, patience_s: float) -> None:
+        journal = self._final_readers[0].journal
+        every_key = [key for each in self._topics for key in each.keys]
+        ask_committed(self._bootstrap, self.group, every_key, journal, patience_s)
+        sources = {copier.source.name: copier.source.keys for copier in self._copiers}
+        if sources:
+            keys = [key for each in sources.values() for key in each]
+            ask_committed(self._bootstrap, self.copiers_group, keys, journal, patience_s)
 
 
 def _results(futures: Sequence[Future[Result]], patience_s: float) -> list[Result]:

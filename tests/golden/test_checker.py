@@ -1,14 +1,21 @@
 """Tiny histories, one file per anomaly, and what the checker must say about them: also about those that only
 look bad.
 
-    topic NAME acks=0|1|all [idempotent] [transactional]      begins a history
+    topic NAME acks=0|1|all [idempotent] [transactional] [compacted]      begins a history
     PROCESS [final] F [fail|info] …                           an operation, ok unless said otherwise:
         send KEY VALUE@OFFSET VALUE …                         without @: no offset was told
+        send KEY VALUE@OFFSET#RECORDKEY …                     in a compacted topic
         poll KEY OFFSET:VALUE …                               a comma begins the next poll of the operation
+             !OFFSET:WHAT                                     that record's WHAT is not as it was sent
+             at=TIME                                          when they all returned
         txn send KEY … poll KEY …                             group=NAME consumed=KEY:FROM..TO asked=TIME
         init                                                  takes over the one transactional id
         ends KEY=STABLE..HIGH …                               last stable offsets and high watermarks
-        assign KEY … | subscribe KEY … | crash
+        assign KEY … | crash
+        subscribe group=NAME KEY …                            without group=: of no group
+        owned group=NAME generation=N KEY …
+        commit group=NAME KEY=OFFSET …                        was acknowledged
+        committed group=NAME KEY=OFFSET …                     is what the coordinator told
         rebalanced=KEY,KEY                                    keys that a group moved meanwhile
         time=START..END                                       else each operation ends before the next begins
         uncommitted                                           its polls were read_uncommitted
@@ -31,6 +38,7 @@ from chaos.checker import check
 from chaos.checker.anomalies import KINDS
 from chaos.checker.text import not_judged
 from chaos.history import (
+    AlteredRecord,
     Header,
     History,
     HistoryTransaction,
@@ -69,7 +77,11 @@ class Scenario:
         match line.split():
             case ["topic", name, acks, *modes]:
                 self.topics[name] = TopicMode(
-                    2, ACKS[acks.removeprefix("acks=")], "idempotent" in modes, "transactional" in modes
+                    2,
+                    ACKS[acks.removeprefix("acks=")],
+                    "idempotent" in modes,
+                    "transactional" in modes,
+                    "compacted" in modes,
                 )
             case ["torn"]:
                 self.torn = True
@@ -88,31 +100,36 @@ class Scenario:
         start = len(self.operations) * SLOT
         uncommitted = "uncommitted" in words
         words = [word for word in words if word != "uncommitted"]
-        ends = {}
-        if f == "ends":
-            told = dict(word.split("=") for word in words)
-            ends = {key: tuple(map(int, both.split(".."))) for key, both in told.items()}
-            words = []
         named = dict(word.split("=", 1) for word in words if "=" in word)
         words = [word for word in words if "=" not in word]
         if "time" in named:
             start, end = map(int, named["time"].split(".."))
         else:
             end = start + SLOT // 2
-        reads = f in ("assign", "subscribe")
+        reads = f in ("assign", "subscribe", "owned")
+        asks = f in ("crash", "init", "ends", "commit", "committed")
+        ops = () if reads or asks else micro_operations(f, words)
+        if "at" in named:
+            at = int(named["at"])
+            ops = [micro._replace(at=at) if isinstance(micro, Poll) else micro for micro in ops]
+        told = {key: word for key, word in named.items() if re.fullmatch(r".+-\d+", key)}
+        ends = {key: tuple(map(int, word.split(".."))) for key, word in told.items() if f == "ends"}
         return Operation(
             process,
             f,  # type: ignore[arg-type]
             start,
             end,
             outcome,  # type: ignore[arg-type]
-            () if reads or f in ("crash", "init", "ends") else micro_operations(f, words),
+            ops,
             final=final,
             keys=words if reads else (),
             rebalanced=named["rebalanced"].split(",") if "rebalanced" in named else (),
             txn=transaction(named) if f in ("txn", "init") else None,
             uncommitted=uncommitted,
             ends=ends,
+            group=named.get("group") if f != "txn" else None,
+            generation=int(named["generation"]) if "generation" in named else None,
+            committed={key: int(word) for key, word in told.items() if f != "ends"},
         )
 
     def verdict(self) -> list[str]:
@@ -121,8 +138,9 @@ class Scenario:
             f"{'tolerated' if a.allowed else 'forbidden'} {a.kind} {list(a.evidence)} {a.summary}"
             for a in verdict.anomalies
         ]
-        assert verdict.ok == (not any(line.startswith("forbidden") for line in lines))
-        return [*lines, *not_judged(verdict)] or ["clean"]
+        unjudged = not_judged(verdict)
+        assert verdict.ok == (not unjudged and not any(line.startswith("forbidden") for line in lines))
+        return [*lines, *unjudged] or ["clean"]
 
 
 def micro_operations(f: str, words: list[str]) -> list[MicroOperation]:
@@ -140,13 +158,18 @@ def micro_operations(f: str, words: list[str]) -> list[MicroOperation]:
                     messages = {}
                     ops.append(Poll(messages))
                 messages.setdefault(key, [])
+        elif word.startswith("!"):
+            poll, (offset, what) = ops[-1], word[1:].split(":")
+            assert isinstance(poll, Poll)
+            ops[-1] = poll._replace(altered=[*poll.altered, AlteredRecord(key, int(offset), what)])
         elif mode == "poll":
             assert messages is not None
             offset, value = map(int, word.split(":"))
             messages[key].append((offset, value))
         else:
-            told, _, at = word.partition("@")
-            ops.append(Send(key, int(told), int(at) if at else None))
+            written, _, record_key = word.partition("#")
+            told, _, at = written.partition("@")
+            ops.append(Send(key, int(told), int(at) if at else None, int(record_key) if record_key else None))
     return ops
 
 

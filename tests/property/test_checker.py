@@ -6,6 +6,7 @@ simulated log that does what it promises: nothing is found. The same with one li
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from chaos.checker import Verdict, check
 from chaos.checker.anomalies import KINDS, MODES
 from chaos.history import (
+    AlteredRecord,
     Header,
     History,
     HistoryTransaction,
@@ -24,7 +26,9 @@ from chaos.history import (
     Send,
     TopicMode,
 )
-from tests.support.chaos.honest_log import LIES, honest_history
+from tests.support.chaos.honest_group import Bug, group_history
+from tests.support.chaos.honest_log import honest_history
+from tests.support.chaos.lies import LIES
 from tests.support.chaos.naive_checker import TABLE, Found, judge
 from tests.support.suite.examples import examples
 
@@ -34,7 +38,13 @@ SINGLED_OUT_BY = {  # what in an anomaly's detail tells it from others of its ki
     "send-poll-mismatch": ("offset", "value"),
     "lost-write": ("value",),
     "unseen": ("value",),
-    "vanished-read": ("offset", "value"),
+    "vanished-read": ("offset", "value", "reader"),
+    "offset-gap": ("offset", "reader"),
+    "altered-record": ("op", "offset", "what"),
+    "nonmonotonic-end": ("op", "end", "least"),
+    "lost-commit": ("op", "group", "offset"),
+    "group-skip": ("group", "offset"),
+    "double-owner": ("op", "group", "generation"),
     "phantom": ("offset", "value"),
     "G1a": ("value",),
     "precommitted-read": ("value",),
@@ -61,15 +71,20 @@ CYCLES = ("G0", "G1c")  # which partitions a cycle names depends on the way that
 @st.composite
 def histories(draw: st.DrawFn) -> History:
     """Anything at all, as long as values are unique and processes do one thing after the other."""
-    modes = st.sampled_from(list(MODES.values()))
+    modes = st.builds(
+        TopicMode._replace,
+        st.sampled_from(list(MODES.values())),
+        compacted=st.sampled_from([False, False, True]),
+    )
     topics = {"t": draw(modes), "u": draw(modes)}
+    functions, keys = draw(st.sampled_from([(FUNCTIONS, KEYS), (OF_READERS, KEYS[:1])]))
     operations: list[Operation] = []
     clock: dict[int, int] = {}
     values = iter(range(100))
-    for _ in range(draw(st.integers(0, 7))):
+    for _ in range(draw(st.integers(0, 9))):
         process = draw(st.integers(0, 2))
-        f = draw(st.sampled_from(FUNCTIONS))
-        if f == "ends":
+        f = draw(st.sampled_from(functions))
+        if f in ("ends", "committed"):
             process = 8  # always the same one: the last word counts
         start = draw(st.integers(clock.get(process, 0), 12))
         end = clock[process] = draw(st.integers(start, 12))
@@ -80,24 +95,33 @@ def histories(draw: st.DrawFn) -> History:
                 start,
                 end,
                 draw(st.sampled_from(["ok", "ok", "ok", "fail", "info"])),  # type: ignore[arg-type]
-                [draw(micro(f, values)) for _ in range(draw(st.integers(1, 3)))] if f in MICRO else (),
+                [draw(micro(f, keys, values)) for _ in range(draw(st.integers(1, 3)))] if f in MICRO else (),
                 final=draw(st.integers(0, 3)) == 0,
-                keys=draw(st.lists(st.sampled_from(KEYS), unique=True)) if f == "assign" else (),
+                keys=draw(st.lists(st.sampled_from(keys), unique=True)) if f in KEYED else (),
                 rebalanced=draw(st.sampled_from([(), (), (), KEYS[:1]])),
                 txn=draw(transactions) if f in ("txn", "init") else None,
                 uncommitted=f == "poll" and draw(st.booleans()),
                 ends=draw(ends) if f == "ends" else {},
+                group=draw(st.sampled_from(["g", "g", "h", None])) if f in OF_GROUPS else None,
+                generation=draw(st.integers(0, 1)) if f == "owned" else None,
+                committed=draw(committed) if f in ("commit", "committed") else {},
             )
         )
     if draw(st.booleans()):
         final = {"start": 12, "end": 12, "outcome": "ok", "final": True}
-        keys = draw(st.lists(st.sampled_from(KEYS), unique=True))
-        operations.append(Operation(9, "assign", keys=keys, **final))
-        operations.append(Operation(9, "poll", ops=[draw(micro("poll", values))], **final))
+        assigned = draw(st.lists(st.sampled_from(keys), unique=True))
+        operations.append(Operation(9, "assign", keys=assigned, **final))
+        operations.append(Operation(9, "poll", ops=[draw(micro("poll", keys, values))], **final))
     return History(Header(topics), operations, torn=draw(st.integers(0, 9)) == 0)
 
 
-FUNCTIONS = ["send", "send", "poll", "poll", "poll", "txn", "txn", "assign", "crash", "init", "ends"]
+FUNCTIONS = [
+    "send", "send", "poll", "poll", "poll", "poll", "txn", "txn", "assign", "crash", "init", "ends",
+    "subscribe", "subscribe", "owned", "commit", "committed",
+]  # fmt: skip
+OF_READERS = ["send", "poll", "poll", "poll", "subscribe", "owned", "commit", "committed", "ends", "txn"]
+KEYED = ("assign", "subscribe", "owned")
+OF_GROUPS = ("subscribe", "owned", "commit", "committed")
 MICRO = {"send": ("send",), "poll": ("poll",), "txn": ("send", "poll")}
 OFFSETS = st.integers(0, 4)
 transactions = st.builds(
@@ -107,18 +131,25 @@ transactions = st.builds(
     OFFSETS,
     st.none() | st.integers(0, 12),
 )
+committed = st.dictionaries(st.sampled_from(KEYS), OFFSETS, max_size=2)
 ends = st.dictionaries(
     st.sampled_from(KEYS), st.tuples(OFFSETS, OFFSETS).map(lambda both: (min(both), max(both))), max_size=2
 )
 
 
 @st.composite
-def micro(draw: st.DrawFn, f: str, values: object) -> MicroOperation:
-    key = st.sampled_from(KEYS)
+def micro(draw: st.DrawFn, f: str, keys: Sequence[str], values: object) -> MicroOperation:
+    key = st.sampled_from(keys)
     if draw(st.sampled_from(MICRO[f])) == "send":
-        return Send(draw(key), next(values), draw(st.none() | OFFSETS))  # type: ignore[call-overload]
+        record_key = draw(st.sampled_from([None, 1, 1]))
+        return Send(draw(key), next(values), draw(st.none() | OFFSETS), record_key)  # type: ignore[call-overload]
     pairs = st.lists(st.tuples(OFFSETS, st.integers(0, 6)), max_size=3)
-    return Poll(draw(st.dictionaries(key, pairs, max_size=2)))
+    altered = st.builds(AlteredRecord, key, OFFSETS, st.just("headers"))
+    return Poll(
+        draw(st.dictionaries(key, pairs, max_size=2)),
+        draw(st.none() | st.integers(0, 12)),
+        draw(st.lists(altered, max_size=1)),
+    )
 
 
 def found(verdict: Verdict) -> list[Found]:
@@ -151,7 +182,7 @@ def naively_found(history: History) -> list[Found]:
 def test_both_checkers_find_the_same(history: History) -> None:
     verdict = check(history)
     assert found(verdict) == naively_found(history)
-    assert verdict.ok == all(allowed for _, _, allowed, *_ in found(verdict))
+    assert verdict.ok == (not verdict.not_judged and all(allowed for _, _, allowed, *_ in found(verdict)))
     assert Verdict.from_dict(verdict.to_dict()) == verdict
 
 
@@ -212,6 +243,26 @@ def test_a_single_lie_is_found(lie: object, seed: int) -> None:
     verdict = check(history)
     assert not verdict.ok
     assert kinds <= {a.kind for a in verdict.anomalies if not a.allowed}
+
+
+@pytest.mark.row("C3")
+@settings(max_examples=examples(50), deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_nothing_is_found_in_the_history_of_an_honest_group(seed: int) -> None:
+    verdict = check(group_history(Random(seed)))
+    assert verdict.ok, (verdict.anomalies, verdict.not_judged)
+    assert not verdict.anomalies
+
+
+@pytest.mark.row("C3")
+@pytest.mark.parametrize(
+    ("bug", "kind"),
+    [("forget-commits", "lost-commit"), ("skip-a-record", "group-skip"), ("two-owners", "double-owner")],
+)
+def test_a_group_that_breaks_a_promise_is_found(bug: Bug, kind: str) -> None:
+    seeds = range(40)
+    found = [seed for seed in seeds if kind in check(group_history(Random(seed), bug)).counts]
+    assert len(found) > len(seeds) / 4  # it does not show in every history
 
 
 def test_the_tables_of_both_checkers_agree() -> None:

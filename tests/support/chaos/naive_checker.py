@@ -7,11 +7,13 @@ name, partitions, whether it is tolerated, and what singles it out. The checker 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import combinations, pairwise
 from typing import Any
 
 from chaos.history import History, Operation, Poll, Send, TopicMode, topic_of
+from tests.support.chaos import naive_groups
+from tests.support.chaos.naive_facts import polled, sends
 
 Found = tuple[Any, ...]
 
@@ -22,7 +24,10 @@ TABLE = {
     "lost-write": "YYNN",
     "unseen": "YYNN",
     "vanished-read": "NNNN",
+    "offset-gap": "NNNN",
     "phantom": "NNNN",
+    "altered-record": "NNNN",
+    "nonmonotonic-end": "NNNN",
     "G1a": "NNNN",
     "precommitted-read": "NNNN",
     "duplicate": "NYYN",
@@ -37,6 +42,9 @@ TABLE = {
     "G1c": "NNNN",
     "double-consume": "NNNN",
     "lost-input": "NNNN",
+    "lost-commit": "NNNN",
+    "group-skip": "NNNN",
+    "double-owner": "NNNN",
     "intermediate-read": "NNNN",
     "torn-transaction": "NNNN",
     "zombie-write": "NNNN",
@@ -60,6 +68,8 @@ def judge(history: History) -> list[Found]:
             judge.consumption,
             judge.transactions,
             judge.ends,
+            judge.altered_records,
+            *naive_groups.rules(judge),
         )
         for kind, key, *rest in rule()
     ]
@@ -73,7 +83,10 @@ class NaiveChecker:
         self.keys = sorted(
             {send.key for op in self.ops for send in sends(op)}
             | {key for op in self.ops for key, *_ in polled(op)}
-            | {key for op in self.ops for key in op.ends}
+            | {key for op in self.ops for key in (*op.ends, *op.committed)}
+            | {key for op in self.ops if op.f == "owned" for key in op.keys}
+            | {key for op in self.ops if op.txn for key in op.txn.consumed}
+            | {each.key for op in self.ops for m in op.ops if isinstance(m, Poll) for each in m.altered}
         )
 
     def tolerated(self, kind: str, keys: str) -> bool:
@@ -97,6 +110,9 @@ class NaiveChecker:
     def reads_uncommitted(self, i: int, key: str) -> bool:
         return self.ops[i].uncommitted and self.mode(key).transactional
 
+    def shown(self, key: str) -> set[int]:
+        return {value for _, _, value in self.seen(key)}
+
     def ok_read(self, key: str) -> set[int]:
         return {value for i, _, value in self.seen(key) if self.ops[i].outcome == "ok"}
 
@@ -108,7 +124,7 @@ class NaiveChecker:
         """ok, or unknown with something read of it."""
         op = self.ops[i]
         return op.outcome == "ok" or (
-            op.outcome == "info" and any(send.value in self.ok_read(send.key) for send in sends(op))
+            op.outcome == "info" and any(send.value in self.shown(send.key) for send in sends(op))
         )
 
     def committed(self, i: int, send: Send) -> bool:
@@ -126,26 +142,31 @@ class NaiveChecker:
         self.offsets_of = sorted(at)
         return [at[offset] for offset in sorted(at)]
 
-    def indexes(self, key: str, value: int) -> list[int]:
-        return [index for index, values in enumerate(self.log(key)) if value in values]
+    def indexes(self, key: str, value: int, uncommitted: bool = False) -> list[int]:
+        return [index for index, values in enumerate(self.log(key, uncommitted)) if value in values]
+
+    def superseded(self, key: str, value: int, uncommitted: bool = False) -> bool:
+        """The topic is compacted, and a value with the same record key stands behind this one."""
+        mine = [send.record_key for _, send in self.sent(key) if send.value == value]
+        if not self.mode(key).compacted or mine in ([], [None]):
+            return False
+        last = max(self.indexes(key, value, uncommitted), default=-1)
+        others = [send.value for _, send in self.sent(key) if send.record_key == mine[0]]
+        return any(max(self.indexes(key, other, uncommitted), default=-1) > last for other in others)
 
     # Rules
 
     def offsets(self) -> Iterator[Found]:
         for key in self.keys:
-            seen, by_anyone = self.seen(key), self.seen_by_anyone(key)
+            by_anyone = self.seen_by_anyone(key)
             for offset in {offset for _, offset, _ in by_anyone}:
                 if len({value for _, o, value in by_anyone if o == offset}) > 1:
                     yield "inconsistent-offsets", key, offset
             if self.mode(key).acks == 0:
                 continue
-            told = {
-                (send.offset, send.value)
-                for i, send in self.sent(key)
-                if self.committed(i, send) and send.offset is not None
-            }
+            told = {(send.offset, send.value) for _, send in self.sent(key) if send.offset is not None}
             for offset, value in told:
-                polls = {v for _, o, v in seen if o == offset}
+                polls = {v for _, o, v in by_anyone if o == offset}
                 claims = {v for o, v in told if o == offset}
                 if (polls | claims) - {value}:
                     yield "send-poll-mismatch", key, offset, value
@@ -156,7 +177,11 @@ class NaiveChecker:
             bound = max((self.indexes(key, value)[0] for value in read), default=-1)
             for i, send in self.sent(key):
                 places = self.indexes(key, send.value)
-                if places and places[-1] <= bound and send.value not in read and self.committed(i, send):
+                if self.superseded(key, send.value):
+                    continue
+                if send.value in (read if self.acknowledged(i, send) else self.shown(key)):
+                    continue
+                if places and places[-1] <= bound and self.committed(i, send):
                     yield "lost-write", key, send.value
 
     def final_read(self) -> Iterator[Found]:
@@ -164,36 +189,50 @@ class NaiveChecker:
             return
         for key in self.keys:
             for i, send in self.sent(key):
+                if self.superseded(key, send.value):
+                    continue
                 if self.acknowledged(i, send) and send.value not in self.ok_read(key):
                     yield "unseen", key, send.value
-            seen = self.seen(key)
-            pairs = {(offset, value) for _, offset, value in seen}
-            found = {(o, v) for i, o, v in seen if self.ops[i].final and self.ops[i].outcome == "ok"}
-            if self.finally_read(key):
-                yield from (("vanished-read", key, *pair) for pair in pairs - found)
+            for process, polls in self.final_readers(key):
+                yield from self.final_reader(key, process, polls)
             if not self.history.torn:
                 values = {send.value for _, send in self.sent(key)}
                 by_anyone = {(offset, value) for _, offset, value in self.seen_by_anyone(key)}
                 yield from (("phantom", key, *pair) for pair in by_anyone if pair[1] not in values)
 
-    def finally_read(self, key: str) -> bool:
-        """A process of the final phase was assigned the partition, and polled before its next assignment."""
+    def final_reader(self, key: str, process: int, polls: list[int]) -> Iterator[Found]:
+        seen = self.seen(key)
+        found = {(offset, value) for i, offset, value in seen if i in polls}
+        for offset, value in {(offset, value) for _, offset, value in seen} - found:
+            if not self.superseded(key, value):
+                yield "vanished-read", key, offset, value, process
+        offsets = {offset for offset, _ in found}
+        if not self.mode(key).transactional and not self.mode(key).compacted:
+            for offset in range(max(offsets, default=-1)):
+                if offset not in offsets and (offset == 0 or offset - 1 in offsets):
+                    yield "offset-gap", key, offset, process
+
+    def final_readers(self, key: str) -> Iterator[tuple[int, list[int]]]:
+        """Processes that were assigned the partition in the final phase, and their polls until their next
+        assignment, if there are any, and the client was not thrown away."""
         for i, op in enumerate(self.ops):
             if not (op.final and op.outcome == "ok" and op.f == "assign" and key in op.keys):
                 continue
-            for later in self.ops[i + 1 :]:
-                if later.process != op.process or not later.final or later.outcome != "ok":
+            polls, ends = [], ""
+            for j, later in enumerate(self.ops[i + 1 :], i + 1):
+                if later.process != op.process or ends:
                     continue
-                if later.f == "poll":
-                    return True
-                if later.f == "assign":
-                    break
-        return False
+                if later.f == "crash" or (later.f == "assign" and later.final and later.outcome == "ok"):
+                    ends = later.f
+                if later.final and later.outcome == "ok" and later.f == "poll" and not later.uncommitted:
+                    polls.append(j)
+            if polls and ends != "crash":
+                yield op.process, polls
 
     def bad_reads(self) -> Iterator[Found]:
         for key in self.keys:
             for i, send in self.sent(key):
-                if self.ops[i].outcome == "fail" and send.value in self.ok_read(key):
+                if self.ops[i].outcome == "fail" and send.value in self.shown(key):
                     yield "G1a", key, send.value
                 if any(value == send.value for j, _, value in self.seen_by_anyone(key) if j == i):
                     yield "precommitted-read", key, send.value
@@ -226,20 +265,25 @@ class NaiveChecker:
             if op.f in ("assign", "subscribe", "crash"):
                 continue
             for key in {key for key, *_ in polled(op)} - set(op.rebalanced):
-                log, offsets = self.log(key, self.reads_uncommitted(i, key)), self.offsets_of
-                assert len(log) == len(offsets)
                 mine = [offset for k, offset, _ in polled(op) if k == key]
                 for before, after in pairwise(mine):
-                    delta = offsets.index(after) - offsets.index(before)
-                    if delta != 1:
-                        kind = "int-poll-skip" if delta > 1 else "int-nonmonotonic-poll"
-                        yield kind, key, i, before, after
+                    kind = self.step(key, before, after, self.reads_uncommitted(i, key))
+                    if kind:
+                        yield f"int-{kind}", key, i, before, after
                 stopped = self.stopped(i, key)
                 if stopped is not None:
-                    delta = offsets.index(mine[0]) - offsets.index(stopped)
-                    if delta != 1:
-                        kind = "poll-skip" if delta > 1 else "nonmonotonic-poll"
+                    kind = self.step(key, stopped, mine[0], self.reads_uncommitted(i, key))
+                    if kind:
                         yield kind, key, i, stopped, mine[0]
+
+    def step(self, key: str, before: int, after: int, uncommitted: bool) -> str | None:
+        log = self.log(key, uncommitted)
+        low, high = self.offsets_of.index(before), self.offsets_of.index(after)
+        if high <= low:
+            return "nonmonotonic-poll"
+        skipped = [min(values) for values in log[low + 1 : high]]
+        left_out = [value for value in skipped if not self.superseded(key, value, uncommitted)]
+        return "poll-skip" if left_out else None
 
     def stopped(self, i: int, key: str) -> int | None:
         """Where the process stopped reading the partition in the last operation that tells."""
@@ -249,7 +293,7 @@ class NaiveChecker:
             if op.f in ("assign", "subscribe", "crash") or key in op.rebalanced:
                 return None
             mine = [offset for k, offset, _ in polled(op) if k == key]
-            if mine and op.outcome == "ok":
+            if mine and op.outcome == "ok" and op.uncommitted == self.ops[i].uncommitted:
                 return mine[-1]
         return None
 
@@ -310,32 +354,55 @@ class NaiveChecker:
             for group, offset, j in found:
                 yield "double-consume", key, group, offset, j
             if any(op.final for op in self.ops):
-                for group in {op.txn.group for op in self.ops if op.f == "txn" and op.txn and op.txn.group}:
-                    by_group = [
-                        op
-                        for i, op in enumerate(self.ops)
-                        if op.f == "txn" and op.txn and op.txn.group == group and self.visible(i)
-                    ]
-                    done = [o for o in self.offsets_of if any(inside(o, op, key) for op in by_group)]
-                    for offset in self.offsets_of:
-                        if offset not in done and offset < max(done, default=-1):
-                            yield "lost-input", key, group, offset
+                for group in self.transactional_groups():
+                    yield from self.lost_inputs(key, group)
+
+    def transactional_groups(self) -> set[str]:
+        return {op.txn.group for op in self.ops if op.txn and op.txn.group}
+
+    def lost_inputs(self, key: str, group: str) -> Iterator[Found]:
+        """Records before what the group has committed that none of its committed transactions polled."""
+        committed = [
+            op
+            for i, op in enumerate(self.ops)
+            if op.f == "txn" and op.txn and op.txn.group == group and self.visible(i)
+        ]
+        ends = [op.txn.consumed[key][1] for op in committed if op.txn and key in op.txn.consumed]
+        ends += [offsets[key] for offsets in self.told_in_the_end(group) if key in offsets]
+        done = {o for op in committed for k, o, _ in polled(op) if k == key and inside(o, op, key)}
+        log = self.log(key)
+        for offset, values in zip(self.offsets_of, log, strict=True):
+            if offset < max(ends, default=0) and offset not in done and not self.superseded(key, min(values)):
+                yield "lost-input", key, group, offset
+
+    def told_in_the_end(self, group: str) -> list[Mapping[str, int]]:
+        """The last answer about what it has committed, or nothing."""
+        told = [
+            op.committed
+            for op in self.ops
+            if op.f == "committed" and op.outcome == "ok" and op.group == group
+        ]
+        return told[-1:]
 
     def transactions(self) -> Iterator[Found]:
         for i, op in enumerate(self.ops):
             if op.f != "txn" or op.txn is None:
                 continue
-            unread = {send.key for send in sends(op) if send.value not in self.ok_read(send.key)}
+            unread = {send.key for send in sends(op) if send.value not in self.shown(send.key)}
             if any(each.final for each in self.ops) and self.some_are_read(op) and unread:
                 yield "torn-transaction", ", ".join(sorted(unread)), i
             asked = op.txn.commit_asked
             if asked is None:
                 continue
             for send in sends(op):
-                polls = [
-                    j for j, _, v in self.seen(send.key) if v == send.value and self.ops[j].outcome == "ok"
+                times = [
+                    op.end if micro.at is None else micro.at
+                    for op in self.ops
+                    for micro in op.ops
+                    if isinstance(micro, Poll) and not op.uncommitted
+                    if any(pair[1] == send.value for pair in micro.messages.get(send.key, ()))
                 ]
-                if self.mode(send.key).transactional and polls and self.ops[polls[0]].end < asked:
+                if self.mode(send.key).transactional and min(times, default=asked) < asked:
                     yield "intermediate-read", send.key, send.value
             if self.visible(i) and any(
                 other.f == "init" and other.outcome == "ok" and other.txn and other.txn.id == op.txn.id
@@ -345,33 +412,42 @@ class NaiveChecker:
                 yield "zombie-write", ", ".join(sorted({send.key for send in sends(op)})), i
 
     def some_are_read(self, op: Operation) -> bool:
-        return any(send.value in self.ok_read(send.key) for send in sends(op))
+        return any(send.value in self.shown(send.key) for send in sends(op))
 
     def ends(self) -> Iterator[Found]:
         told = [op.ends for op in self.ops if op.f == "ends"]
         for key, (stable, high) in (told[-1] if told else {}).items():
             if stable < high:
                 yield "hanging-transaction", key, stable
+        for i, op in enumerate(self.ops):
+            for key, (stable, high) in op.ends.items() if op.f == "ends" else ():
+                before = [(j, other) for j, other in enumerate(self.ops) if other.end < op.start]
+                told = [other.ends[key] for _, other in before if other.f == "ends" and key in other.ends]
+                by_anyone = [o + 1 for j, o, _ in self.seen_by_anyone(key) if self.ops[j].end < op.start]
+                by_committed = [o + 1 for j, o, _ in self.seen(key) if self.ops[j].end < op.start]
+                acked = [
+                    send.offset + 1
+                    for j, send in self.sent(key)
+                    if self.mode(key).acks == -1 and send.offset is not None and self.ops[j].end < op.start
+                ]
+                least = max([*(h for _, h in told), *by_anyone, *acked], default=0)
+                if high < least:
+                    yield "nonmonotonic-end", key, i, "high watermark", least
+                least = max([*(s for s, _ in told), *by_committed], default=0)
+                if stable < least:
+                    yield "nonmonotonic-end", key, i, "last stable offset", least
+
+    def altered_records(self) -> Iterator[Found]:
+        for i, op in enumerate(self.ops):
+            for micro in op.ops:
+                for key, offset, what in micro.altered if isinstance(micro, Poll) else ():
+                    yield "altered-record", key, i, offset, what
 
 
 def inside(offset: int, op: Operation, key: str) -> bool:
     assert op.txn is not None
     low, high = op.txn.consumed.get(key, (0, 0))
     return low <= offset < high
-
-
-def sends(op: Operation) -> list[Send]:
-    return [micro for micro in op.ops if isinstance(micro, Send)]
-
-
-def polled(op: Operation) -> list[tuple[str, int, int]]:
-    return [
-        (key, pair[0], pair[1])
-        for micro in op.ops
-        if isinstance(micro, Poll)
-        for key, pairs in micro.messages.items()
-        for pair in pairs
-    ]
 
 
 def column(mode: TopicMode) -> int:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chaos.history import (
+    AlteredRecord,
+    Function,
     Header,
     History,
     HistoryTransaction,
@@ -28,13 +31,18 @@ HEADER = Header({"t": TopicMode(2, -1, idempotent=True)}, scenario="leader-kill"
 KEYS = st.sampled_from(["t-0", "t-1", "other-topic-12"])
 NUMBERS = st.integers(0, 2**62)
 MICRO_OPERATIONS = st.one_of(
-    st.builds(Send, KEYS, NUMBERS, st.none() | NUMBERS),
-    st.builds(Poll, st.dictionaries(KEYS, st.lists(st.tuples(NUMBERS, NUMBERS)))),
+    st.builds(Send, KEYS, NUMBERS, st.none() | NUMBERS, st.none() | NUMBERS),
+    st.builds(
+        Poll,
+        st.dictionaries(KEYS, st.lists(st.tuples(NUMBERS, NUMBERS))),
+        st.none() | NUMBERS,
+        st.lists(st.builds(AlteredRecord, KEYS, NUMBERS, st.sampled_from(["key", "headers", "timestamp"]))),
+    ),
 )
 OPERATIONS = st.builds(
     Operation,
     process=NUMBERS,
-    f=st.sampled_from(["send", "poll", "txn", "init", "ends", "assign", "subscribe", "crash"]),
+    f=st.sampled_from(get_args(Function)),
     start=NUMBERS,
     end=NUMBERS,
     outcome=st.sampled_from(["ok", "fail", "info"]),
@@ -53,6 +61,9 @@ OPERATIONS = st.builds(
     ),
     uncommitted=st.booleans(),
     ends=st.dictionaries(KEYS, st.tuples(NUMBERS, NUMBERS)),
+    group=st.none() | st.text(),
+    generation=st.none() | NUMBERS,
+    committed=st.dictionaries(KEYS, NUMBERS),
 )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from chaos.history import Operation, Poll, Send
+from chaos.history import AlteredRecord, Operation, Poll, Send
 from chaos.workload import Endings, Mix, TopicSpec
 from chaos.workload.copier import Copier, copy_the_rest
 from chaos.workload.discard import DiscardedClients
@@ -207,6 +207,12 @@ class Reader:
     def take_error(self) -> str | None:
         return None
 
+    def take_altered(self) -> tuple[AlteredRecord, ...]:
+        return ()
+
+    def note_news(self, journal: Journal) -> None:
+        pass
+
     def end(self) -> None:
         pass
 
@@ -244,7 +250,10 @@ def test_every_input_has_an_output_in_the_same_transaction_and_what_is_aborted_i
     transactions = [operation for operation in rig.record if operation.f == "txn"]
     assert [consumed(each) for each in transactions] == [("fail", (0, 2)), ("ok", (0, 2)), ("ok", (2, 3))]
     polled, *sent = transactions[1].ops
-    assert polled == Poll({"in-0": [(0, 7), (1, 8)]})
+    assert isinstance(polled, Poll)
+    assert polled.messages == {"in-0": [(0, 7), (1, 8)]}
+    assert polled.at is not None
+    assert transactions[1].start < polled.at < transactions[1].end
     assert len(sent) == 2
     assert transactions[1].txn is not None
     assert transactions[1].txn.group == "group"

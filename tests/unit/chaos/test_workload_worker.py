@@ -7,7 +7,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from chaos.history import Operation, Poll, Send
+from chaos.history import AlteredRecord, Operation, Poll, Send
 from chaos.workload.discard import DiscardedClients
 from chaos.workload.final import FRESH_CLIENT_NS, read_all
 from chaos.workload.generator import AssignStep, CrashStep, PollStep, SendStep, SubscribeStep
@@ -86,6 +86,7 @@ class Sender:
 
 class Reader:
     is_dead = False
+    group = "g"
 
     def __init__(self, rig: Rig, name: str) -> None:
         self.rig = rig
@@ -116,6 +117,12 @@ class Reader:
 
     def take_error(self) -> str | None:
         return None
+
+    def take_altered(self) -> tuple[AlteredRecord, ...]:
+        return ()
+
+    def note_news(self, journal: Journal) -> None:
+        pass
 
     def take_rebalanced(self) -> tuple[str, ...]:
         return ()

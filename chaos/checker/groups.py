@@ -1,0 +1,263 @@
+"""Groups: what is committed stays committed, nothing is left out between two members, and a partition has one
+owner at a time.
+
+A group is either of members that commit by themselves, after they were given records, or of transactions that
+commit offsets with their output (transactions.py judges what those consume).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from chaos.checker.anomalies import DOUBLE_OWNER, GROUP_SKIP, LOST_COMMIT
+from chaos.checker.observations import Observations, polls_of
+from chaos.checker.verdict import Findings
+from chaos.checker.version_orders import VersionOrders
+from chaos.history import Operation
+
+GroupKey = tuple[str, str]
+"""A group, and a partition that it reads."""
+
+
+class Commit(NamedTuple):
+    end: int  # ns, when it was acknowledged
+    offset: int
+    op: int
+
+
+def check_groups(seen: Observations, orders: VersionOrders, findings: Findings) -> None:
+    commits = _commits(seen)
+    given: defaultdict[GroupKey, dict[int, int]] = defaultdict(dict)
+    """Offset -> the first operation in which a member of the group was given the record there."""
+    for start in _starts_and_given(seen, given):
+        _lost_before_start(start, commits, findings)
+    _lost_in_the_end(seen, commits, findings)
+    if seen.is_whole:
+        _group_skips(seen, orders, commits, given, findings)
+    _double_owners(seen, findings)
+
+
+def transactional_groups(seen: Observations) -> set[str]:
+    """Those whose offsets are committed by transactions."""
+    return {
+        operation.txn.group
+        for operation in seen.operations
+        if operation.txn is not None and operation.txn.group is not None
+    }
+
+
+def committed_in_the_end(seen: Observations) -> dict[str, tuple[int, Mapping[str, int]]]:
+    """Group -> the last operation that asked how far it had committed, and the answer."""
+    return {
+        operation.group: (index, operation.committed)
+        for index, operation in enumerate(seen.operations)
+        if operation.f == "committed" and operation.outcome == "ok" and operation.group is not None
+    }
+
+
+# Commits ----------------------------------------------------------------------------------------------------
+
+
+def _commits(seen: Observations) -> dict[GroupKey, list[Commit]]:
+    """Acknowledged ones, in the order of time; each with the highest offset up to then."""
+    commits: defaultdict[GroupKey, list[Commit]] = defaultdict(list)
+    for index, operation in enumerate(seen.operations):
+        if operation.outcome != "ok":
+            continue
+        if operation.f == "commit" and operation.group is not None:
+            for key, offset in operation.committed.items():
+                commits[operation.group, key].append(Commit(operation.end, offset, index))
+        elif operation.f == "txn" and operation.txn is not None and operation.txn.group is not None:
+            for key, (_, offset) in operation.txn.consumed.items():
+                commits[operation.txn.group, key].append(Commit(operation.end, offset, index))
+    for each in commits.values():
+        each.sort()
+        highest = each[0]
+        for place, commit in enumerate(each):
+            if commit.offset > highest.offset:
+                highest = commit
+            each[place] = highest._replace(end=commit.end)
+    return commits
+
+
+def _committed_before(commits: list[Commit], time: int) -> Commit | None:
+    """The highest of those that were acknowledged before a time."""
+    place = bisect_left(commits, time, key=lambda commit: commit.end)
+    return commits[place - 1] if place else None
+
+
+class Start(NamedTuple):
+    """Where a member began to read a partition that it had been given."""
+
+    group: str
+    key: str
+    offset: int
+    op: int
+    assigned: Operation  # before this one began, no offset had been asked for
+
+
+@dataclass(slots=True)
+class Membership:
+    group: str
+    subscribed: Operation
+    last: dict[str, int | None] = field(default_factory=dict)
+    """Key -> the last offset that was given to the member; None: it may go back from there by itself, or was
+    given it before a rebalance."""
+    assigned: dict[str, list[Operation]] = field(default_factory=dict)
+    """Of keys that were rebalanced, and nothing was polled of them since: the operations that did it."""
+
+
+def _starts_and_given(seen: Observations, given: defaultdict[GroupKey, dict[int, int]]) -> Iterator[Start]:
+    members: dict[int, Membership] = {}  # by process
+    for index, operation in enumerate(seen.operations):
+        if operation.f in ("assign", "crash"):
+            members.pop(operation.process, None)
+        elif operation.f == "subscribe":
+            members.pop(operation.process, None)
+            if operation.group is not None:
+                members[operation.process] = Membership(operation.group, operation)
+        member = members.get(operation.process)
+        if member is None:
+            continue
+        polled: defaultdict[str, list[int]] = defaultdict(list)
+        for poll in polls_of(operation) if operation.ops else ():
+            for key, pairs in poll.messages.items():
+                polled[key] += [pair[0] for pair in pairs]
+        for key in {*polled, *operation.rebalanced}:
+            offsets = polled.get(key, [])
+            for offset in offsets:
+                given[member.group, key].setdefault(offset, index)
+            start = _start_of(member, operation, key, offsets)
+            if start is not None:
+                yield Start(member.group, key, start[0], index, start[1])
+
+
+def _start_of(
+    member: Membership, operation: Operation, key: str, offsets: list[int]
+) -> tuple[int, Operation] | None:
+    """Where the member was started during the operation, and the one that assigned it.
+
+    Where the key was rebalanced during the operation itself, records from before may come first: only what
+    the member had been given already must have been read after it, or what follows the first assignment."""
+    start: tuple[int, Operation] | None = None
+    is_anew = key not in member.last and key not in member.assigned
+    if key in operation.rebalanced:
+        if key not in member.last:
+            first = member.assigned.get(key, [operation])[0]
+            start = (offsets[0], first) if offsets else None
+        else:
+            last = member.last.pop(key)
+            again = [offset for offset in offsets if last is not None and offset <= last]
+            start = (again[0], operation) if again else None
+        if not offsets:
+            member.assigned.setdefault(key, []).append(operation)
+    elif offsets and key in member.assigned:
+        start = (offsets[0], member.assigned[key][-1])
+    elif offsets and key not in member.last:
+        start = (offsets[0], member.subscribed)
+    if offsets:
+        member.assigned.pop(key, None)
+        is_certain = operation.outcome == "ok" and (is_anew or key not in operation.rebalanced)
+        member.last[key] = offsets[-1] if is_certain else None
+    return start
+
+
+def _lost_before_start(start: Start, commits: Mapping[GroupKey, list[Commit]], findings: Findings) -> None:
+    commit = _committed_before(commits.get((start.group, start.key), []), start.assigned.start)
+    if commit is not None and commit.offset > start.offset:
+        findings.add(
+            LOST_COMMIT,
+            start.key,
+            f"offset {commit.offset} of {start.key} had been committed to group {start.group} "
+            f"(op {commit.op}) when a member was started at offset {start.offset} (op {start.op})",
+            [commit.op, start.op],
+            op=start.op,
+            group=start.group,
+            offset=start.offset,
+        )
+
+
+def _lost_in_the_end(
+    seen: Observations, commits: Mapping[GroupKey, list[Commit]], findings: Findings
+) -> None:
+    for (group, key), of_group in commits.items():
+        for index, operation in enumerate(seen.operations):
+            if operation.f != "committed" or operation.outcome != "ok" or operation.group != group:
+                continue
+            commit = _committed_before(of_group, operation.start)
+            told = operation.committed.get(key, 0)
+            if commit is not None and told < commit.offset:
+                findings.add(
+                    LOST_COMMIT,
+                    key,
+                    f"offset {commit.offset} of {key} had been committed to group {group} (op {commit.op}), "
+                    f"whose coordinator later told {told} (op {index})",
+                    [commit.op, index],
+                    op=index,
+                    group=group,
+                    offset=told,
+                )
+
+
+# Members ----------------------------------------------------------------------------------------------------
+
+
+def _group_skips(
+    seen: Observations,
+    orders: VersionOrders,
+    commits: Mapping[GroupKey, list[Commit]],
+    given: Mapping[GroupKey, Mapping[int, int]],
+    findings: Findings,
+) -> None:
+    """From the first record that the group was given, to the last, or to what was committed."""
+    reached = {each: max(offsets.items()) for each, offsets in given.items() if offsets}
+    for each, of_group in commits.items():
+        if each in reached:
+            reached[each] = max(reached[each], (of_group[-1].offset - 1, of_group[-1].op))
+    for group, (index, told) in committed_in_the_end(seen).items():
+        for key, offset in told.items():
+            if (group, key) in reached:
+                reached[group, key] = max(reached[group, key], (offset - 1, index))
+    by_transactions = transactional_groups(seen)
+    for (group, key), (furthest, witness) in reached.items():
+        order, offsets = orders[key], given[group, key]
+        if group in by_transactions:
+            continue
+        low = bisect_left(order.offsets, min(offsets))
+        for place in range(low, bisect_left(order.offsets, furthest + 1)):
+            offset, value = order.offsets[place], order.values[place]
+            if offset not in offsets and value not in order.superseded:
+                findings.add(
+                    GROUP_SKIP,
+                    key,
+                    f"value {value} at offset {offset} of {key} was given to no member of group {group}, "
+                    f"which went on to offset {furthest} (op {witness})",
+                    [witness],
+                    group=group,
+                    offset=offset,
+                )
+
+
+def _double_owners(seen: Observations, findings: Findings) -> None:
+    owners: dict[tuple[str, int, str], int] = {}  # group, generation, key -> who was given it first
+    for index, operation in enumerate(seen.operations):
+        if operation.f != "owned" or operation.group is None or operation.generation is None:
+            continue
+        for key in operation.keys:
+            first = owners.setdefault((operation.group, operation.generation, key), index)
+            if seen.operations[first].process != operation.process:
+                findings.add(
+                    DOUBLE_OWNER,
+                    key,
+                    f"in generation {operation.generation} of group {operation.group} {key} was given to "
+                    f"process {seen.operations[first].process} (op {first}) and to process "
+                    f"{operation.process} (op {index})",
+                    [first, index],
+                    op=index,
+                    group=operation.group,
+                    generation=operation.generation,
+                )
