@@ -37,9 +37,8 @@ class AppendInfo(NamedTuple):
     size: int = 0
 
 
-LeaderRun = tuple[Batches, list[int], list[int], int, int]
-"""Whole batches from a leader: with the base offset and the leader epoch of each, the offset behind the last
-one, and the bytes of all."""
+LeaderRun = tuple[Batches, int, int]
+"""Whole batches from a leader: with the offset behind the last one, and the bytes of all."""
 
 
 def first_offset_expected(records: Buffer, log_start_offset: int, log_end_offset: int) -> int:
@@ -58,17 +57,13 @@ def check_leader_run(records: Buffer, expected: int) -> LeaderRun:
     left for the next fetch. Raises CorruptBatchError, and BrokerError (CORRUPT_MESSAGE; OFFSET_OUT_OF_RANGE
     where the offsets are not the expected ones)."""
     batches: Batches = []
-    offsets: list[int] = []
-    epochs: list[int] = []
     size = 0
     for position, header in iter_headers(records):
         validation.check_from_leader(records, position, header, expected)
         batches.append((position, header))
-        offsets.append(header.base_offset)
-        epochs.append(header.partition_leader_epoch)
         expected = header.base_offset + header.last_offset_delta + 1
         size = position + LOG_OVERHEAD + header.batch_length
-    return batches, offsets, epochs, expected, size
+    return batches, expected, size
 
 
 def refuse_until_flushed(directory: str) -> NoReturn:

@@ -23,7 +23,6 @@ Path of the data: api/produce or fetcher -> partition -> here -> segment -> disk
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from data_plane.log import checkpoints, files, validation
@@ -141,26 +140,15 @@ class UnifiedLog:
         if config.message_timestamp_type == LOG_APPEND_TIME:
             batches = validation.stamp(records, batches, now_ms)
             append_time_ms = now_ms
+        if leader_epoch < self.epochs.latest:
+            invariant(False, Invariant.BATCH_EPOCHS_MONOTONIC, (self.directory, leader_epoch))
         first_offset = offset = self.log_end_offset
-        offsets: list[int] = []
         for position, header in batches:
             set_offset_and_epoch(records, position, offset, leader_epoch)
-            offsets.append(offset)
             offset += header.last_offset_delta + 1
-        invariant(
-            leader_epoch >= self.epochs.latest,
-            Invariant.BATCH_EPOCHS_MONOTONIC,
-            (self.directory, leader_epoch),
-        )
-        rolled = self._write(records, batches, offsets, (leader_epoch,) * len(batches), now_ms)
-        return AppendInfo(
-            first_offset,
-            offset - 1,
-            append_time_ms,
-            self.log_start_offset,
-            rolled=rolled,
-            size=len(records),
-        )
+        rolled = self._write(records, batches, offset, leader_epoch, now_ms)
+        start, size = self.log_start_offset, len(records)
+        return AppendInfo(first_offset, offset - 1, append_time_ms, start, False, rolled, size)
 
     def append_as_follower(self, records: Buffer, *, now_ms: int = -1) -> AppendInfo | None:
         """Append a leader's run of batches unchanged, with one write; None if no batch is whole.
@@ -176,24 +164,23 @@ class UnifiedLog:
             run = check_leader_run(records, begin)
         except CorruptBatchError as e:
             raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"{self.directory}: {e}") from e
-        batches, offsets, epochs, next_offset, size = run
+        batches, next_offset, size = run
         if not batches:
             return None
         view = records if size == len(records) else memoryview(records)[:size]
         if begin < self.log_end_offset:
-            rolled = self._begin_inside_batch(view, batches, offsets, epochs, now_ms)
+            rolled = self._begin_inside_batch(view, batches, next_offset, now_ms)
         else:
-            rolled = self._write(view, batches, offsets, epochs, now_ms)
-        return AppendInfo(offsets[0], next_offset - 1, -1, self.log_start_offset, rolled=rolled, size=size)
+            rolled = self._write(view, batches, next_offset, None, now_ms)
+        first_offset = batches[0][1].base_offset
+        return AppendInfo(first_offset, next_offset - 1, -1, self.log_start_offset, False, rolled, size)
 
     @all_or_inconsistent
-    def _begin_inside_batch(
-        self, records: Buffer, batches: Batches, offsets: list[int], epochs: Sequence[int], now_ms: int
-    ) -> bool:
+    def _begin_inside_batch(self, records: Buffer, batches: Batches, next_offset: int, now_ms: int) -> bool:
         """The log's start offset lies inside the first batch; the batch is kept whole."""
         start_offset = self.log_start_offset
-        self._restart_at(offsets[0])
-        rolled = self._write(records, batches, offsets, epochs, now_ms)
+        self._restart_at(batches[0][1].base_offset)
+        rolled = self._write(records, batches, next_offset, None, now_ms)
         self.advance_log_start(start_offset)
         return rolled
 
@@ -202,18 +189,19 @@ class UnifiedLog:
         self.epochs.assign(epoch, self.log_end_offset)
 
     def _write(
-        self, records: Buffer, batches: Batches, offsets: list[int], epochs: Sequence[int], now_ms: int
+        self, records: Buffer, batches: Batches, next_offset: int, leader_epoch: int | None, now_ms: int
     ) -> bool:
-        """One write, then the state that follows from it; whether a segment was rolled before.
+        """One write, then the state that follows from it; whether a segment was rolled before. The batches
+        follow each other from the log's end on, in `leader_epoch`; None: offsets and epochs are in the
+        headers.
 
         What may fail without the disk (opening a file, reading a marker) comes before the write.
         """
         if self.inconsistent:
             check_consistent(self)
-        last_header = batches[-1][1]
-        next_offset = offsets[-1] + last_header.last_offset_delta + 1
         active = self.log_segments.active
-        rolled = must_roll(active, self.config, len(records), last_header.max_timestamp, next_offset, now_ms)
+        newest = batches[-1][1].max_timestamp
+        rolled = must_roll(active, self.config, len(records), newest, next_offset, now_ms)
         if rolled:
             active = self.roll(now_ms)
         active.ready()
@@ -225,7 +213,11 @@ class UnifiedLog:
             self.aborted.ready(active.base_offset)
         try:
             start = active.append(records)
-            for (position, header), offset, epoch in zip(batches, offsets, epochs, strict=True):
+            offset = self.log_end_offset
+            for position, header in batches:
+                epoch = leader_epoch
+                if epoch is None:
+                    offset, epoch = header.base_offset, header.partition_leader_epoch
                 size = LOG_OVERHEAD + header.batch_length
                 last_offset = offset + header.last_offset_delta
                 active.note(start + position, size, last_offset, newest_timestamp(header))
@@ -236,6 +228,7 @@ class UnifiedLog:
                         self.producers.update(header, offset)
                     elif position in markers:
                         self._update_control(header._replace(base_offset=offset), markers[position])
+                offset = last_offset + 1
             self.log_end_offset = self.producers.next_offset = next_offset
         except Exception as error:  # noqa: BLE001
             raise mark_inconsistent(self, error)  # noqa: B904 - it has its cause

@@ -208,8 +208,14 @@ def check_headers(records: Writable, config: LogConfig, now_ms: int, origin: App
             f"Message batch size is {end} bytes, which exceeds segment.bytes {config.segment_bytes}",
         )
     while position < end:
-        header = _batch_at(records, position, end, origin)
-        if header is None:
+        left = end - position
+        header = read_header(records, position) if left >= BATCH_OVERHEAD else None
+        if (
+            header is None
+            or header.magic != MAGIC
+            or not BATCH_OVERHEAD <= LOG_OVERHEAD + header.batch_length <= left
+        ):
+            _refuse_no_batch(records, position, left, origin)
             break
         size = LOG_OVERHEAD + header.batch_length
         if size > config.max_message_bytes:
@@ -231,13 +237,8 @@ def check_headers(records: Writable, config: LogConfig, now_ms: int, origin: App
     return batches
 
 
-def _batch_at(records: Writable, position: int, end: int, origin: AppendOrigin) -> BatchHeader | None:
-    """None: a client's bytes end before the batch does."""
-    left = end - position
-    if left >= BATCH_OVERHEAD:
-        header = read_header(records, position)
-        if header.magic == MAGIC and BATCH_OVERHEAD <= LOG_OVERHEAD + header.batch_length <= left:
-            return header
+def _refuse_no_batch(records: Writable, position: int, left: int, origin: AppendOrigin) -> None:
+    """At `position` is no whole batch. Returns where a client's bytes end before it does."""
     size = LOG_OVERHEAD
     if left >= LOG_OVERHEAD:
         (length,) = _INT32.unpack_from(records, position + LOG_OVERHEAD - _INT32.size)
@@ -253,7 +254,6 @@ def _batch_at(records: Writable, position: int, end: int, origin: AppendOrigin) 
     if origin is COORDINATOR or LOG_OVERHEAD < size <= left:
         message = f"Record batch claims {size} bytes, {left} are there, {BATCH_OVERHEAD} is the least"
         raise BrokerError(ErrorCode.CORRUPT_MESSAGE, message)
-    return None
 
 
 def _check_header(header: BatchHeader, config: LogConfig, origin: AppendOrigin) -> None:

@@ -22,15 +22,16 @@ def run_of(*placed: tuple[int, int, int]) -> bytearray:
 
 def test_offsets_and_epochs_of_whole_batches() -> None:
     whole = run_of((5, 1, 2), (9, 3, 1))  # compaction has left a gap
-    batches, offsets, epochs, next_offset, size = check_leader_run(whole, 5)
+    batches, next_offset, size = check_leader_run(whole, 5)
     assert [position for position, _ in batches] == [0, size - len(run_of((9, 3, 1)))]
-    assert (offsets, epochs, next_offset, size) == ([5, 9], [1, 3], 10, len(whole))
+    assert [(each.base_offset, each.partition_leader_epoch) for _, each in batches] == [(5, 1), (9, 3)]
+    assert (next_offset, size) == (10, len(whole))
 
 
 def test_a_batch_cut_off_at_the_end_is_left_for_the_next_fetch() -> None:
     first = run_of((5, 1, 2))
-    _, offsets, _, next_offset, size = check_leader_run(first + run_of((7, 1, 1))[:-1], 5)
-    assert (offsets, next_offset, size) == ([5], 7, len(first))
+    batches, next_offset, size = check_leader_run(first + run_of((7, 1, 1))[:-1], 5)
+    assert (len(batches), next_offset, size) == (1, 7, len(first))
     assert check_leader_run(first[:-1], 5)[0] == []
 
 
