@@ -30,8 +30,8 @@ from kraft.wire.fast_fetch import (
     FetchPartition,
     FetchRequest,
     read_fetch_response,
-    write_fetch_request,
 )
+from kraft.wire.fast_fetch_request import write_fetch_request
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import NO_LEADER, ZERO_UUID, TopicPartition
 from spark_connector.client_settings import ClientSettings, client_settings

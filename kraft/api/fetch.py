@@ -29,7 +29,8 @@ from kraft.net.delayed_reply import DelayedReply
 from kraft.net.peer import Reply, StartedRequest
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import MalformedMessage
-from kraft.wire.fast_fetch import Hints, read_fetch_request, write_fetch_response
+from kraft.wire.fast_fetch import Hints, write_fetch_response
+from kraft.wire.fast_fetch_request import read_fetch_request
 from kraft.wire.fast_produce import LeaderHint
 from metadata_quorum.foundation.batch import CorruptBatchError
 from metadata_quorum.foundation.blocking import MayBlock

@@ -22,7 +22,8 @@ from kraft.net.client import PeerClient
 from kraft.peers.controller_channel import ControllerChannel
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import MalformedMessage, Message, decode_response
-from kraft.wire.fast_fetch import FETCH_VERSION, write_fetch_request
+from kraft.wire.fast_fetch import FETCH_VERSION
+from kraft.wire.fast_fetch_request import write_fetch_request
 from metadata_quorum.foundation.batch import BatchHeader, check_crc, decode_batch, iter_headers
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import METADATA_TOPIC, METADATA_TOPIC_ID

@@ -20,7 +20,8 @@ from kraft.net.client import Address, PeerClient
 from kraft.net.connection_security import PLAINTEXT, ConnectionSecurity, dial
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import MalformedMessage
-from kraft.wire.fast_fetch import FETCH_VERSION, read_fetch_response, write_fetch_request
+from kraft.wire.fast_fetch import FETCH_VERSION, read_fetch_response
+from kraft.wire.fast_fetch_request import write_fetch_request
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.supervision import awaited
 

@@ -1,8 +1,8 @@
-"""Fetch, read and written by hand in all its versions: the hot path of consumers and followers.
+"""Fetch's responses, read and written by hand in all versions: the hot path of consumers and followers.
 
 Records never move: the leader puts the bytes that it read from the log between the other fields, as
-buffers of their own, and the follower gets slices of the frame it received. A property test holds all
-four directions byte-equal to kio.
+buffers of their own, and the follower gets slices of the frame it received. A property test holds
+reader and writer byte-equal to kio. Requests are in fast_fetch_request.py.
 
     Response  int32 throttle_time_ms | int16 error, int32 session_id (v7) | array of topics
               | tag 0: node endpoints (v16)
@@ -11,14 +11,6 @@ four directions byte-equal to kio.
                      | int64 log_start_offset (v5) | array? of aborted (int64 producer, int64 first)
                      | int32 preferred_read_replica (v11) | records
                      | tags 0: diverging epoch, 1: current leader, 2: snapshot id (v12)
-    Request   int32 replica_id (to v14) | int32 max_wait_ms | int32 min_bytes | int32 max_bytes
-              | int8 isolation | int32 session_id, int32 session_epoch (v7) | array of topics
-              | array of forgotten topics (v7) | string rack_id (v11)
-              | tags 0: cluster id (v12), 1: replica state (v15)
-      topic          string name (v13: uuid) | array of partitions
-      partition      int32 index | int32 current_leader_epoch (v9) | int64 fetch_offset
-                     | int32 last_fetched_epoch (v12) | int64 log_start_offset (v5) | int32 max_bytes
-                     | tag 0: replica directory id (v17), tag 1: high watermark (v18)
 From v12 on strings, arrays and records are compact and each struct ends with tagged fields.
 """
 
@@ -26,16 +18,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
 from typing import Final
 from uuid import UUID
 
 from fetch.messages import CONSUMER, FetchedPartition, FetchPartition, FetchRequest, FetchResponse
 from kraft.wire.bridge import MalformedMessage
 from kraft.wire.fast_produce import LeaderHint, NodeEndpoint, endpoints_tag
-from kraft.wire.limits import MAX_PARTITIONS, check_count
 from metadata_quorum.foundation.errors import NO_ERROR, ErrorCode
-from metadata_quorum.foundation.model import NO_EPOCH, ZERO_UUID
+from metadata_quorum.foundation.model import ZERO_UUID
 from metadata_quorum.foundation.primitives import (
     INT32,
     array_length,
@@ -67,9 +57,9 @@ __all__ = [  # with the shapes of a fetch, for readers above that know only the 
     "FetchedPartition",
     "Hints",
     "Out",
-    "read_fetch_request",
     "read_fetch_response",
-    "write_fetch_request",
+    "read_topic",
+    "topic_runs",
     "write_fetch_response",
 ]
 
@@ -100,6 +90,15 @@ _PARTITION_V5: Final = struct.Struct(
     "q"  # high_watermark
     "q"  # last_stable_offset
     "q"  # log_start_offset
+)
+_PARTITION_V12: Final = struct.Struct(
+    ">i"  # partition_index
+    "h"  # error_code
+    "q"  # high_watermark
+    "q"  # last_stable_offset
+    "q"  # log_start_offset
+    "B"  # number of aborted transactions + 1, 0 for null: more than 1 do not fit into this struct
+    "i"  # preferred_read_replica
 )
 _ABORTED: Final = struct.Struct(
     ">q"  # producer_id
@@ -137,19 +136,20 @@ def write_fetch_response(
         small = bytearray(_TOP_V7.pack(throttle_time_ms, response.error, response.session_id))
     else:
         small = bytearray(INT32.pack(throttle_time_ms))
-    flexible = version >= FIRST_FLEXIBLE
-    key = _topic_id_of if version >= FIRST_WITH_IDS else _topic_of
-    topics = [list(group) for _, group in groupby(enumerate(response.partitions), key=key)]
+    flexible, by_id = version >= FIRST_FLEXIBLE, version >= FIRST_WITH_IDS
+    partitions = response.partitions
     length_of = compact_array_length if flexible else array_length
+    topics = topic_runs(partitions, by_id)
     small += length_of(len(topics))
-    for topic in topics:
-        first = topic[0][1]
-        if version >= FIRST_WITH_IDS:
+    for start, end in topics:
+        first = partitions[start]
+        if by_id:
             small += first.topic_id.bytes
         else:
             small += compact_string(first.topic) if flexible else string(first.topic)
-        small += length_of(len(topic))
-        for position, each in topic:
+        small += length_of(end - start)
+        for position in range(start, end):
+            each = partitions[position]
             small += _before_records(version, each)
             records = each.records
             size = len(records) if records is not None else 0
@@ -160,9 +160,12 @@ def write_fetch_response(
                 out += (small, records)
                 small = bytearray()
             if flexible:
-                small += _partition_tags(each, hints.get(position) if hints else None)
+                if hints or each.diverging_epoch is not None:
+                    small += _partition_tags(each, hints.get(position) if hints else None)
+                else:
+                    small.append(0)
         if flexible:
-            small += b"\x00"
+            small.append(0)
     if flexible:
         small += endpoints_tag(endpoints if version >= 16 else ())
     if small:
@@ -170,15 +173,36 @@ def write_fetch_response(
     return out
 
 
-def _topic_of(item: tuple[int, FetchedPartition]) -> object:
-    return item[1].topic
-
-
-def _topic_id_of(item: tuple[int, FetchedPartition]) -> object:
-    return item[1].topic_id
+def topic_runs(partitions: Sequence[FetchedPartition | FetchPartition], by_id: bool) -> list[tuple[int, int]]:
+    """Where the partitions of each topic begin and end, which follow each other."""
+    runs: list[tuple[int, int]] = []
+    start = 0
+    for end in range(1, len(partitions)):
+        one, other = partitions[end - 1], partitions[end]
+        if by_id:
+            # Mostly the same object, and UUIDs are compared by a function in Python.
+            differ = one.topic_id is not other.topic_id and one.topic_id != other.topic_id
+        else:
+            differ = one.topic != other.topic
+        if differ:
+            runs.append((start, end))
+            start = end
+    if partitions:
+        runs.append((start, len(partitions)))
+    return runs
 
 
 def _before_records(version: int, each: FetchedPartition) -> bytes:
+    if version >= FIRST_FLEXIBLE and not each.aborted_transactions:
+        return _PARTITION_V12.pack(
+            each.partition,
+            each.error,
+            each.high_watermark,
+            each.last_stable_offset,
+            each.log_start_offset,
+            0,
+            each.preferred_read_replica,
+        )
     if version >= 5:
         fixed = _PARTITION_V5.pack(
             each.partition, each.error, each.high_watermark, each.last_stable_offset, each.log_start_offset
@@ -237,7 +261,7 @@ def _read_response(version: int, body: memoryview) -> FetchResponse:
     read_length = read_compact_array_length if flexible else read_array_length
     topics, pos = read_length(body, pos)
     for _ in range(topics):
-        name, topic_id, pos = _read_topic(version, body, pos)
+        name, topic_id, pos = read_topic(version, body, pos)
         count, pos = read_length(body, pos)
         for _ in range(count):
             partition, pos = _read_partition(version, body, pos, name, topic_id)
@@ -249,7 +273,8 @@ def _read_response(version: int, body: memoryview) -> FetchResponse:
     return response
 
 
-def _read_topic(version: int, body: memoryview, pos: int) -> tuple[str, UUID, int]:
+def read_topic(version: int, body: memoryview, pos: int) -> tuple[str, UUID, int]:
+    """Its name or its id, whichever the version has."""
     if version >= FIRST_WITH_IDS:
         topic_id, pos = read_uuid(body, pos)
         return "", topic_id, pos
@@ -262,26 +287,30 @@ def _read_topic(version: int, body: memoryview, pos: int) -> tuple[str, UUID, in
 def _read_partition(
     version: int, body: memoryview, pos: int, name: str, topic_id: UUID
 ) -> tuple[FetchedPartition, int]:
-    if version >= 5:
-        index, error, high_watermark, stable, start = _PARTITION_V5.unpack_from(body, pos)
-        pos += _PARTITION_V5.size
-    else:
-        index, error, high_watermark, stable = _PARTITION_V4.unpack_from(body, pos)
-        start = -1
-        pos += _PARTITION_V4.size
+    aborted: Sequence[tuple[int, int]] = ()
+    preferred = start = -1
     flexible = version >= FIRST_FLEXIBLE
-    count, pos = (read_compact_array_length if flexible else read_array_length)(body, pos)
-    aborted = []
-    for _ in range(count):
-        aborted.append(_ABORTED.unpack_from(body, pos))
-        pos += _ABORTED.size
-        if flexible:
-            pos = skip_tags(body, pos)
-    preferred = -1
-    if version >= 11:
-        (preferred,) = INT32.unpack_from(body, pos)
-        pos += INT32.size
-    records, pos = (read_compact_records if flexible else read_records)(body, pos)
+    if flexible:
+        index, error, high_watermark, stable, start, count, preferred = _PARTITION_V12.unpack_from(body, pos)
+        if count > 1:
+            aborted, pos = _read_aborted(version, body, pos + _PARTITION_V5.size)
+            (preferred,) = INT32.unpack_from(body, pos)
+            pos += INT32.size
+        else:
+            pos += _PARTITION_V12.size
+        records, pos = read_compact_records(body, pos)
+    else:
+        if version >= 5:
+            index, error, high_watermark, stable, start = _PARTITION_V5.unpack_from(body, pos)
+            pos += _PARTITION_V5.size
+        else:
+            index, error, high_watermark, stable = _PARTITION_V4.unpack_from(body, pos)
+            pos += _PARTITION_V4.size
+        aborted, pos = _read_aborted(version, body, pos)
+        if version >= 11:
+            (preferred,) = INT32.unpack_from(body, pos)
+            pos += INT32.size
+        records, pos = read_records(body, pos)
     fetched = FetchedPartition(
         topic_id,
         name,
@@ -290,200 +319,32 @@ def _read_partition(
         high_watermark,
         stable,
         start,
-        aborted_transactions=tuple(aborted),
-        preferred_read_replica=preferred,
-        records=records,
+        None,
+        tuple(aborted),
+        preferred,
+        None,
+        records,
     )
     if flexible:
-
-        def on_tag(tag: int, data: memoryview) -> None:
-            if tag == 0:
-                fetched.diverging_epoch = _EPOCH_END.unpack_from(data, 0)
-
-        pos = read_tags(body, pos, on_tag)
+        pos = _read_partition_tags(body, pos, fetched) if body[pos] else pos + 1
     return fetched, pos
 
 
-# ---- request -----------------------------------------------------------------------------------------
-
-_REPLICA_ID: Final = INT32
-_LIMITS: Final = struct.Struct(
-    ">i"  # max_wait_ms
-    "i"  # min_bytes
-    "i"  # max_bytes
-    "b"  # isolation_level
-)
-_SESSION: Final = struct.Struct(
-    ">i"  # session_id
-    "i"  # session_epoch
-)
-_REPLICA_STATE: Final = struct.Struct(
-    ">i"  # replica_id
-    "q"  # replica_epoch
-)
-_WANTED_V4: Final = struct.Struct(
-    ">i"  # partition
-    "q"  # fetch_offset
-    "i"  # partition_max_bytes
-)
-_WANTED_V5: Final = struct.Struct(
-    ">i"  # partition
-    "q"  # fetch_offset
-    "q"  # log_start_offset
-    "i"  # partition_max_bytes
-)
-_WANTED_V9: Final = struct.Struct(
-    ">i"  # partition
-    "i"  # current_leader_epoch
-    "q"  # fetch_offset
-    "q"  # log_start_offset
-    "i"  # partition_max_bytes
-)
-_WANTED_V12: Final = struct.Struct(
-    ">i"  # partition
-    "i"  # current_leader_epoch
-    "q"  # fetch_offset
-    "i"  # last_fetched_epoch
-    "q"  # log_start_offset
-    "i"  # partition_max_bytes
-)
-
-
-def read_fetch_request(version: int, body: memoryview, most: int = MAX_PARTITIONS) -> FetchRequest:
-    """From v13 on topics are named by id, and their names are left empty. Raises `MalformedMessage`, also for
-    more than `most` topics or partitions, fetched or forgotten."""
-    try:
-        return _read_request(version, body, most)
-    except (struct.error, IndexError, ValueError) as error:
-        raise MalformedMessage(f"not a FetchRequest of version {version}: {error}") from None
-
-
-def _read_request(version: int, body: memoryview, most: int) -> FetchRequest:
+def _read_aborted(version: int, body: memoryview, pos: int) -> tuple[list[tuple[int, int]], int]:
     flexible = version >= FIRST_FLEXIBLE
-    read_length = read_compact_array_length if flexible else read_array_length
-    request = FetchRequest([], uses_topic_ids=version >= FIRST_WITH_IDS, leader_only=version < 11)
-    pos = 0
-    if version < FIRST_WITH_REPLICA_STATE:
-        (request.replica_id,) = _REPLICA_ID.unpack_from(body, 0)
-        pos = _REPLICA_ID.size
-    request.max_wait_ms, request.min_bytes, request.max_bytes, isolation = _LIMITS.unpack_from(body, pos)
-    request.committed_only = isolation == 1
-    pos += _LIMITS.size
-    if version >= 7:
-        request.session_id, request.session_epoch = _SESSION.unpack_from(body, pos)
-        pos += _SESSION.size
-    topics, pos = read_length(body, pos)
-    check_count(topics, most)
-    for _ in range(topics):
-        name, topic_id, pos = _read_topic(version, body, pos)
-        count, pos = read_length(body, pos)
-        check_count(len(request.partitions) + count, most)
-        for _ in range(count):
-            wanted, pos = _read_wanted(version, body, pos, name, topic_id)
-            request.partitions.append(wanted)
+    count, pos = (read_compact_array_length if flexible else read_array_length)(body, pos)
+    aborted = []
+    for _ in range(count):
+        aborted.append(_ABORTED.unpack_from(body, pos))
+        pos += _ABORTED.size
         if flexible:
             pos = skip_tags(body, pos)
-    if version >= 7:
-        pos = _read_forgotten(version, body, pos, request, most)
-    if version >= 11:
-        rack, pos = read_compact_string(body, pos) if flexible else read_string(body, pos)
-        request.rack_id = rack or ""
-    if flexible:
-
-        def on_tag(tag: int, data: memoryview) -> None:
-            if tag == 1 and version >= FIRST_WITH_REPLICA_STATE:
-                request.replica_id, request.replica_epoch = _REPLICA_STATE.unpack_from(data, 0)
-
-        read_tags(body, pos, on_tag)
-    return request
+    return aborted, pos
 
 
-def _read_wanted(
-    version: int, body: memoryview, pos: int, name: str, topic_id: UUID
-) -> tuple[FetchPartition, int]:
-    leader_epoch = last_epoch = NO_EPOCH
-    start = -1
-    if version >= 12:
-        index, leader_epoch, offset, last_epoch, start, size = _WANTED_V12.unpack_from(body, pos)
-        pos = skip_tags(body, pos + _WANTED_V12.size)
-    elif version >= 9:
-        index, leader_epoch, offset, start, size = _WANTED_V9.unpack_from(body, pos)
-        pos += _WANTED_V9.size
-    elif version >= 5:
-        index, offset, start, size = _WANTED_V5.unpack_from(body, pos)
-        pos += _WANTED_V5.size
-    else:
-        index, offset, size = _WANTED_V4.unpack_from(body, pos)
-        pos += _WANTED_V4.size
-    return FetchPartition(topic_id, name, index, offset, size, leader_epoch, last_epoch, start), pos
+def _read_partition_tags(body: memoryview, pos: int, fetched: FetchedPartition) -> int:
+    def on_tag(tag: int, data: memoryview) -> None:
+        if tag == 0:
+            fetched.diverging_epoch = _EPOCH_END.unpack_from(data, 0)
 
-
-def _read_forgotten(version: int, body: memoryview, pos: int, request: FetchRequest, most: int) -> int:
-    flexible = version >= FIRST_FLEXIBLE
-    read_length = read_compact_array_length if flexible else read_array_length
-    topics, pos = read_length(body, pos)
-    check_count(topics, most)
-    for _ in range(topics):
-        name, topic_id, pos = _read_topic(version, body, pos)
-        count, pos = read_length(body, pos)
-        check_count(len(request.forgotten) + count, most)
-        for _ in range(count):
-            (index,) = INT32.unpack_from(body, pos)
-            pos += INT32.size
-            request.forgotten.append((topic_id, name, index))
-        if flexible:
-            pos = skip_tags(body, pos)
-    return pos
-
-
-def write_fetch_request(version: int, request: FetchRequest) -> bytes:
-    """For followers and bulk readers, which use version 12 or newer."""
-    if version < FIRST_FLEXIBLE:
-        raise ValueError(f"Fetch requests are written from version {FIRST_FLEXIBLE} on")
-    out = bytearray()
-    if version < FIRST_WITH_REPLICA_STATE:
-        out += _REPLICA_ID.pack(request.replica_id)
-    out += _LIMITS.pack(
-        request.max_wait_ms, request.min_bytes, request.max_bytes, 1 if request.committed_only else 0
-    )
-    out += _SESSION.pack(request.session_id, request.session_epoch)
-    by_id = version >= FIRST_WITH_IDS
-    topics = [
-        list(group)
-        for _, group in groupby(request.partitions, key=lambda p: p.topic_id if by_id else p.topic)
-    ]
-    out += compact_array_length(len(topics))
-    for topic in topics:
-        out += _topic_key(version, topic[0].topic, topic[0].topic_id)
-        out += compact_array_length(len(topic))
-        for each in topic:
-            out += _WANTED_V12.pack(
-                each.partition,
-                each.current_leader_epoch,
-                each.fetch_offset,
-                each.last_fetched_epoch,
-                each.log_start_offset,
-                each.max_bytes,
-            )
-            out += b"\x00"
-        out += b"\x00"
-    forgotten = [
-        list(group) for _, group in groupby(request.forgotten, key=lambda f: f[0] if by_id else f[1])
-    ]
-    out += compact_array_length(len(forgotten))
-    for group in forgotten:
-        out += _topic_key(version, group[0][1], group[0][0])
-        out += compact_array_length(len(group))
-        out += b"".join(INT32.pack(index) for _, _, index in group)
-        out += b"\x00"
-    out += compact_string(request.rack_id)
-    state = (request.replica_id, request.replica_epoch)
-    if version >= FIRST_WITH_REPLICA_STATE and state != (CONSUMER, NO_EPOCH):
-        out += b"\x01" + tagged_field(1, _REPLICA_STATE.pack(*state) + b"\x00")
-    else:
-        out += b"\x00"
-    return bytes(out)
-
-
-def _topic_key(version: int, name: str, topic_id: UUID) -> bytes:
-    return topic_id.bytes if version >= FIRST_WITH_IDS else compact_string(name)
+    return read_tags(body, pos, on_tag)

@@ -17,12 +17,8 @@ from kraft.wire.bridge import (
     encode_request,
     encode_response,
 )
-from kraft.wire.fast_fetch import (
-    read_fetch_request,
-    read_fetch_response,
-    write_fetch_request,
-    write_fetch_response,
-)
+from kraft.wire.fast_fetch import read_fetch_response, write_fetch_response
+from kraft.wire.fast_fetch_request import read_fetch_request, write_fetch_request
 from kraft.wire.fast_produce import LeaderHint, NodeEndpoint
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID

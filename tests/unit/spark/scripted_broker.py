@@ -15,7 +15,8 @@ from uuid import UUID
 from kraft.local.free_ports import HOST
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import decode_request, encode_response
-from kraft.wire.fast_fetch import FetchedPartition, FetchResponse, read_fetch_request, write_fetch_response
+from kraft.wire.fast_fetch import FetchedPartition, FetchResponse, write_fetch_response
+from kraft.wire.fast_fetch_request import read_fetch_request
 from kraft.wire.header import read_request_header, response_prefix
 from metadata_quorum.foundation.batch import read_header
 from metadata_quorum.foundation.errors import ErrorCode
