@@ -86,7 +86,9 @@ def handle(broker: BrokerContext, ctx: RequestContext, body: memoryview) -> Repl
         NO_REFUSALS if broker.node.authorizer is None else unauthorized_writes(broker.node, ctx, request)
     )
     produce = _Produce(broker, ctx, request)
-    queued = QueuedProduce.enqueue_if_needed(broker, ctx, request, refusals)
+    queued: QueuedProduce | None = None
+    if request.transactional_id is not None or ctx.connection.state.last_queued_produce is not None:
+        queued = QueuedProduce.enqueue_if_needed(broker, ctx, request, refusals)
     if queued is None:
         try:
             produce.check(WorkBudget(INLINE_STEPS))

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import groupby
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -32,11 +33,11 @@ from metadata_quorum.foundation.primitives import (
     compact_string,
     read_array_length,
     read_compact_array_length,
-    read_compact_records,
     read_compact_string,
     read_records,
     read_string,
     read_uuid,
+    read_uvarint,
     skip_tags,
     string,
     tagged_field,
@@ -65,6 +66,18 @@ _PARTITION_V5: Final = struct.Struct(
 )
 _NO_TROUBLE: Final = b"\x01\x00\x00"
 """No record errors, no message, no tagged fields: compact."""
+_ONE_PARTITION: Final = struct.Struct(
+    ">B"  # number of partitions + 1
+    "i"  # index
+    "h"  # error_code
+    "q"  # base_offset
+    "q"  # log_append_time_ms
+    "q"  # log_start_offset
+    "3s"  # no record errors, no message, no tagged fields
+    "B"  # the topic's tagged fields: none
+    "i"  # throttle_time_ms
+)
+"""What follows the topic's name in a response that names one partition: from v9 on, before the last tags."""
 _LEADER: Final = struct.Struct(
     ">i"  # leader_id
     "i"  # leader_epoch
@@ -118,6 +131,11 @@ class ProducedPartition(NamedTuple):
     error_message: str | None = None
     current_leader: LeaderHint | None = None
 
+    @property
+    def has_trouble(self) -> bool:
+        """Whether there is more to tell than its numbers."""
+        return bool(self.record_errors or self.error_message is not None or self.current_leader)
+
 
 def read_produce_request(version: int, body: memoryview, max_partitions: int) -> ProduceRequest:
     """Records are slices of `body`. Raises `MalformedMessage`, also for more partitions than there can be: a
@@ -131,10 +149,12 @@ def read_produce_request(version: int, body: memoryview, max_partitions: int) ->
 
 
 def _read_flexible(version: int, body: memoryview, max_partitions: int) -> ProduceRequest:
-    transactional_id, pos = read_compact_string(body, 0)
+    """Its steps are written out where nearly every request has one byte: small numbers, no tagged fields."""
+    transactional_id, pos = read_compact_string(body, 0) if body[0] else (None, 1)
     acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(body, pos)
     topics, pos = read_compact_array_length(body, pos + _ACKS_AND_TIMEOUT.size)
     check_count(topics, max_partitions)
+    end = len(body)
     partitions: list[ProducePartition] = []
     for _ in range(topics):
         name: str | None = ""
@@ -149,11 +169,18 @@ def _read_flexible(version: int, body: memoryview, max_partitions: int) -> Produ
         check_count(len(partitions) + count, max_partitions)
         for _ in range(count):
             (index,) = INT32.unpack_from(body, pos)
-            records, pos = read_compact_records(body, pos + 4)
-            pos = skip_tags(body, pos)
+            size, pos = read_uvarint(body, pos + 4)
+            records = None
+            if size:
+                start, pos = pos, pos + size - 1
+                if pos >= end:
+                    raise ValueError("records run over the end")
+                records = body[start:pos]
+            pos = skip_tags(body, pos) if body[pos] else pos + 1
             partitions.append(ProducePartition(name, topic_id, index, records))
-        pos = skip_tags(body, pos)
-    skip_tags(body, pos)
+        pos = skip_tags(body, pos) if body[pos] else pos + 1
+    if body[pos]:
+        skip_tags(body, pos)
     return ProduceRequest(transactional_id, acks, timeout_ms, partitions)
 
 
@@ -184,6 +211,8 @@ def write_produce_response(
     endpoints: Iterable[NodeEndpoint] = (),
 ) -> bytes:
     """Partitions of one topic must follow each other."""
+    if len(partitions) == 1 and version >= FIRST_FLEXIBLE and not partitions[0].has_trouble:
+        return _write_one(version, partitions[0], throttle_time_ms, endpoints)
     topics = _by_topic(version, partitions)
     if version < FIRST_FLEXIBLE:
         return _write_classic(version, topics, throttle_time_ms)
@@ -200,7 +229,7 @@ def write_produce_response(
                 each.log_append_time_ms,
                 each.log_start_offset,
             )
-            if not (each.record_errors or each.error_message is not None or each.current_leader):
+            if not each.has_trouble:
                 out += _NO_TROUBLE
                 continue
             out += compact_array_length(len(each.record_errors))
@@ -212,6 +241,30 @@ def write_produce_response(
     out += INT32.pack(throttle_time_ms)
     out += endpoints_tag(endpoints if version >= 10 else ())
     return bytes(out)
+
+
+def _write_one(
+    version: int, each: ProducedPartition, throttle_time_ms: int, endpoints: Iterable[NodeEndpoint]
+) -> bytes:
+    """One partition, and nothing but numbers to tell of it: what nearly every response is."""
+    key = each.topic_id.bytes if version >= FIRST_WITH_IDS else _compact_name(each.topic)
+    numbers = _ONE_PARTITION.pack(
+        2,
+        each.partition,
+        each.error_code,
+        each.base_offset,
+        each.log_append_time_ms,
+        each.log_start_offset,
+        _NO_TROUBLE,
+        0,
+        throttle_time_ms,
+    )
+    return b"".join((b"\x02", key, numbers, endpoints_tag(endpoints if version >= 10 else ())))
+
+
+@lru_cache(maxsize=4096)
+def _compact_name(topic: str) -> bytes:
+    return compact_string(topic)
 
 
 def _by_topic(version: int, partitions: Sequence[ProducedPartition]) -> list[Sequence[ProducedPartition]]:
@@ -250,6 +303,8 @@ def leader_tag(tag: int, leader: LeaderHint | None) -> bytes:
 
 def endpoints_tag(endpoints: Iterable[NodeEndpoint]) -> bytes:
     """The tagged fields at a response's end: tag 0, how to reach the leaders that were hinted at."""
+    if not endpoints:
+        return b"\x00"
     packed = [
         INT32.pack(each.node_id)
         + compact_string(each.host)
