@@ -12,8 +12,9 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from data_plane.quotas.limits import QuotaClient, QuotaEntity, QuotaLimit, QuotaLimits, QuotaType, limits_of
+from data_plane.quotas.limits import QuotaClient, QuotaLimit, QuotaLimits, limits_of
 from data_plane.quotas.rates import QuotaWindow, SampledRate, TokenBucket
+from metadata_quorum.foundation.quota_types import QuotaEntityKey, QuotaType
 
 PERCENT: Final = 100.0
 """A request_percentage of 100 is the whole of one thread; we have one."""
@@ -41,7 +42,7 @@ class ClientQuotas:
         self._pauses: dict[Key, tuple[float, float]] = {}
         """The last pause of each meter, in seconds, and when it was told."""
 
-    def take(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
+    def take(self, quotas: Mapping[QuotaEntityKey, Mapping[str, float]]) -> None:
         """The quotas are these from now on. What was counted counts on."""
         self._limits = limits_of(quotas)
 

@@ -12,28 +12,12 @@ Read from the metadata image; used by client_quotas.py.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from enum import StrEnum
 from typing import Final, NamedTuple
 
-USER: Final = "user"
-CLIENT_ID: Final = "client-id"
-IP: Final = "ip"
+from metadata_quorum.foundation.quota_types import CLIENT_ID, IP, USER, QuotaEntityKey, QuotaType
 
 MAX_REMEMBERED: Final = 4096
 """Clients whose limit is known without looking it up."""
-
-QuotaEntity = tuple[tuple[str, str | None], ...]
-"""Coordinates sorted by their kind; a name of None stands for all who have no quota of their own."""
-
-
-class QuotaType(StrEnum):
-    """What may be limited, by the names of the metadata log."""
-
-    PRODUCED_BYTES = "producer_byte_rate"
-    FETCHED_BYTES = "consumer_byte_rate"
-    REQUEST_TIME = "request_percentage"
-    MUTATIONS = "controller_mutation_rate"
-    CONNECTIONS = "connection_creation_rate"
 
 
 class QuotaClient(NamedTuple):
@@ -56,7 +40,7 @@ class QuotaLimits:
 
     __slots__ = ("_by_entity", "_found")
 
-    def __init__(self, by_entity: Mapping[QuotaEntity, float]) -> None:
+    def __init__(self, by_entity: Mapping[QuotaEntityKey, float]) -> None:
         self._by_entity = by_entity
         self._found: dict[QuotaClient, QuotaLimit | None] = {}
 
@@ -85,7 +69,7 @@ class QuotaLimits:
         return self._by_entity.get(((IP, None),)) if own is None else own
 
 
-def limits_of(quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> dict[QuotaType, QuotaLimits]:
+def limits_of(quotas: Mapping[QuotaEntityKey, Mapping[str, float]]) -> dict[QuotaType, QuotaLimits]:
     """The metadata image's quotas, kind by kind; all kinds are there."""
     return {
         kind: QuotaLimits({entity: values[kind] for entity, values in quotas.items() if kind in values})
@@ -93,7 +77,7 @@ def limits_of(quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> dict[QuotaTy
     }
 
 
-def _by_precedence(client: QuotaClient) -> Iterator[tuple[QuotaEntity, tuple[str | None, str | None]]]:
+def _by_precedence(client: QuotaClient) -> Iterator[tuple[QuotaEntityKey, tuple[str | None, str | None]]]:
     user, client_id = client
     for of_user in (user, None):
         for of_client in (client_id, None):

@@ -18,9 +18,8 @@ from kraft.api.slices import in_batches, in_slices
 from kraft.api.throttling import addresses_of
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
-from metadata_quorum.decisions.client_quotas import CLIENT_ID, ENTITY_TYPES, IP, USER
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from metadata_quorum.metadata.image import QuotaEntityKey
+from metadata_quorum.foundation.quota_types import CLIENT_ID, ENTITY_TYPES, IP, USER, QuotaEntityKey
 from metadata_quorum.metadata.records import QuotaEntity
 from metadata_quorum.protocol.commands import QuotaAlteration, QuotaOperation
 from metadata_quorum.protocol.replies import QuotaResult
@@ -153,7 +152,7 @@ def _alteration(entry: Message) -> QuotaAlteration:
 async def _unknown_host(node: NodeContext, alteration: QuotaAlteration) -> str | None:
     """The name of an `ip` entity, if it resolves to no address."""
     match alteration.entity:
-        case (QuotaEntity(entity_type="ip", entity_name=str(host)),) if host:
+        case (QuotaEntity(entity_type=entity_type, entity_name=str(host)),) if entity_type == IP and host:
             if await addresses_of(node.loop, host):
                 return None
             return host

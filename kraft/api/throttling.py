@@ -15,11 +15,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from data_plane.quotas.client_quotas import PERCENT, ClientQuotas
-from data_plane.quotas.limits import IP, QuotaClient, QuotaEntity, QuotaType
+from data_plane.quotas.limits import QuotaClient
 from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
 from kraft.api.response import Response
 from kraft.wire.bridge import response_has
+from metadata_quorum.foundation.quota_types import IP, QuotaEntityKey, QuotaType
 from metadata_quorum.foundation.supervision import supervised
 from metadata_quorum.metadata.delta import MetadataDelta
 from metadata_quorum.metadata.image import MetadataImage
@@ -119,7 +120,7 @@ class QuotaUpdates:
         self._use(image, {name: await addresses_of(self._node.loop, name) for name in names})
 
     def _use(self, image: MetadataImage, addresses: Addresses) -> None:
-        quotas: dict[QuotaEntity, Mapping[str, float]] = {}
+        quotas: dict[QuotaEntityKey, Mapping[str, float]] = {}
         for entity, values in image.quotas.items():
             match entity:
                 case ((kind, str(host)),) if kind == IP:

@@ -17,6 +17,7 @@ from kraft.cli.tables import show
 from kraft.cli.wire_client import request
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.quota_types import CLIENT_ID, IP, USER
 
 VERSIONS: Final = (0, 1)
 _EXACT, _DEFAULT = 0, 1
@@ -81,7 +82,7 @@ def delete(
 
 
 def _entity(user: str | None, client_id: str | None, ip: str | None) -> Entity:
-    given = {"user": user, "client-id": client_id, "ip": ip}
+    given = {USER: user, CLIENT_ID: client_id, IP: ip}
     return {kind: name or None for kind, name in given.items() if name is not None}
 
 

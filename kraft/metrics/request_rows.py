@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from data_plane.quotas.limits import QuotaType
 from kraft.metrics.metric import Kind, MBean, Metric, Sample, Samples, Style
 from kraft.metrics.sources import Sources
 from kraft.monitoring.request_metrics import QUANTILES, Phase
+from metadata_quorum.foundation.quota_types import QuotaType
 
 _QUANTILES: Final = tuple(f"{q:.2f}" if q < 0.999 else f"{q}" for q in QUANTILES)
 _NS: Final = 1e9

@@ -14,28 +14,22 @@ from typing import Final
 from metadata_quorum.decisions.decision import Decision
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.primitives import INT_MAX, LONG_MAX
-from metadata_quorum.metadata.image import MetadataImage, QuotaEntityKey
+from metadata_quorum.foundation.quota_types import ENTITY_TYPES, IP, QuotaEntityKey, QuotaType
+from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.metadata.records import ClientQuotaRecord, MetadataRecord, QuotaEntity
 from metadata_quorum.protocol.commands import AlterClientQuotas, QuotaAlteration
 from metadata_quorum.protocol.replies import QuotaResult
 
-USER: Final = "user"
-CLIENT_ID: Final = "client-id"
-IP: Final = "ip"
-ENTITY_TYPES: Final = (USER, CLIENT_ID, IP)
-
 MAX_FRACTION: Final = 1e-6
 """A whole number may be off by so much."""
 
-_WHOLE_UP_TO: Final = {
-    "producer_byte_rate": LONG_MAX,
-    "consumer_byte_rate": LONG_MAX,
-    "connection_creation_rate": INT_MAX,
+_WHOLE_UP_TO: Final[Mapping[str, int]] = {
+    QuotaType.PRODUCED_BYTES: LONG_MAX,
+    QuotaType.FETCHED_BYTES: LONG_MAX,
+    QuotaType.CONNECTIONS: INT_MAX,
 }
-_OF_CLIENTS: Final = frozenset(
-    {"producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate"}
-)
-_OF_ADDRESSES: Final = frozenset({"connection_creation_rate"})
+_OF_ADDRESSES: Final = frozenset[str]({QuotaType.CONNECTIONS})
+_OF_CLIENTS: Final = frozenset[str](QuotaType) - _OF_ADDRESSES
 _NOTHING: Final[Mapping[str, float]] = MappingProxyType({})
 
 

@@ -23,7 +23,8 @@ from metadata_quorum.foundation.model import (
     PartitionRegistration,
     ResourceType,
 )
-from metadata_quorum.metadata.image import ConfigResource, MetadataImage, QuotaEntityKey, TopicImage
+from metadata_quorum.foundation.quota_types import QuotaEntityKey
+from metadata_quorum.metadata.image import ConfigResource, MetadataImage, TopicImage
 from metadata_quorum.metadata.records import (
     NO_LEADER_CHANGE,
     AbortTransactionRecord,

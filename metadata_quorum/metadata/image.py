@@ -22,13 +22,11 @@ from metadata_quorum.foundation.model import (
     ResourceType,
     TopicPartition,
 )
+from metadata_quorum.foundation.quota_types import QuotaEntityKey
 from metadata_quorum.metadata.records import AccessControlEntryRecord, UserScramCredentialRecord
 
 ConfigResource = tuple[int, str]
 """Resource type and name; the broker resource named "" holds the cluster-wide defaults."""
-
-QuotaEntityKey = tuple[tuple[str, str | None], ...]
-"""Coordinates of a quota, sorted by entity type."""
 
 _EMPTY: Final[Mapping[Any, Any]] = MappingProxyType({})
 

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_plane.quotas.client_quotas import SWEEP_FROM, ClientQuotas
-from data_plane.quotas.limits import QuotaClient, QuotaType
+from data_plane.quotas.limits import QuotaClient
 from data_plane.quotas.rates import QuotaWindow, SampledRate, TokenBucket
+from metadata_quorum.foundation.quota_types import QuotaType
 
 pytestmark = pytest.mark.row("R12")
 

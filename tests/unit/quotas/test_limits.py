@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from data_plane.quotas.limits import QuotaClient, QuotaEntity, QuotaLimit, QuotaLimits, QuotaType, limits_of
+from data_plane.quotas.limits import QuotaClient, QuotaLimit, QuotaLimits, limits_of
+from metadata_quorum.foundation.quota_types import QuotaEntityKey, QuotaType
 
 
-def entity(user: str | None = "", client_id: str | None = "") -> QuotaEntity:
+def entity(user: str | None = "", client_id: str | None = "") -> QuotaEntityKey:
     """An empty name: that coordinate is not there; None: the default."""
     named = (("client-id", client_id), ("user", user))
     return tuple((kind, name) for kind, name in named if name != "")
