@@ -23,6 +23,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i16, i32
 
 from benchmarks.cluster import NODES
+from metadata_quorum.foundation.model import METADATA_TOPIC
 
 POLL_S = 0.02
 READY_TIMEOUT_S = 120.0
@@ -128,7 +129,7 @@ def _describe_quorum(host: str, port: int) -> int:
     request = DescribeQuorumRequest(
         topics=(
             TopicData(
-                topic_name=TopicName("__cluster_metadata"),
+                topic_name=TopicName(METADATA_TOPIC),
                 partitions=(PartitionData(partition_index=i32(0)),),
             ),
         )

@@ -36,12 +36,12 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import MalformedMessage, Message
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import METADATA_TOPIC
+from metadata_quorum.foundation.offset_timestamps import LATEST_TIMESTAMP
 
 LIST_OFFSETS_VERSIONS: Final = (1, 7)
 METADATA_VERSIONS: Final = (7, 12)
 FIND_COORDINATOR_VERSIONS: Final = (1, 3)
 DESCRIBE_QUORUM_VERSIONS: Final = (0, 1)
-LATEST: Final = -1
 
 PARTITIONS_EVERY_S: Final = 0.1
 QUORUM_EVERY_S: Final = 0.25
@@ -334,5 +334,5 @@ def _latest(reported: Message) -> dict[str, int]:
     return {
         "partition_index": reported.partition_index,
         "current_leader_epoch": reported.leader_epoch,
-        "timestamp": LATEST,
+        "timestamp": LATEST_TIMESTAMP,
     }

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from data_plane.log.epochs import UNDEFINED_OFFSET
 from data_plane.log.segment import LogSlice
 from data_plane.quotas.replication import ReplicationQuota
-from data_plane.replication.partition import UNDEFINED_OFFSET, Partition
+from data_plane.replication.partition import Partition
 from fetch.messages import FetchedPartition, FetchRequest
 from fetch.sessions import CachedPartition, FetchSession, PartitionSource
 from metadata_quorum.foundation.errors import NO_ERROR, BrokerError, ErrorCode

@@ -24,7 +24,7 @@ from spark_connector.errors import DataLossError, SourceError
 
 LATEST: Final = -1
 EARLIEST: Final = -2
-"""Stand for an offset in options only."""
+"""Stand for an offset in options only, as in Spark's own source; ListOffsets has the same two numbers."""
 _ID: Final = "@"
 """Between a topic's name and its id in checkpoints."""
 NO_OFFSET: Final = -1

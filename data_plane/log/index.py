@@ -136,6 +136,11 @@ class _Index(Generic[Entry]):
         """All of them, in order."""
         return self._read(0, self._entries_in_file(), self.open().read) + self._decode(self._pending)
 
+    def truncate_to(self, offset: int) -> None:
+        """Drop entries that name `offset` or a later one."""
+        relative = offset - self.base_offset
+        self.truncate_entries(bisect_left(self.entries(), relative, key=lambda e: e.offset))
+
     def truncate_entries(self, count: int) -> None:
         """Keep the first `count` entries."""
         self.write_pending()
@@ -213,11 +218,6 @@ class OffsetIndex(_Index[OffsetEntry]):
             raise NotCachedError
         return self.base_offset + pending[i].offset + 1
 
-    def truncate_to(self, offset: int) -> None:
-        """Drop entries of batches that end at or behind `offset`."""
-        relative = offset - self.base_offset
-        self.truncate_entries(bisect_right(self.entries(), relative - 1, key=lambda e: e.offset))
-
 
 class TimeIndex(_Index[TimeEntry]):
     """Greatest timestamp so far -> relative offset of the batch that brought it."""
@@ -242,11 +242,6 @@ class TimeIndex(_Index[TimeEntry]):
         """An offset from which to scan for the first record at or after `timestamp`."""
         found = self.search(timestamp, cached_only=False)
         return self.base_offset + found.offset if found else self.base_offset
-
-    def truncate_to(self, offset: int) -> None:
-        """Drop entries at or behind `offset`."""
-        relative = offset - self.base_offset
-        self.truncate_entries(bisect_right(self.entries(), relative - 1, key=lambda e: e.offset))
 
 
 def check_order(entries: list[OffsetEntry] | list[TimeEntry]) -> Iterator[str]:

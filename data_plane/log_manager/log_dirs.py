@@ -33,7 +33,7 @@ from metadata_quorum.foundation.batch import CorruptBatchError
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.disk import Disk, is_of_disk, make_dirs_durably
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from metadata_quorum.foundation.model import ZERO_UUID, TopicPartition
+from metadata_quorum.foundation.model import METADATA_TOPIC, ZERO_UUID, TopicPartition
 from metadata_quorum.foundation.supervision import ends_node
 
 logger = logging.getLogger(__name__)
@@ -217,7 +217,7 @@ class LogDir:
     def _partition_of(self, name: str) -> TopicPartition | None:
         match = _PARTITION_DIR.match(name)
         # The metadata quorum may keep its own log beside the partitions'.
-        if match is None or match[1] == "__cluster_metadata":
+        if match is None or match[1] == METADATA_TOPIC:
             return None
         return TopicPartition(match[1], int(match[2]))
 

@@ -15,13 +15,13 @@ from data_plane.replication.partition import Partition
 from metadata_quorum.foundation.batch import CorruptBatchError
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-
-# Timestamps with a meaning of their own in ListOffsets.
-LATEST_TIMESTAMP_SPEC: Final = -1
-EARLIEST_TIMESTAMP_SPEC: Final = -2
-MAX_TIMESTAMP_SPEC: Final = -3
-EARLIEST_LOCAL_TIMESTAMP_SPEC: Final = -4
-LATEST_TIERED_TIMESTAMP_SPEC: Final = -5
+from metadata_quorum.foundation.offset_timestamps import (
+    EARLIEST_LOCAL_TIMESTAMP,
+    EARLIEST_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+)
 
 _CLOSED: Final = frozenset({errno.EBADF, errno.ENOENT})
 
@@ -78,18 +78,18 @@ def list_offset(
     """The offset for `timestamp` in milliseconds, or for one of the constants above. `replica`: a follower
     asks. Raises BrokerError: OFFSET_NOT_AVAILABLE."""
     log = partition.log
-    if timestamp == LATEST_TIMESTAMP_SPEC:
+    if timestamp == LATEST_TIMESTAMP:
         if not _end_is_known(partition, replica):
             raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE)
         return TimestampAndOffset(
             _visible_end(partition, replica, committed_only), -1, partition.leader_epoch
         )
-    if timestamp in (EARLIEST_TIMESTAMP_SPEC, EARLIEST_LOCAL_TIMESTAMP_SPEC):
+    if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
         start = log.log_start_offset
         return TimestampAndOffset(start, -1, log.epochs.epoch_at(start))
-    if timestamp == LATEST_TIERED_TIMESTAMP_SPEC:
+    if timestamp == LATEST_TIERED_TIMESTAMP:
         return TimestampAndOffset()
-    search = log.search_time(None if timestamp == MAX_TIMESTAMP_SPEC else timestamp)
+    search = log.search_time(None if timestamp == MAX_TIMESTAMP else timestamp)
     return OffsetSearch(partition, search, replica=replica, committed_only=committed_only)
 
 

@@ -40,7 +40,6 @@ from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import NO_EPOCH, NO_LEADER, PartitionRegistration, TopicPartition
 
 ALL_REPLICAS: Final = -1  # acks=all
-UNDEFINED_OFFSET: Final = -1
 NEVER_FLUSH: Final = LogConfig().flush_messages
 
 

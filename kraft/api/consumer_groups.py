@@ -27,10 +27,10 @@ from kraft.api.slices import GROUPS_PER_SLICE, in_slices
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.features import GROUP_VERSION
 from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.security.acls import OPERATIONS_OMITTED, AclOperation, AclResourceType, operation_bits
 
-GROUP_FEATURE: Final = "group.version"
 CONSUMER_PROTOCOL: Final = "consumer"
 
 _FIRST_WITH_OWN_ID: Final = 1
@@ -83,7 +83,7 @@ def _may_describe(node: NodeContext, ctx: RequestContext) -> Callable[[str], boo
 
 def _check_enabled(node: NodeContext) -> None:
     """The cluster's feature and this broker's configuration must both allow it."""
-    finalized = node.image.features.get(GROUP_FEATURE, 0) >= 1
+    finalized = node.image.features.get(GROUP_VERSION, 0) >= 1
     if not finalized or CONSUMER_PROTOCOL not in node.config.group_coordinator_rebalance_protocols:
         raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
 

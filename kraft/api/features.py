@@ -8,10 +8,10 @@ from kraft.api.authz.checks import ALTER_CLUSTER
 from kraft.api.context import ControllerContext
 from kraft.api.request_context import RequestContext
 from kraft.api.row import ApiRow, Response
-from kraft.api.versions import SUPPORTED_FEATURES
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.features import SUPPORTED_FEATURES
 from metadata_quorum.foundation.model import FeatureRange
 from metadata_quorum.protocol.commands import FeatureUpdate
 

@@ -9,14 +9,7 @@ from typing import Any, Final
 
 from data_plane.log.timestamps import TimestampAndOffset
 from data_plane.replication.delayed_produce import await_deletion
-from data_plane.replication.offset_lookup import (
-    EARLIEST_LOCAL_TIMESTAMP_SPEC,
-    LATEST_TIERED_TIMESTAMP_SPEC,
-    MAX_TIMESTAMP_SPEC,
-    OffsetSearch,
-    list_offset,
-    offset_for_leader_epoch,
-)
+from data_plane.replication.offset_lookup import OffsetSearch, list_offset, offset_for_leader_epoch
 from data_plane.replication.partition import Partition
 from kraft.api import partition_lookup
 from kraft.api.authz.checks import authorize_topics
@@ -29,6 +22,11 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID
+from metadata_quorum.foundation.offset_timestamps import (
+    EARLIEST_LOCAL_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
+    MAX_TIMESTAMP,
+)
 from metadata_quorum.security.acls import AclOperation
 
 PARTITIONS_PER_SLICE: Final = 100
@@ -40,9 +38,9 @@ _SEARCH: Final = "search"
 """In an answer that is not complete yet."""
 
 _SINCE_VERSION: Final = {
-    MAX_TIMESTAMP_SPEC: 7,
-    EARLIEST_LOCAL_TIMESTAMP_SPEC: 8,
-    LATEST_TIERED_TIMESTAMP_SPEC: 9,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL_TIMESTAMP: 8,
+    LATEST_TIERED_TIMESTAMP: 9,
 }
 """ListOffsets: timestamps with a meaning of their own that older versions do not know."""
 

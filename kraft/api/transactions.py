@@ -52,7 +52,6 @@ FIRST_TO_SAY_FENCED: Final = {
 
 MARKERS_PER_SLICE: Final = 50
 """WriteTxnMarkers: each is an append."""
-Outcomes = dict[TopicPartition, ErrorCode]
 
 PARTITIONS_PER_SLICE: Final = 20
 """DescribeProducers, between two turns of the loop: a partition may know many."""
@@ -179,7 +178,7 @@ async def handle_end(broker: BrokerContext, ctx: RequestContext, request: Messag
 
 
 async def handle_write_markers(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
-    outcomes: list[Outcomes] = [{} for _ in request.markers]
+    outcomes: list[dict[TopicPartition, ErrorCode]] = [{} for _ in request.markers]
     writing: list[asyncio.Task[None]] = []
     async for place, part in in_slices(
         broker.node.long_work, _parts(request.markers), MARKERS_PER_SLICE, lambda each: len(each[1])
@@ -206,7 +205,10 @@ def write_markers_error(request: Message, code: ErrorCode, message: str) -> Resp
 
 
 async def _write_marker(
-    broker: BrokerContext, marker: Message, partitions: list[TopicPartition], outcomes: Outcomes
+    broker: BrokerContext,
+    marker: Message,
+    partitions: list[TopicPartition],
+    outcomes: dict[TopicPartition, ErrorCode],
 ) -> None:
     outcomes |= await broker.marker_writer.write(
         ProducerIdAndEpoch(marker.producer_id, marker.producer_epoch),

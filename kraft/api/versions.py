@@ -12,6 +12,7 @@ from kraft.api.row import ApiRow, Response
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.features import SUPPORTED_FEATURES
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """What Kafka allows for a client's name and version."""
@@ -55,12 +56,5 @@ def advertised(rows: Iterable[ApiRow]) -> tuple[ApiVersionRange, ...]:
         if row.advertised and not row.internal
     )
 
-
-SUPPORTED_FEATURES: Final[dict[str, tuple[int, int]]] = {
-    "metadata.version": (7, 27),
-    "eligible.leader.replicas.version": (0, 1),
-    "transaction.version": (0, 2),
-    "group.version": (0, 1),
-}
 
 ROWS: Final = (ApiRow(ApiKey.API_VERSIONS, (0, 4), (), node=handle),)

@@ -41,8 +41,6 @@ RETRIABLE: Final = frozenset(
 )
 """The coordinator could not be queried now; a retry may succeed."""
 
-Outcomes = dict[TopicPartition, ErrorCode]
-
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
@@ -84,7 +82,7 @@ class TransactionVerifier:
         guarded: Mapping[TopicPartition, VerificationGuard],
         *,
         add: bool,
-    ) -> Outcomes:
+    ) -> dict[TopicPartition, ErrorCode]:
         """For each partition, whether the producer's open transaction has it now."""
         now_s = asyncio.get_running_loop().time
         deadline_s = now_s() + self._repetition.for_s
@@ -103,7 +101,7 @@ class TransactionVerifier:
         producer: ProducerIdAndEpoch,
         partitions: Collection[TopicPartition],
         add: bool,
-    ) -> Outcomes:
+    ) -> dict[TopicPartition, ErrorCode]:
         try:
             coordinator = self._coordinator(transactional_id)
             if coordinator == self._node_id:
@@ -129,7 +127,7 @@ class TransactionVerifier:
         producer: ProducerIdAndEpoch,
         partitions: Collection[TopicPartition],
         add: bool,
-    ) -> Outcomes:
+    ) -> dict[TopicPartition, ErrorCode]:
         if add:
             await self._here.add_partitions(transactional_id, producer, partitions, EPOCH_PER_TRANSACTION)
             return dict.fromkeys(partitions, ErrorCode.NONE)
@@ -143,7 +141,7 @@ class TransactionVerifier:
         producer: ProducerIdAndEpoch,
         partitions: Collection[TopicPartition],
         add: bool,
-    ) -> Outcomes:
+    ) -> dict[TopicPartition, ErrorCode]:
         topics: dict[str, list[int]] = {}
         for topic, partition in partitions:
             topics.setdefault(topic, []).append(partition)

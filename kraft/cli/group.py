@@ -16,13 +16,14 @@ from kraft.cli import completion, group_offsets
 from kraft.cli.bootstrap import Address
 from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap
 from kraft.cli.errors import CliError
-from kraft.cli.group_view import LATEST, GroupView, committed, list_groups, offsets_at, require_group
+from kraft.cli.group_view import GroupView, committed, list_groups, offsets_at, require_group
 from kraft.cli.tables import show
 from kraft.cli.wire_client import BrokerAnswers, at_coordinator, metadata, raise_for, request
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.coordinator_type import CoordinatorType
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
+from metadata_quorum.foundation.offset_timestamps import LATEST_TIMESTAMP
 
 app = typer.Typer(no_args_is_help=True)
 group_offsets.add_to(app)
@@ -85,7 +86,7 @@ def _show_offsets(bootstrap: str, group: GroupView) -> None:
     offsets = committed(group.coordinator, group.group_id)
     owners = {place: member for member in group.members for place in member.partitions}
     places = sorted({*offsets, *owners})
-    ends = offsets_at(bootstrap, places, LATEST)
+    ends = offsets_at(bootstrap, places, LATEST_TIMESTAMP)
     if not group.members:
         print(f"Group {group.group_id} has no active members.", file=sys.stderr)
     rows = []

@@ -19,13 +19,14 @@ from kraft.cli import group_reset as reset
 from kraft.cli.bootstrap import Address
 from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap
 from kraft.cli.errors import CliError
-from kraft.cli.group_view import EARLIEST, EMPTY, LATEST, committed, group_of, offsets_at, partitions_of
+from kraft.cli.group_view import EMPTY, committed, group_of, offsets_at, partitions_of
 from kraft.cli.tables import show
 from kraft.cli.wire_client import at_coordinator, raise_for, request
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.coordinator_type import CoordinatorType
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
+from metadata_quorum.foundation.offset_timestamps import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 GroupId = Annotated[str, typer.Argument(metavar="GROUP", autocompletion=completion.groups)]
 Topics = Annotated[
@@ -146,8 +147,8 @@ def _plan(
     partitions: Sequence[TopicPartition],
     offsets: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    earliest = offsets_at(bootstrap, partitions, EARLIEST)
-    latest = offsets_at(bootstrap, partitions, LATEST)
+    earliest = offsets_at(bootstrap, partitions, EARLIEST_TIMESTAMP)
+    latest = offsets_at(bootstrap, partitions, LATEST_TIMESTAMP)
     at_time: Mapping[TopicPartition, int] = {}
     if isinstance(rule, reset.ToTime):
         at_time = offsets_at(bootstrap, partitions, rule.timestamp_ms)

@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from kraft.wire.bridge import Message
 
 
-EARLIEST: Final = -2
-LATEST: Final = -1
-"""Timestamps of ListOffsets."""
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
 EMPTY: Final = "Empty"

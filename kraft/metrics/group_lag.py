@@ -20,11 +20,11 @@ from kraft.api.context import BrokerContext
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import BrokerError
 from metadata_quorum.foundation.model import TopicPartition
+from metadata_quorum.foundation.offset_timestamps import LATEST_TIMESTAMP
 
 _ENDS_KEPT: Final = 60
 _ASK_TIMEOUT_S: Final = 1.0
 _LIST_OFFSETS_VERSION: Final = 7
-_LATEST: Final = -1
 _CONSUMER: Final = -1
 
 
@@ -105,7 +105,11 @@ class GroupLags:
             {
                 "name": topic,
                 "partitions": [
-                    {"partition_index": each.partition, "current_leader_epoch": -1, "timestamp": _LATEST}
+                    {
+                        "partition_index": each.partition,
+                        "current_leader_epoch": -1,
+                        "timestamp": LATEST_TIMESTAMP,
+                    }
                     for each in its
                 ],
             }

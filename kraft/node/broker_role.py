@@ -30,7 +30,6 @@ from fetch.fetcher_manager import ReplicaFetcherManager
 from fetch.sessions import SessionCache
 from kraft.api.context import BrokerContext, NodeContext
 from kraft.api.partition_lookup import max_request_partitions
-from kraft.api.versions import SUPPORTED_FEATURES
 from kraft.broker.controller_requests import ControllerRequests
 from kraft.broker.directory_channel import BrokerDirectoryChannel
 from kraft.broker.failover_metadata import FailoverMetadata
@@ -49,6 +48,7 @@ from kraft.peers.leader_endpoint import SocketLeaderEndpoint
 from kraft.peers.txn_markers import BrokerMarkerChannel
 from metadata_quorum.foundation.blocking import Blocking, MayBlock
 from metadata_quorum.foundation.errors import ExitCode, FatalError
+from metadata_quorum.foundation.features import SUPPORTED_FEATURES
 from metadata_quorum.foundation.model import FeatureRange
 from metadata_quorum.foundation.uuids import random_uuid
 

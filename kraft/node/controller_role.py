@@ -24,6 +24,7 @@ from kraft.peers.raft_transport import RaftTransport
 from metadata_quorum.controller.controller import QuorumController
 from metadata_quorum.controller.state_machine import MetadataStateMachine
 from metadata_quorum.foundation.blocking import Blocking
+from metadata_quorum.foundation.model import METADATA_TOPIC
 from metadata_quorum.foundation.supervision import report_fault
 from metadata_quorum.metadata.metadata_log import MetadataLog
 from metadata_quorum.metadata.records import UserScramCredentialRecord
@@ -45,7 +46,7 @@ class ControllerRole:
         config, cluster_id, loop, disk = node.config, node.cluster_id, node.loop, environment.disk
         self._metadata_log = MetadataLog(
             disk,
-            f"{config.metadata_dir}/__cluster_metadata-0",
+            f"{config.metadata_dir}/{METADATA_TOPIC}-0",
             segment_bytes=config.metadata_log_segment_bytes,
         )
         self.state_machine = MetadataStateMachine(self._metadata_log, partial(report_fault, loop))

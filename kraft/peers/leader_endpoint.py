@@ -23,11 +23,10 @@ from kraft.wire.bridge import MalformedMessage
 from kraft.wire.fast_fetch import FETCH_VERSION, read_fetch_response
 from kraft.wire.fast_fetch_request import write_fetch_request
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.offset_timestamps import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from metadata_quorum.foundation.supervision import awaited
 
 LIST_OFFSETS_VERSION: Final = 9
-EARLIEST: Final = -2
-LATEST: Final = -1
 
 CONNECT_TIMEOUT_S: Final = 1.0
 
@@ -74,8 +73,8 @@ class SocketLeaderEndpoint:
         return self._connect_and_fetch(request)
 
     async def log_bounds(self, topic: str, partition: int, current_leader_epoch: int) -> LogBounds:
-        start = await self._offset(topic, partition, current_leader_epoch, EARLIEST)
-        end = await self._offset(topic, partition, current_leader_epoch, LATEST)
+        start = await self._offset(topic, partition, current_leader_epoch, EARLIEST_TIMESTAMP)
+        end = await self._offset(topic, partition, current_leader_epoch, LATEST_TIMESTAMP)
         return LogBounds(start, end)
 
     def close(self) -> None:

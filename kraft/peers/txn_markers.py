@@ -32,7 +32,6 @@ WRITE_TXN_MARKERS_VERSION: Final = 1
 FIRST_PAUSE_S: Final = 0.02
 LONGEST_PAUSE_S: Final = 1.0
 
-Outcomes = Mapping[TopicPartition, ErrorCode]
 
 _DONE: Final = frozenset(
     {
@@ -104,7 +103,7 @@ class BrokerMarkerChannel:
 
     async def _send(
         self, leader: int, marker: TransactionMarker, partitions: list[TopicPartition]
-    ) -> Outcomes:
+    ) -> Mapping[TopicPartition, ErrorCode]:
         if leader == self._node_id:
             return await self._here.write(
                 marker.producer, marker.coordinator_epoch, partitions, commit=marker.commit
@@ -120,7 +119,7 @@ class BrokerMarkerChannel:
 class _PendingMarker(NamedTuple):
     marker: TransactionMarker
     partitions: list[TopicPartition]
-    response: asyncio.Future[Outcomes]
+    response: asyncio.Future[Mapping[TopicPartition, ErrorCode]]
 
 
 class _Outbox:
@@ -140,7 +139,9 @@ class _Outbox:
         self._waiting: list[_PendingMarker] = []
         self._sending: asyncio.Task[None] | None = None
 
-    async def send(self, marker: TransactionMarker, partitions: list[TopicPartition]) -> Outcomes:
+    async def send(
+        self, marker: TransactionMarker, partitions: list[TopicPartition]
+    ) -> Mapping[TopicPartition, ErrorCode]:
         """The leader's error code for each; none for those that it did not answer."""
         waiting = _PendingMarker(marker, partitions, self._loop.create_future())
         self._waiting.append(waiting)
@@ -163,7 +164,9 @@ class _Outbox:
         finally:
             self._sending = None
 
-    async def _write_markers(self, batch: list[_PendingMarker]) -> dict[int, Outcomes]:
+    async def _write_markers(
+        self, batch: list[_PendingMarker]
+    ) -> dict[int, Mapping[TopicPartition, ErrorCode]]:
         """By producer id: a producer ends one transaction at a time."""
         fields = {"markers": [_marker_fields(waiting.marker, waiting.partitions) for waiting in batch]}
         try:
@@ -191,7 +194,7 @@ def _marker_fields(marker: TransactionMarker, partitions: Iterable[TopicPartitio
     }
 
 
-def _outcomes(marker: Message) -> Outcomes:
+def _outcomes(marker: Message) -> Mapping[TopicPartition, ErrorCode]:
     return {
         TopicPartition(topic.name, partition.partition_index): ErrorCode(partition.error_code)
         for topic in marker.topics

@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from kraft.config.node_config import Config
-from metadata_quorum.controller.controller_config import BOOTSTRAP_FEATURES
 from metadata_quorum.foundation.blocking import NOT_SERVING
 from metadata_quorum.foundation.disk import Disk
 from metadata_quorum.foundation.errors import ExitCode, FatalError
+from metadata_quorum.foundation.features import BOOTSTRAP_FEATURES, METADATA_VERSION
 from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.metadata.records import UserScramCredentialRecord
-from metadata_quorum.metadata.snapshot import METADATA_VERSION, decode_checkpoint, encode_checkpoint
+from metadata_quorum.metadata.snapshot import decode_checkpoint, encode_checkpoint
 from metadata_quorum.security.scram import (
     BY_SASL_NAME,
     MAX_ITERATIONS,

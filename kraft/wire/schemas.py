@@ -19,7 +19,6 @@ from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache
 from types import NoneType
 from typing import Any, Final, NamedTuple, get_args
-from uuid import UUID
 
 from kraft.wire.kio_schemas import (
     EntityField,
@@ -31,11 +30,11 @@ from kraft.wire.kio_schemas import (
     load_response_schema,
     schema_name_map,
 )
+from metadata_quorum.foundation.model import ZERO_UUID
 
 __all__ = [
     "REQUEST",
     "RESPONSE",
-    "ZERO_UUID",
     "FieldPlan",
     "MessageId",
     "StructPlan",
@@ -48,7 +47,6 @@ __all__ = [
 REQUEST: Final = "request"
 RESPONSE: Final = "response"
 
-ZERO_UUID: Final = UUID(int=0)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 

@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
+from metadata_quorum.foundation.features import BOOTSTRAP_FEATURES
 from metadata_quorum.metadata.records import UserScramCredentialRecord
-
-BOOTSTRAP_FEATURES: Final = {
-    "metadata.version": 27,  # 4.1-IV1
-    "eligible.leader.replicas.version": 1,
-    "transaction.version": 2,
-    "group.version": 1,
-}
-"""Levels that a new cluster of Kafka 4.1 starts with, of the features that are here."""
 
 
 @dataclass(frozen=True, slots=True)

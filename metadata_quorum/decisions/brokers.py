@@ -8,13 +8,9 @@ from __future__ import annotations
 from uuid import UUID
 
 from metadata_quorum.decisions.decision import Decision, check_broker_epoch
-from metadata_quorum.decisions.elections import (
-    ELR_FEATURE,
-    MIN_INSYNC_REPLICAS,
-    broker_leaves,
-    broker_returns,
-)
+from metadata_quorum.decisions.elections import MIN_INSYNC_REPLICAS, broker_leaves, broker_returns
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.features import ELR_VERSION
 from metadata_quorum.foundation.model import BrokerRegistration, ResourceType
 from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.metadata.records import (
@@ -54,7 +50,7 @@ def claim(image: MetadataImage, command: ClaimLeadership) -> Decision:
         FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items()
     ]
     decision.records += command.bootstrap_users
-    if levels.get(ELR_FEATURE, 0) >= 1:
+    if levels.get(ELR_VERSION, 0) >= 1:
         # ELR is decided by committed values only, so the cluster's default must be one.
         decision.records.append(
             ConfigRecord(

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from metadata_quorum.decisions.client_metrics import CLIENT_METRICS_CONFIGS, check_client_metrics
 from metadata_quorum.decisions.decision import Decision
 from metadata_quorum.decisions.elections import (
-    ELR_FEATURE,
     MIN_INSYNC_REPLICAS,
     UNCLEAN_ELECTION,
     affected_topics,
     config_changed,
 )
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.features import ELR_VERSION
 from metadata_quorum.foundation.model import ResourceType
 from metadata_quorum.foundation.topic_configs import (
     DYNAMIC_BROKER_CONFIGS,
@@ -98,7 +98,7 @@ def _decide(image: MetadataImage, requested: list[RequestedChange]) -> Decision:
             seen.add(resource)
             before = image.config(*resource)
             _check(resource, values)
-            if image.features.get(ELR_FEATURE, 0) >= 1:
+            if image.features.get(ELR_VERSION, 0) >= 1:
                 _check_min_insync(resource, named, before, values)
             changed = {k for k in before.keys() | values.keys() if before.get(k) != values.get(k)}
             # To set a broker's value again makes it read a file again (KAFKA-14136).

@@ -26,6 +26,7 @@ from uuid import UUID
 from metadata_quorum.decisions.decision import Decision
 from metadata_quorum.decisions.replicas import completed
 from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.features import ELR_VERSION
 from metadata_quorum.foundation.model import (
     NO_LEADER,
     LeaderRecoveryState,
@@ -40,7 +41,6 @@ from metadata_quorum.protocol.replies import ElectionResult
 
 V = TypeVar("V")
 
-ELR_FEATURE: Final = "eligible.leader.replicas.version"
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
 
@@ -69,7 +69,7 @@ def rules_of(image: MetadataImage, topic: str) -> Rules:
     return Rules(
         min_insync_replicas=int(image.topic_config(topic, MIN_INSYNC_REPLICAS) or 1),
         unclean_allowed=(image.topic_config(topic, UNCLEAN_ELECTION) or "").strip().lower() == "true",
-        elr_enabled=image.features.get(ELR_FEATURE, 0) >= 1,
+        elr_enabled=image.features.get(ELR_VERSION, 0) >= 1,
     )
 
 

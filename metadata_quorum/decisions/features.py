@@ -12,12 +12,11 @@ from typing import Final
 
 from metadata_quorum.decisions.decision import Decision
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.features import METADATA_VERSION
 from metadata_quorum.foundation.model import FeatureRange
 from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.metadata.records import FeatureLevelRecord
 from metadata_quorum.protocol.commands import FeatureUpdate, UpdateFeatures
-
-METADATA_VERSION: Final = "metadata.version"
 
 OLDEST_SAME_RECORDS: Final = 23
 """4.0-IV1: the last metadata.version up to 27 that brought new records. Below, some could not be kept."""

@@ -17,6 +17,7 @@ from typing import Final
 from uuid import UUID
 
 from metadata_quorum.foundation.batch import Record, check_crc, decode_batch, encode_batch, iter_headers
+from metadata_quorum.foundation.features import METADATA_VERSION
 from metadata_quorum.foundation.model import BrokerRegistration, ControllerRegistration, PartitionRegistration
 from metadata_quorum.foundation.primitives import Buffer
 from metadata_quorum.metadata.control_records import (
@@ -45,8 +46,6 @@ from metadata_quorum.metadata.records import (
 )
 
 RECORDS_PER_BATCH: Final = 1024
-
-METADATA_VERSION: Final = "metadata.version"
 
 
 def image_records(image: MetadataImage) -> Iterator[MetadataRecord]:

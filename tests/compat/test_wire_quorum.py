@@ -8,7 +8,6 @@ from uuid import UUID
 
 import pytest
 
-from kraft.api.versions import SUPPORTED_FEATURES
 from kraft.local.free_ports import HOST
 from kraft.local.local_cluster import LocalCluster
 from kraft.net.client import Address, PeerClient
@@ -16,6 +15,7 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message, decode_response, encode_request
 from metadata_quorum.foundation.batch import decode_batch, iter_headers
 from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.features import SUPPORTED_FEATURES
 from metadata_quorum.foundation.model import METADATA_TOPIC, METADATA_TOPIC_ID
 from metadata_quorum.metadata.records import (
     BrokerRegistrationChangeRecord,

@@ -19,8 +19,8 @@ from uuid import UUID
 
 import pytest
 
-from metadata_quorum.decisions.elections import ELR_FEATURE
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.features import ELR_VERSION
 from metadata_quorum.foundation.model import ResourceType
 from metadata_quorum.metadata.delta import MetadataDelta
 from metadata_quorum.metadata.image import MetadataImage
@@ -144,8 +144,8 @@ class Scenario:
 
     def do_elr(self, level: str) -> None:
         """The feature is turned off (0) or on (1)."""
-        feature = c.FeatureUpdate(name=ELR_FEATURE, level=int(level), upgrade_type=1 if int(level) else 2)
-        runs = FeatureField(name=ELR_FEATURE, min_supported_version=0, max_supported_version=1)
+        feature = c.FeatureUpdate(name=ELR_VERSION, level=int(level), upgrade_type=1 if int(level) else 2)
+        runs = FeatureField(name=ELR_VERSION, min_supported_version=0, max_supported_version=1)
         self.machine.run(c.UpdateFeatures(controller_id=1, updates=(feature,), supported=(runs,)))
 
     def do_config(self, topic: str, pair: str) -> list[str] | None:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from chaos.sim.disk import SimDisk
-from metadata_quorum.controller.controller_config import BOOTSTRAP_FEATURES
 from metadata_quorum.controller.state_machine import MetadataStateMachine
 from metadata_quorum.foundation.disk import Disk
 from metadata_quorum.foundation.errors import BrokerError
+from metadata_quorum.foundation.features import BOOTSTRAP_FEATURES
 from metadata_quorum.foundation.model import PartitionRegistration, TopicPartition
 from metadata_quorum.metadata.metadata_log import MetadataLog
 from metadata_quorum.metadata.records import EndpointField

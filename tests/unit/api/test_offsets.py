@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from data_plane.log.timestamps import TimeSearch
-from data_plane.replication.offset_lookup import EARLIEST_TIMESTAMP_SPEC, MAX_TIMESTAMP_SPEC
 from data_plane.replication.partition import Partition
 from kraft.api import partition_lookup
 from kraft.api.offsets import handle_list_offsets
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID, TopicPartition
+from metadata_quorum.foundation.offset_timestamps import EARLIEST_TIMESTAMP, MAX_TIMESTAMP
 from tests.support.contexts import broker_context, node_context
 from tests.support.logs import NOW_MS, lead, open_log
 from tests.support.partitions import RaisedFailures, lone_context
@@ -60,11 +60,11 @@ def test_a_search_by_time_runs_outside_the_loop(partition: Partition, monkeypatc
 
     monkeypatch.setattr(TimeSearch, "run", noted)
     assert _asked(partition, NOW_MS + 1, monkeypatch)["offset"] == 1
-    assert _asked(partition, MAX_TIMESTAMP_SPEC, monkeypatch)["offset"] == 2
+    assert _asked(partition, MAX_TIMESTAMP, monkeypatch)["offset"] == 2
     assert _asked(partition, NOW_MS + 9, monkeypatch)["offset"] == -1
     assert len(threads) == 3
     assert threading.get_ident() not in threads
-    assert _asked(partition, EARLIEST_TIMESTAMP_SPEC, monkeypatch)["offset"] == 0
+    assert _asked(partition, EARLIEST_TIMESTAMP, monkeypatch)["offset"] == 0
     assert len(threads) == 3
 
 

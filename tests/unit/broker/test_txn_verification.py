@@ -11,7 +11,7 @@ import pytest
 
 from data_plane.coordinator.state_machine import ProducerIdAndEpoch
 from data_plane.coordinator.transactions.verification_guard import VerificationGuard, VerificationGuards
-from kraft.broker.txn_verification import Outcomes, RetryPolicy, TransactionVerifier
+from kraft.broker.txn_verification import RetryPolicy, TransactionVerifier
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from tests.support.virtual_loop import run_virtually
@@ -46,7 +46,7 @@ class Coordinator:
 
 def ask(
     guards: VerificationGuards, *, concurrent: int, add: bool = True
-) -> tuple[Outcomes, VerificationGuard, list[float]]:
+) -> tuple[dict[TopicPartition, ErrorCode], VerificationGuard, list[float]]:
     coordinator: Any = Coordinator(guards, concurrent)
     topic = SimpleNamespace(partitions=dict.fromkeys(range(50), SimpleNamespace(leader=HERE)))
     metadata_cache: Any = SimpleNamespace(image=SimpleNamespace(topic=lambda name: topic))
@@ -56,7 +56,7 @@ def ask(
         HERE, metadata_cache, coordinator, broker_channels, guards, verifies=True, timeout_s=1, retry=retry
     )
     guard = guards.begin(T0, PRODUCER.producer_id)
-    outcomes: Outcomes = {}
+    outcomes: dict[TopicPartition, ErrorCode] = {}
 
     async def run() -> None:
         outcomes.update(await verifier.ask("x", PRODUCER, {T0: guard}, add=add))

@@ -10,10 +10,11 @@ import pytest
 
 from data_plane.log.config import LogConfig
 from data_plane.replication.delayed_produce import await_replication
-from data_plane.replication.offset_lookup import LATEST_TIMESTAMP_SPEC, list_offset
+from data_plane.replication.offset_lookup import list_offset
 from fetch.follower_session import FetchLimits
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
+from metadata_quorum.foundation.offset_timestamps import LATEST_TIMESTAMP
 from metadata_quorum.metadata.records import PartitionChangeRecord
 from tests.support.may_block import MAY_BLOCK
 from tests.unit.replication.cluster import Cluster, batch, in_loop, produce_outcome, until
@@ -148,11 +149,11 @@ async def test_a_new_leader_does_not_tell_its_end_before_the_high_watermark_is_i
         assert leader.leader_id == 2
         if before == 0:  # it had not heard of the high watermark yet
             with pytest.raises(BrokerError) as refused:
-                list_offset(leader, LATEST_TIMESTAMP_SPEC, replica=False, committed_only=False)
+                list_offset(leader, LATEST_TIMESTAMP, replica=False, committed_only=False)
             assert refused.value.code == ErrorCode.OFFSET_NOT_AVAILABLE
         cluster.cuts.clear()
         await until(lambda: leader.high_watermark == 1)
-        assert list_offset(leader, LATEST_TIMESTAMP_SPEC, replica=False, committed_only=False).offset == 1
+        assert list_offset(leader, LATEST_TIMESTAMP, replica=False, committed_only=False).offset == 1
 
 
 @pytest.mark.row("R6")

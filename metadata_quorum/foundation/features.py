@@ -1,0 +1,20 @@
+"""The features of a cluster, and the levels of each that a node can run: those of Kafka 4.1."""
+
+from __future__ import annotations
+
+from typing import Final
+
+METADATA_VERSION: Final = "metadata.version"
+ELR_VERSION: Final = "eligible.leader.replicas.version"
+TRANSACTION_VERSION: Final = "transaction.version"
+GROUP_VERSION: Final = "group.version"
+
+SUPPORTED_FEATURES: Final[dict[str, tuple[int, int]]] = {
+    METADATA_VERSION: (7, 27),  # up to 4.1-IV1
+    ELR_VERSION: (0, 1),
+    TRANSACTION_VERSION: (0, 2),
+    GROUP_VERSION: (0, 1),
+}
+
+BOOTSTRAP_FEATURES: Final = {name: highest for name, (_, highest) in SUPPORTED_FEATURES.items()}
+"""What a new cluster starts with."""
