@@ -93,7 +93,7 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
         (["run", "isr-shrink", "--bootstrap-server", "127.0.0.1:1"], "is for the scenario workload"),
     ],
 )
-def test_what_cannot_be_is_told_in_a_sentence(words: list[str], sentence: str) -> None:
+def test_what_cannot_be_is_reported_in_a_sentence(words: list[str], sentence: str) -> None:
     with pytest.raises(CliError) as refused:
         chaos(*words)
     assert sentence in str(refused.value)

@@ -18,7 +18,7 @@ def _get(cluster: LocalCluster, node_id: int, path: str) -> Any:
         return json.load(answer)
 
 
-def test_every_node_tells_its_state_and_they_agree_on_the_leader(shared_cluster: LocalCluster) -> None:
+def test_every_node_reports_its_state_and_they_agree_on_the_leader(shared_cluster: LocalCluster) -> None:
     states = {node_id: _get(shared_cluster, node_id, "/status") for node_id in shared_cluster.nodes}
     assert {state["node_id"] for state in states.values()} == set(shared_cluster.nodes)
     assert {state["cluster_id"] for state in states.values()} == {shared_cluster.cluster_id}

@@ -51,7 +51,7 @@ def test_quorum_status_lets_each_voter_speak(survivor: Shell, shared_cluster: Lo
     )
 
 
-def test_what_the_last_broker_knows_is_told(survivor: Shell) -> None:
+def test_what_the_last_broker_knows_is_reported(survivor: Shell) -> None:
     assert TOPIC in survivor("topic", "list")
     first, _, *rows = survivor("topic", "describe", TOPIC).splitlines()
     assert "PartitionCount: 3" in first

@@ -289,7 +289,7 @@ def test_no_more_connections_from_now_on(wire: Wire, port: int) -> None:
     wait_until(lambda: not is_refused(), "somebody new is let in")
 
 
-def test_what_is_wrong_with_a_change_is_told_in_the_order_asked_for(wire: Wire, port: int) -> None:
+def test_what_is_wrong_with_a_change_is_reported_in_the_order_asked_for(wire: Wire, port: int) -> None:
     def resource(kind: ResourceType, name: str, *configs: tuple[str, int, str | None]) -> dict[str, Any]:
         entries = [{"name": n, "config_operation": op, "value": value} for n, op, value in configs]
         return {"resource_type": int(kind), "resource_name": name, "configs": entries}
@@ -366,7 +366,7 @@ def test_subscriptions_that_make_no_sense(
     assert told.startswith(message)
 
 
-def test_a_subscription_is_kept_listed_and_told(wire: Wire, port: int) -> None:
+def test_a_subscription_is_kept_listed_and_described(wire: Wire, port: int) -> None:
     values: dict[str, str | None] = {
         "metrics": "org.apache.kafka.producer.,org.x", "interval.ms": "1000",
         "match": "client_id=te.*,client_source_address=127.0.0.1",

@@ -175,7 +175,7 @@ def test_a_session_that_is_opened_while_throttled_is_opened_later(wire: Wire, po
     assert fetch(wire, port, topic, 0, session_epoch=0).session_id > 0
 
 
-def test_the_pause_is_told_of_whatever_is_asked(wire: Wire, port: int, topic: str) -> None:
+def test_the_pause_is_in_every_response(wire: Wire, port: int, topic: str) -> None:
     """request_percentage: so little that the first answer is over it. A pause lasts a sample at most."""
     with quota(wire, port, {"user": "ANONYMOUS", "client-id": None}, request_percentage=1e-6):
         begun = time.monotonic()
@@ -294,7 +294,7 @@ def test_filters(wire: Wire, port: int) -> None:
         assert found(strict=True) == []
 
 
-def test_librdkafka_is_told(wire: Wire, node: LocalCluster, port: int, topic: str) -> None:
+def test_librdkafka_gets_the_error(wire: Wire, node: LocalCluster, port: int, topic: str) -> None:
     pauses_s: list[float] = []
     name = "limited-client"
     with quota(wire, port, {"client-id": name}, producer_byte_rate=2 * LIMIT):

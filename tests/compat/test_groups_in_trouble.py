@@ -80,7 +80,9 @@ class Group:
 
 
 @pytest.mark.row("G2", "G3")
-def test_commits_that_are_refused_and_offsets_of_a_topic_that_goes(cluster: LocalCluster, wire: Wire) -> None:
+def test_commits_that_are_refused_and_offsets_of_a_topic_that_is_deleted(
+    cluster: LocalCluster, wire: Wire
+) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
     for made in admin.create_topics([NewTopic(name, 1, 3) for name in ("stays", "goes")]).values():
         made.result()

@@ -90,7 +90,7 @@ def at_end(reader, topic: str, end: int) -> bool:
     return reader.get_watermark_offsets(TopicPartition(topic, 0), cached=True)[1] == end
 
 
-def test_out_of_range_is_told(bootstrap: str, make_topic: MakeTopic) -> None:
+def test_out_of_range_is_reported(bootstrap: str, make_topic: MakeTopic) -> None:
     topic = make_topic()
     send(bootstrap, topic, [{"value": "only"}])
     with consumer(bootstrap, auto_offset_reset="error") as reader:

@@ -123,7 +123,7 @@ def test_topics_that_match_and_grow_are_taken_in(
 
 
 @pytest.mark.row("G6")
-def test_a_group_goes_to_the_new_protocol_and_back_while_it_reads(
+def test_a_group_changes_to_the_new_protocol_and_back_while_it_reads(
     bootstrap: str, admin: AdminClient, member: Member, make_topic: MakeTopic, prompt_group: str
 ) -> None:
     topic = make_topic(4)
@@ -171,7 +171,7 @@ def described(bootstrap: str, group: str) -> ConsumerGroupDescription:
 
 
 @pytest.mark.row("G6")
-def test_the_group_goes_on_when_its_coordinator_dies(cluster: LocalCluster) -> None:
+def test_the_group_continues_when_its_coordinator_dies(cluster: LocalCluster) -> None:
     bootstrap, topic, group = cluster.bootstrap, "kip848-survives", "kip848-survivors"
     send(bootstrap, topic, ({"value": str(n), "partition": 0} for n in range(5)))
     with ExitStack() as members:

@@ -120,7 +120,7 @@ def test_a_follower_serves_what_is_committed(wire: Wire, cluster: LocalCluster, 
     )
 
 
-def test_a_parked_consumer_of_a_follower_is_told_at_once(
+def test_a_parked_consumer_of_a_follower_is_answered_at_once(
     wire: Wire, cluster: LocalCluster, topic: str
 ) -> None:
     """The leader tells its follower of the new high watermark without being asked again."""

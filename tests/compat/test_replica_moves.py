@@ -123,7 +123,7 @@ def test_leader_and_follower_change_their_disks_under_load(two_dirs: LocalCluste
 
 
 @pytest.mark.row("L8", "R12")
-def test_a_killed_node_goes_on_moving(two_dirs: LocalCluster, dirs: Dirs) -> None:
+def test_a_killed_node_keeps_moving(two_dirs: LocalCluster, dirs: Dirs) -> None:
     sent = [{"value": b"%d" % n + b"x" * 50_000} for n in range(60)]
     send(two_dirs.bootstrap, dirs.topic, sent)
     configure(two_dirs, {MOVES_RATE: "10000"})

@@ -263,7 +263,9 @@ def test_anna_writes_and_reads_what_she_may(guarded: LocalCluster) -> None:
     assert set(admin_of(guarded, "anna").list_topics(timeout=60).topics) == {"hers-1"}
 
 
-def test_anna_stops_reading_when_her_right_goes_and_goes_on_when_it_comes_back(guarded: LocalCluster) -> None:
+def test_anna_stops_reading_when_her_right_is_revoked_and_continues_when_it_comes_back(
+    guarded: LocalCluster,
+) -> None:
     """In one fetch session: nothing of what was written meanwhile reaches her before."""
     create_topics(admin_of(guarded, "node"), "ticker")
 
@@ -352,7 +354,7 @@ def test_a_transactional_id_takes_a_right_of_anna_too(guarded: LocalCluster) -> 
     producer.commit_transaction(60)
 
 
-def test_what_anna_may_is_told_when_she_asks(guarded: LocalCluster) -> None:
+def test_what_anna_may_do_is_described_on_request(guarded: LocalCluster) -> None:
     allow(guarded, AclOperation.WRITE, THERE)
     allow(guarded, AclOperation.DESCRIBE, "kafka-cluster", kind=ResourceType.BROKER)
     allow(guarded, AclOperation.READ, "herd", kind=ResourceType.GROUP)

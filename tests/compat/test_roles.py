@@ -57,7 +57,7 @@ def test_brokers_follow_controllers_that_are_other_nodes(separate: RoleNodes) ->
 
 
 @pytest.mark.row("Q8")
-def test_observers_are_told_apart_from_voters(separate: RoleNodes) -> None:
+def test_observers_are_distinguished_from_voters(separate: RoleNodes) -> None:
     def seen() -> bool:
         try:
             partition = describe_quorum(HOST, separate.ports[11]).topics[0].partitions[0]

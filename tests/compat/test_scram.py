@@ -127,7 +127,7 @@ def test_stock_clients_log_in(scram_cluster: LocalCluster, kafka: ModuleType, me
 
 
 @pytest.mark.parametrize("who", [("anna", "wrong"), ("nobody", "right"), ("node", "right")])
-def test_who_may_not_in_is_told_so(scram_cluster: LocalCluster, who: tuple[str, str]) -> None:
+def test_who_may_not_in_gets_the_reason(scram_cluster: LocalCluster, who: tuple[str, str]) -> None:
     assert KafkaError._AUTHENTICATION in refusals(scram_cluster, login(*who))
 
 

@@ -106,7 +106,7 @@ def test_a_cluster_behind_tls_and_logins_survives_a_kill(
         ({"ssl.ca.location": None}, KafkaError._SSL),
     ],
 )
-def test_who_may_not_in_is_told_so(
+def test_who_may_not_in_gets_the_reason(
     sasl_cluster: LocalCluster, anna: dict[str, Any], tmp_path: Path, wrong: dict[str, Any], error: int
 ) -> None:
     if "ssl.ca.location" in wrong:

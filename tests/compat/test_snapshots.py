@@ -86,7 +86,7 @@ def test_metadata_dump_shows_snapshot_and_log(nodes: RoleNodes) -> None:
 
 
 @pytest.mark.row("Q3")
-def test_a_restarted_controller_goes_on_from_its_snapshot(nodes: RoleNodes) -> None:
+def test_a_restarted_controller_continues_from_its_snapshot(nodes: RoleNodes) -> None:
     nodes.kill(1)
     nodes.start(1)
     nodes.wait_ready()

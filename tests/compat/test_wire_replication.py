@@ -107,7 +107,7 @@ def test_epochs_in_a_fetch(aged: Aged) -> None:
 
 
 @pytest.mark.row("R5")
-def test_a_diverging_epoch_is_told(aged: Aged) -> None:
+def test_a_diverging_epoch_is_reported(aged: Aged) -> None:
     first, _, third = aged.epochs
     found = aged.topic.fetch(fetch_offset=4, last_fetched_epoch=first)
     assert error(found) is ErrorCode.NONE

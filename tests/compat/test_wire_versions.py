@@ -155,7 +155,7 @@ def test_every_version_is_answered(
             assert found == wanted, f"v{version}"
 
 
-def test_api_versions_tells_what_is_answered(shared_cluster: LocalCluster, wire: Wire) -> None:
+def test_api_versions_lists_what_is_answered(shared_cluster: LocalCluster, wire: Wire) -> None:
     node = shared_cluster.node(1)
     for port, role in ((node.client_port, Role.BROKER), (node.controller_port, Role.CONTROLLER)):
         answer = wire.ask(

@@ -146,7 +146,7 @@ def test_rename_replaces_files_and_moves_directories(disk: Disk, tmp_path: Path)
         disk.rename(f"{root}/absent", f"{root}/other")
 
 
-def test_an_open_file_keeps_its_bytes_when_its_name_goes(disk: Disk, path: str) -> None:
+def test_an_open_file_keeps_its_bytes_when_its_name_is_removed(disk: Disk, path: str) -> None:
     disk.write_atomic(path, b"still here", MAY_BLOCK)
     file = disk.open(path)
     disk.remove(path)

@@ -136,7 +136,7 @@ def records_of(response: FetchResponse) -> bytes:
 
 
 @contract
-async def test_a_fetch_brings_the_leaders_records_and_tells_it_the_offset(rig):
+async def test_a_fetch_brings_the_leaders_records_and_gives_it_the_offset(rig):
     first = records_of(await rig.endpoint.fetch(request(rig, 0)))
     assert first.count(b"x") >= 3
     assert records_of(await rig.endpoint.fetch(request(rig, 2))) == first[-len(first) // 3 :]

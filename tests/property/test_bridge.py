@@ -87,7 +87,7 @@ def _same_value(given_value: Any, value: Any) -> bool:
 @pytest.mark.parametrize("api_key", API_KEYS)
 @settings(max_examples=examples(8), deadline=None)
 @given(data=st.data())
-def test_what_goes_in_comes_out(api_key: int, kind: str, data: st.DataObject) -> None:
+def test_what_is_put_in_is_read_back(api_key: int, kind: str, data: st.DataObject) -> None:
     version = data.draw(st.sampled_from(versions_of(api_key)))
     fields = data.draw(struct_of(plan_for(MessageId(api_key, kind), version)))
     encode, decode = CODERS[kind]

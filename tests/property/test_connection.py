@@ -152,7 +152,7 @@ def test_halves_of_frames_do_not_wait_for_each_other():
     assert budget.used_bytes == 0
 
 
-def test_a_connection_that_goes_over_to_another_budget_takes_along_what_it_holds():
+def test_a_connection_that_moves_to_another_budget_takes_along_what_it_holds():
     before, after = Budget(100), Budget(100)
     account = Account(before)
     account.take(30)

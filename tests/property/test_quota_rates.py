@@ -21,7 +21,7 @@ ASKED = st.lists(st.tuples(AMOUNTS, GAPS), min_size=1, max_size=60)
 
 
 @given(WINDOWS, LIMITS, ASKED)
-def test_who_pauses_as_told_stays_at_the_limit(
+def test_who_pauses_as_requested_stays_at_the_limit(
     window: QuotaWindow, limit: float, asked: list[tuple[float, float]]
 ) -> None:
     """Over the whole run: at most the limit, two windows that are free at first, the last request, and a

@@ -76,7 +76,7 @@ def test_what_can_be_made_again_is(damaged: LocalCluster, number: int):
 
 @pytest.mark.row("L7")
 @pytest.mark.parametrize("number", [FLIPPED, NO_IDENTITY])
-def test_what_cannot_goes_offline_alone(damaged: LocalCluster, number: int):
+def test_what_cannot_is_taken_offline_alone(damaged: LocalCluster, number: int):
     wait_until(
         lambda: all(VICTIM in isrs(damaged, TOPIC)[n] for n in (NO_INDEX, TORN, NO_EPOCHS, WRONG_INDEX)),
         "the rest of the node works",

@@ -94,7 +94,7 @@ def test_a_full_metadata_disk_ends_the_node(make_node: MakeNode):
 
 
 @pytest.mark.row("L8")
-def test_a_lost_log_dir_is_offline_and_the_node_goes_on(make_node: MakeNode, tmp_path: Path):
+def test_a_lost_log_dir_is_offline_and_the_node_continues(make_node: MakeNode, tmp_path: Path):
     dirs = [tmp_path / "first", tmp_path / "second"]
     node = make_node(log_dirs=",".join(map(str, dirs)), replica_high_watermark_checkpoint_interval_ms="100")
     node.format()
@@ -114,7 +114,7 @@ def test_a_lost_log_dir_is_offline_and_the_node_goes_on(make_node: MakeNode, tmp
 
 
 @pytest.mark.row("L8")
-def test_what_lay_in_a_directory_that_cannot_be_read_is_not_begun_anew(make_node: MakeNode, tmp_path: Path):
+def test_what_lay_in_a_directory_that_cannot_be_read_is_not_started_over(make_node: MakeNode, tmp_path: Path):
     dirs = [tmp_path / "first", tmp_path / "second"]
     node = make_node(log_dirs=",".join(map(str, dirs)))
     node.format()

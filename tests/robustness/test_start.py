@@ -63,7 +63,7 @@ def test_a_file_that_is_no_configuration(make_node: MakeNode, capfd, content):
     assert refused(node, capfd)[0] == ExitCode.BAD_CONFIG
 
 
-def test_an_unknown_key_is_told_with_the_nearest_one(make_node: MakeNode):
+def test_an_unknown_key_is_reported_with_the_nearest_one(make_node: MakeNode):
     node = make_node(num_partitons="3")
     code, last = node.start_and_fail()
     assert code == ExitCode.LOG_DIR_UNUSABLE

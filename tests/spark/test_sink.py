@@ -33,7 +33,7 @@ def test_round_trip(spark: SparkSession, topics: Topics):
 
 
 @pytest.mark.row("S3")
-def test_the_option_topic_goes_before_the_column_and_equal_keys_go_together(
+def test_the_option_topic_takes_precedence_over_the_column_and_equal_keys_stay_together(
     spark: SparkSession, topics: Topics
 ):
     name = topics.make(4)

@@ -168,7 +168,7 @@ def test_a_topic_that_was_deleted(spark: SparkSession, topics: Topics, checkpoin
 
 
 @pytest.mark.row("S2")
-def test_a_topic_that_was_made_anew(spark: SparkSession, topics: Topics, checkpoint: str):
+def test_a_topic_that_was_recreated(spark: SparkSession, topics: Topics, checkpoint: str):
     """Offsets of the old one mean nothing in it; its first records are not passed over in silence."""
     name = topics.make(1)
     topics.fill(name, range(3), partitions=1)

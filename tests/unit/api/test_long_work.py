@@ -41,7 +41,7 @@ async def all_of_them() -> Pieces:
     return pieces
 
 
-def test_of_many_long_requests_one_goes_on_per_turn() -> None:
+def test_of_many_long_requests_one_continues_per_turn() -> None:
     pieces = asyncio.run(all_of_them())
     assert len(pieces.done) == REQUESTS * PIECES
     assert max(Counter(turn for turn, _ in pieces.done).values()) == 1

@@ -240,7 +240,7 @@ def test_what_was_checked_for_another_configuration_is_to_be_sent_again(tmp_path
     run(tmp_path, test)
 
 
-def test_nothing_is_told_of_acks_0_but_the_end(tmp_path: Path) -> None:
+def test_nothing_is_reported_of_acks_0_but_the_end(tmp_path: Path) -> None:
     async def test(broker: Broker) -> None:
         broker.go.set()
         assert await broker.produce(batch(*LONG), acks=0) == ()

@@ -164,9 +164,7 @@ def test_what_was_admitted_to_a_transaction_that_is_over_is_not_appended(between
         (ErrorCode.NOT_COORDINATOR, 9, ErrorCode.NOT_ENOUGH_REPLICAS),
     ],
 )
-def test_refusals_are_told_in_the_words_of_the_version(
-    said: ErrorCode, version: int, told: ErrorCode
-) -> None:
+def test_refusals_have_the_error_codes_of_the_version(said: ErrorCode, version: int, told: ErrorCode) -> None:
     async def test(leader: Leader) -> None:
         queued = leader.enqueue_if_needed(0, version)
         assert queued is not None

@@ -47,7 +47,7 @@ def test_a_controller_that_is_silent_makes_producers_ask_again_and_its_late_answ
     loop.close()
 
 
-def test_a_refusal_is_told_and_the_next_one_asks_anew() -> None:
+def test_a_refusal_is_returned_and_the_next_one_asks_again() -> None:
     answers: list[tuple[int, int] | BrokerError] = [BrokerError(ErrorCode.STALE_BROKER_EPOCH), (5, 1)]
 
     async def allocate() -> tuple[int, int]:

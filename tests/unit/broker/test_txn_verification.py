@@ -83,7 +83,7 @@ def test_but_not_for_long() -> None:
     assert 0.1 <= asked[-1] <= 0.12
 
 
-def test_a_producer_that_names_its_partitions_is_told_at_once() -> None:
+def test_a_producer_that_names_its_partitions_is_answered_at_once() -> None:
     outcomes, guard, asked = ask(VerificationGuards(), concurrent=1, add=False)
     assert outcomes == {T0: ErrorCode.CONCURRENT_TRANSACTIONS}
     assert asked == [0]

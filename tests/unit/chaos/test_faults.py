@@ -58,7 +58,7 @@ def test_a_fault_is_its_text(text: str) -> None:
         ("move all-0 to 1,1", "say `move TOPIC-N to"),
     ],
 )
-def test_what_is_no_fault_is_told_in_a_sentence(text: str, why: str) -> None:
+def test_what_is_no_fault_is_reported_in_a_sentence(text: str, why: str) -> None:
     with pytest.raises(BadFault) as refused:
         faults.parse(text, NODES, CLIENTS)
     assert why in str(refused.value)
@@ -175,7 +175,7 @@ def test_a_replica_that_left_the_isr_lags() -> None:
 @pytest.mark.parametrize(
     "text", ["kill leader(a-0)", "kill follower(a-0)", "kill lagging(a-0)", "kill coordinator(x)"]
 )
-def test_a_role_that_nobody_has_is_told(text: str) -> None:
+def test_a_role_that_nobody_has_is_reported(text: str) -> None:
     with pytest.raises(roles.RoleUnfilled, match="nobody is"):
         roles.fill(text, Seen(leads=None))
 
@@ -237,7 +237,7 @@ def test_seeds_differ() -> None:
     assert kinds == set(everything.WEIGHTS)
 
 
-def test_the_page_tells_of_everything() -> None:
+def test_the_page_shows_everything() -> None:
     page = (Path(__file__).parents[3] / "docs" / "CHAOS.md").read_text()
     names = [*SCENARIOS, *PLANTS, *faults.NODE_FAULTS, *(kind.name for kind in KINDS)]
     assert [name for name in names if name not in page and name != "await"] == []
@@ -311,7 +311,7 @@ def test_what_is_played_is_on_record(tmp_path: Path) -> None:
     assert sorted(stage.links.now.values()) == ["cut 3>1", "cut 3>2"]
 
 
-def test_a_role_that_nobody_takes_is_skipped_and_told(tmp_path: Path) -> None:
+def test_a_role_that_nobody_takes_is_skipped_and_reported(tmp_path: Path) -> None:
     _, happened = played(Stage(), Seen(leads=None), "at 0 for 1: mute leader(a-0)\nat 0: mute 3", tmp_path)
     assert [(event.fault, event.detail) for event in happened] == [
         (events.SKIPPED, "mute leader(a-0): nobody is leader(a-0)"),

@@ -24,7 +24,9 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_an_unquoted_link_is_told_where_it_is_seen(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unquoted_link_is_reported_where_it_is_seen(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`cut 2>1` is `cut` with standard error in a file named 1."""
     screen = Screen()
     monkeypatch.setattr("sys.stdout", screen)

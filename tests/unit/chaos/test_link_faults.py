@@ -48,7 +48,7 @@ def test_the_text_is_read_back(fault: LinkFault) -> None:
         ("down 1>3", "down 1>3", {}),
     ],
 )  # fmt: skip
-def test_what_toxiproxy_is_told(text: str, written: str, attributes: dict[str, int]) -> None:
+def test_what_toxiproxy_is_sent(text: str, written: str, attributes: dict[str, int]) -> None:
     fault = LinkFault.parse(text)
     assert (str(fault), fault.attributes) == (written, attributes)
 

@@ -103,7 +103,7 @@ def test_a_program_ends_with_its_owner_and_with_its_keeper(victim: str) -> None:
         owner.kill()
 
 
-def test_a_keeper_without_owner_ends_its_program_when_told() -> None:
+def test_a_keeper_without_owner_ends_its_program_on_request() -> None:
     command = [*KEEPER, sys.executable, "-c", PROGRAM]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as keeper:
         program = _pid_of(keeper)

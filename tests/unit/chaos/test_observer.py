@@ -36,7 +36,7 @@ def test_the_leader_is_believed_about_its_own_epoch():
     assert observed.partition("t-0") == SHRUNK
 
 
-def test_a_higher_epoch_is_believed_whoever_tells_it_and_never_given_up_for_a_lower_one():
+def test_a_higher_epoch_is_believed_whoever_sends_it_and_never_given_up_for_a_lower_one():
     observed, _ = seen()
     moved = ObservedPartition(3, 5, (2, 3))
     observed.partitions_reported(2, 1, {"t-0": moved})
@@ -56,7 +56,7 @@ def test_where_the_leader_is_silent_the_controller_is_believed():
     assert observed.partition("t-0") == SHRUNK
 
 
-def test_only_the_leader_tells_a_high_watermark_and_it_is_no_new_entry_of_the_past():
+def test_only_the_leader_reports_a_high_watermark_and_it_is_no_new_entry_of_the_past():
     observed, lines = seen()
     observed.high_watermarks_reported(2, 1, {"t-0": 50})
     assert observed.partition("t-0") == FULL
@@ -82,7 +82,7 @@ def test_controllers_come_with_higher_terms_and_nodes_change_their_state():
     assert lines[-1] == {"time": 3, "f": "node", "id": 2, "state": "up"}
 
 
-def test_a_silent_node_and_a_dead_one_are_told_apart(
+def test_a_silent_node_and_a_dead_one_are_distinguished(
     tmp_path: Path, free_ports: Callable[[int], list[int]]
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # connects, for the backlog does, and says nothing

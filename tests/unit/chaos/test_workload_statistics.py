@@ -54,7 +54,7 @@ def test_how_far_each_key_is_known_to_reach(statistics: Statistics):
     assert statistics.highest_polled() == {"one-0": 1}
 
 
-def test_the_final_read_goes_on_to_what_is_there_for_good_or_where_losses_are_meant_to_the_end(
+def test_the_final_read_continues_to_what_is_there_for_good_or_where_losses_are_meant_to_the_end(
     statistics: Statistics,
 ):
     """An unclean election leaves a log that may end, for good, before what was acknowledged in it."""

@@ -95,7 +95,7 @@ class Sender:
 SENDS = (("t-0", 1), ("t-1", 2))
 
 
-def test_a_transaction_is_one_operation_and_tells_when_its_commit_was_asked_for() -> None:
+def test_a_transaction_is_one_operation_and_records_when_its_commit_was_requested() -> None:
     rig = Rig()
     rig.transactor.do(TransactStep(SENDS, "commit"))
     assert rig.told() == [(1, "init", "ok"), (1, "txn", "ok")]
@@ -260,7 +260,7 @@ def test_every_input_has_an_output_in_the_same_transaction_and_what_is_aborted_i
     assert rig.record[-1].f == "poll", "nothing was left"
 
 
-def test_after_a_crash_the_next_member_goes_on_where_the_group_has_committed() -> None:
+def test_after_a_crash_the_next_member_continues_where_the_group_has_committed() -> None:
     rig = Rig()
     made, readers = copier(rig, {"in-0": [7, 8, 9]})
     made.copy("commit")

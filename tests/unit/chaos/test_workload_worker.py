@@ -210,7 +210,7 @@ def final_ops(rig: Rig) -> list[str]:
     return [operation.f for operation in rig.record]
 
 
-def test_the_final_read_goes_from_the_beginning_to_every_end():
+def test_the_final_read_runs_from_the_beginning_to_every_end():
     rig = Rig()
     rig.log = {"t-0": [5, 7], "t-1": []}
     rig.worker.places = {"t-0": 2}
@@ -228,7 +228,7 @@ def test_a_final_reader_that_gets_nowhere_is_replaced():
     assert FRESH_CLIENT_NS < rig.now < 2 * FRESH_CLIENT_NS
 
 
-def test_the_final_read_tells_what_it_did_not_reach():
+def test_the_final_read_reports_what_it_did_not_reach():
     rig = Rig()
     rig.log = {"t-0": [5], "t-1": [6, 8]}
     assert read_all(rig.worker, {"t-0": 4, "t-1": 0}, 15 * 10**9, rig.tick) == {"t-0": 1}

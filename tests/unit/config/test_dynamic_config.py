@@ -118,7 +118,7 @@ def test_every_key_that_kafka_calls_dynamic_may_change() -> None:
         ("sasl.login.class", "", True, "Cannot update these configs dynamically"),
     ],
 )
-def test_what_a_broker_is_not_told(key: str, value: str, per_broker: bool, words: str) -> None:
+def test_what_a_broker_is_not_sent(key: str, value: str, per_broker: bool, words: str) -> None:
     with pytest.raises(BrokerError, match=words) as refusal:
         check_broker_values({key: value}, per_broker=per_broker)
     assert refusal.value.code is ErrorCode.INVALID_REQUEST

@@ -122,7 +122,7 @@ def test_what_can_be_wrong(stage: Stage):
     assert problems_of(stage.run) == ["the Spark query was not killed", "Spark dropped 2 rows as late"]
 
 
-def test_a_query_that_began_anew(stage: Stage):
+def test_a_query_that_started_over(stage: Stage):
     stage.next_start(STARTED, progress("a", 3, 30), progress("b", 2, 30))
     stage.next_start(STARTED, progress("a", 0, 95), progress("b", 0, 95))
     stage.planned("a/offsets/4", "b/offsets/3")

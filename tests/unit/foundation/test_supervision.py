@@ -46,7 +46,7 @@ async def _fails() -> None:
     raise KeyError("a bug")
 
 
-def test_an_error_that_escapes_from_background_work_is_told(loop, told):
+def test_an_error_that_escapes_from_background_work_is_reported(loop, told):
     supervised(loop, _fails(), "some-work")
     loop.run_until_complete(asyncio.sleep(1))
     (context,) = told
@@ -74,7 +74,7 @@ def test_a_deadline_that_fails_takes_no_other_with_it(loop, told):
     assert [type(context["exception"]) for context in told] == [KeyError]
 
 
-def test_work_that_must_go_on_is_begun_anew_until_it_is_cancelled(loop, told):
+def test_work_that_must_continue_is_restarted_until_it_is_cancelled(loop, told):
     turns: list[float] = []
 
     async def work() -> None:
@@ -92,7 +92,7 @@ def test_work_that_must_go_on_is_begun_anew_until_it_is_cancelled(loop, told):
     assert len(told) == len(turns)
 
 
-def test_what_fails_among_several_is_told_and_the_rest_is_done(loop, told):
+def test_what_fails_among_several_is_reported_and_the_rest_is_done(loop, told):
     done: list[int] = []
     for number in range(3):
         bounded(loop, "a part", lambda number=number: done.append(number // (1 - number) or number))

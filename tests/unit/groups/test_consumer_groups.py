@@ -110,7 +110,7 @@ def test_a_group_that_is_not_there_is_only_found_by_joining(driver: GroupDriver)
     assert driver.log == []
 
 
-def test_a_heartbeat_without_news_writes_nothing_and_is_told_nothing(driver: GroupDriver) -> None:
+def test_a_heartbeat_without_news_writes_nothing_and_gets_nothing(driver: GroupDriver) -> None:
     member = ConsumerClient("m", ("a",))
     settle(driver, member)
     written = len(driver.log)

@@ -43,7 +43,7 @@ async def all_committed(groups: GroupCoordinator, group_ids: list[str]) -> dict[
 
 
 @pytest.mark.row("G3")
-def test_what_is_committed_for_a_topic_made_anew_is_not_forgotten_with_the_old_one() -> None:
+def test_what_is_committed_for_a_recreated_topic_is_not_forgotten_with_the_old_one() -> None:
     async def test() -> None:
         async with service(MemoryLog(), epoch=None, config=FEW_IN_A_TURN) as groups:
             ids = [f"g{n}" for n in range(20)]

@@ -90,7 +90,7 @@ def stable(members: int = 2, limits: GroupLimits = NO_DELAY, **fields: Any) -> t
     return driver, reply.generation
 
 
-def test_a_newcomer_is_told_its_id_and_joins_with_it() -> None:
+def test_a_newcomer_is_given_its_id_and_joins_with_it() -> None:
     driver = GroupDriver()
     told = driver.answer("join", join(new="m1", requires_known_id=True))
     assert told == JoinReply(ErrorCode.MEMBER_ID_REQUIRED, "m1")
@@ -294,7 +294,7 @@ def test_whoever_never_syncs_is_out() -> None:
     assert (reply.leader, reply.generation) == ("m2", 3)
 
 
-def test_a_follower_that_rejoins_unchanged_is_told_what_is() -> None:
+def test_a_follower_that_rejoins_unchanged_gets_the_assignment() -> None:
     driver, generation = stable(2)
     reply = joined(driver, driver.ask("join", join("m2")))
     assert (reply.generation, reply.members) == (generation, ())
@@ -330,7 +330,7 @@ def test_a_member_that_leaves_while_it_waits_is_answered() -> None:
     assert joined(driver, waiting).error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_refused_store_is_told_to_all_and_worked_out_anew() -> None:
+def test_a_refused_store_is_reported_to_all_and_computed_again() -> None:
     driver = GroupDriver()
     driver.answer("join", join(new="m1"))
     second, first = driver.ask("join", join(new="m2")), driver.ask("join", join("m1"))
@@ -384,7 +384,7 @@ def test_a_static_member_that_waits_under_its_old_id_is_fenced() -> None:
     assert synced(driver, waiting).error is ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_an_old_static_leader_is_not_told_that_it_leads() -> None:
+def test_an_old_static_leader_does_not_learn_that_it_leads() -> None:
     driver, generation = stable(1, instance_id="i1", can_skip_assignment=False)
     again = join(new="m1b", instance_id="i1", can_skip_assignment=False)
     reply = joined(driver, driver.ask("join", again))
@@ -439,7 +439,7 @@ def test_an_operator_removes_a_static_member_by_its_instance() -> None:
     assert beat(driver, "m1", generation, "i1") is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_refused_store_is_told_to_the_static_member_that_came_back() -> None:
+def test_a_refused_store_is_reported_to_the_static_member_that_came_back() -> None:
     driver, _ = stable(1, instance_id="i1")
     driver.refusal = ErrorCode.NOT_COORDINATOR
     reply = joined(driver, driver.ask("join", join(new="m1b", instance_id="i1")))

@@ -126,7 +126,7 @@ def test_a_retention_beyond_the_end_of_time_ends_there() -> None:
     assert kept(driver) == kept(driver.reloaded()) == {ORDERS_0: 1}
 
 
-def test_offsets_of_a_group_age_from_when_its_last_member_left_then_the_group_goes_too() -> None:
+def test_offsets_of_a_group_age_from_when_its_last_member_left_then_the_group_expires_too() -> None:
     driver = stable_group()
     commit(driver, OffsetToCommit(ORDERS_0, 1), member_id="m1", generation=1)
     stay(driver, days=8)

@@ -89,7 +89,7 @@ def test_a_reply_waits_until_what_it_says_is_replicated() -> None:
     run(test)
 
 
-def test_replication_that_takes_too_long_is_told() -> None:
+def test_replication_that_takes_too_long_is_reported() -> None:
     async def test() -> None:
         log = MemoryLog()
         config = GroupCoordinatorConfig(shards=ShardLimits(commit_timeout=0.01))
@@ -129,7 +129,9 @@ def test_what_is_due_at_once_is_as_good_on_the_loop_that_nodes_use() -> None:
         (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_an_append_that_fails_is_told_in_a_coordinators_words(refused: ErrorCode, told: ErrorCode) -> None:
+def test_an_append_that_fails_is_reported_by_a_coordinators_error_codes(
+    refused: ErrorCode, told: ErrorCode
+) -> None:
     async def test() -> None:
         log = MemoryLog()
         async with service(log) as groups:
@@ -141,7 +143,7 @@ def test_an_append_that_fails_is_told_in_a_coordinators_words(refused: ErrorCode
     run(test)
 
 
-def test_a_silent_member_goes_by_the_services_own_timer() -> None:
+def test_a_silent_member_is_removed_by_the_services_own_timer() -> None:
     async def test() -> None:
         async with service(MemoryLog()) as groups:
             quick = JoinGroup("g", "", "consumer", JOIN.protocols, 20, 20, requires_known_id=False)
@@ -237,7 +239,7 @@ def test_a_pattern_is_looked_up_a_few_topics_at_a_time() -> None:
     run(test)
 
 
-def test_what_no_batch_could_hold_goes_in_several() -> None:
+def test_what_no_batch_could_hold_is_split_into_several() -> None:
     partitions = [TopicPartition("orders", n) for n in range(100)]
 
     async def commit_all(groups: GroupCoordinator) -> None:

@@ -66,7 +66,7 @@ def test_a_directory_is_taken_up_again_with_other_ports(tmp_path):
         LocalCluster.create(tmp_path, nodes=1)
 
 
-def test_a_port_in_use_is_told_before_anything_starts(tmp_path):
+def test_a_port_in_use_is_reported_before_anything_starts(tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -38,7 +38,7 @@ def files_of(directory: Path) -> dict[str, list[AbortedTransaction]]:
     return {path.name: decode(path.read_bytes()) for path in sorted(directory.glob("*.txnindex"))}
 
 
-def test_a_reader_is_told_of_what_it_reads_and_not_of_all(tmp_path):
+def test_a_reader_gets_the_aborted_transactions_of_what_it_reads_and_not_all(tmp_path):
     log = interleaved(tmp_path)
     assert log.aborted.entries[0] == (1, 0, 2, 1), "producer 2 was still open"
     assert log.aborted.between(0, 2) == ((1, 0),)
@@ -65,7 +65,7 @@ def test_each_segment_keeps_those_whose_marker_it_holds(tmp_path):
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_they_are_found_again_or_made_anew(tmp_path, clean):
+def test_they_are_found_again_or_recreated(tmp_path, clean):
     log = interleaved(tmp_path)
     entries, found = log.aborted.entries, files_of(tmp_path)
     if clean:

@@ -211,7 +211,7 @@ def test_an_emptied_batch_keeps_its_producers_age(tmp_path):
     assert again.producers.expire(NOW_MS + 1000) == 0
 
 
-def test_the_greatest_timestamp_is_found_after_its_batch_was_written_anew(tmp_path):
+def test_the_greatest_timestamp_is_found_after_its_batch_was_rewritten(tmp_path):
     def put_at(*triples: tuple[bytes, bytes, int]) -> None:
         data = bytearray(encode_batch([Record(-1, time, key, value) for key, value, time in triples]))
         log.append_as_leader(data, leader_epoch=0, now_ms=NOW_MS)
@@ -227,7 +227,7 @@ def test_the_greatest_timestamp_is_found_after_its_batch_was_written_anew(tmp_pa
     assert open_log(tmp_path, COMPACT).search_time(None).run(MAY_BLOCK) == (2, NOW_MS + 10, 0)
 
 
-def test_a_reader_of_a_gap_is_told_of_what_is_delivered_from_behind_it(tmp_path):
+def test_a_reader_of_a_gap_gets_the_aborted_transactions_of_what_is_behind_it(tmp_path):
     log = open_log(tmp_path, COMPACT)
     transaction = {"producer_id": 9, "producer_epoch": 0, "transactional": True}
     put(log, (b"a", b"1"), (b"b", b"1"))
@@ -321,7 +321,7 @@ def test_lag_and_ratio_decide_when(tmp_path):
     )
 
 
-def test_a_pass_that_runs_out_of_memory_goes_on_with_the_next(tmp_path):
+def test_a_pass_that_runs_out_of_memory_continues_with_the_next(tmp_path):
     log = filled(tmp_path, rounds=20)
     active = log.segments[-1].base_offset
     passes = 0

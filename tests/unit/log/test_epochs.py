@@ -42,7 +42,7 @@ def test_an_empty_epoch_gives_way():
     assert epochs.entries == [(1, 0), (3, 10), (5, 30), (7, 44)]
 
 
-def test_an_entry_that_contradicts_goes():
+def test_an_entry_that_contradicts_is_dropped():
     epochs = cache()
     epochs.assign(4, 20)
     assert epochs.entries == [(1, 0), (3, 10), (4, 20)]

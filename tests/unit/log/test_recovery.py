@@ -139,7 +139,7 @@ def test_a_recovery_point_beyond_the_end_vouches_for_nothing(tmp_path, behind: b
 
 
 @pytest.mark.row("L7")
-def test_whole_segments_that_end_before_the_recovery_point_are_synced_anew(tmp_path):
+def test_whole_segments_that_end_before_the_recovery_point_are_synced_again(tmp_path):
     records = filled(tmp_path)
     for path in sorted(tmp_path.glob("*.log"))[3:]:
         path.unlink()
@@ -163,7 +163,7 @@ def test_indexes_are_rebuilt(tmp_path):
     assert any(p.stat().st_size for p in tmp_path.glob("*.index"))
 
 
-def test_an_index_torn_in_its_only_entry_begins_anew(tmp_path):
+def test_an_index_torn_in_its_only_entry_starts_over(tmp_path):
     filled(tmp_path, count=2)
     (index,) = tmp_path.glob("*.index")
     index.write_bytes(b"\0\0\1")
@@ -289,7 +289,7 @@ def test_a_damaged_producer_snapshot_is_passed_over(tmp_path):
     assert open_log(tmp_path, SMALL).producers.states[7].last_sequence == 29
 
 
-def test_a_start_offset_ahead_of_the_end_begins_anew(tmp_path):
+def test_a_start_offset_ahead_of_the_end_starts_over(tmp_path):
     filled(tmp_path)
     log = open_log(tmp_path, SMALL, log_start_offset=500)
     assert (log.log_start_offset, log.log_end_offset) == (500, 500)

@@ -122,7 +122,7 @@ def test_a_replaced_disk_serves_once_its_replicas_are_assigned_to_it() -> None:
 
 
 @pytest.mark.row("L8")
-def test_a_replica_told_to_lie_in_a_failed_directory_leaves_the_isr() -> None:
+def test_a_replica_assigned_to_a_failed_directory_leaves_the_isr() -> None:
     machine = ready()
     machine.create_assigned("late", [(1, 2)])
     machine.fail_dirs(1, directory(1, 0))  # before the controller knew that `late` is in it

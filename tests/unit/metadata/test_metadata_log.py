@@ -93,7 +93,7 @@ def test_a_restart_rewinds_to_the_snapshots_end(segment_bytes: int) -> None:
     assert offsets(log.read(60, 1000)) == [60]
 
 
-def test_what_cannot_be_rewound_begins_anew() -> None:
+def test_what_cannot_be_rewound_starts_over() -> None:
     disk = SimDisk()
     filled(disk, 10)
     log = MetadataLog(disk, DIRECTORY)
@@ -102,7 +102,7 @@ def test_what_cannot_be_rewound_begins_anew() -> None:
     assert files(disk, ".log") == ["00000000000000000060.log"]
 
 
-def test_a_torn_or_damaged_log_begins_anew() -> None:
+def test_a_torn_or_damaged_log_starts_over() -> None:
     for damage in (70, 200):
         disk = SimDisk()
         log = filled(disk, 10)
@@ -187,7 +187,7 @@ def test_end_offset_for_epoch() -> None:
     ]
 
 
-def test_what_a_killed_write_left_goes_at_the_start() -> None:
+def test_what_a_killed_write_left_is_removed_at_the_start() -> None:
     disk = SimDisk()
     MetadataLog(disk, DIRECTORY)
     before = disk.list(DIRECTORY, MAY_BLOCK)

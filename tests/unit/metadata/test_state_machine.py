@@ -81,7 +81,7 @@ def test_subscribers_hear_of_every_change_in_order() -> None:
 
 
 @pytest.mark.row("Q3")
-def test_a_snapshot_tells_subscribers_what_is_different() -> None:
+def test_a_snapshot_notifies_subscribers_of_what_is_different() -> None:
     source = ready(1, 2)
     source.create("stays", 1, 2)
     source.create("goes", 1)
@@ -118,7 +118,7 @@ def test_a_damaged_snapshot_is_a_value_error() -> None:
         MetadataMachine().machine.restore(bytes(data), 1, 1)()
 
 
-def test_a_full_disk_ends_the_voter_before_it_tells_another_history() -> None:
+def test_a_full_disk_ends_the_voter_before_it_sends_another_history() -> None:
     """A refusal would be another outcome than the other voters': they compare theirs with this one's."""
     machine = MetadataMachine()
     machine.claim()

@@ -78,7 +78,7 @@ def test_topics_come_and_go() -> None:
     assert kinds == [(EventKind.TOPIC_CREATED, "t"), (EventKind.TOPIC_DELETED, "t")]
 
 
-def test_who_listens_is_told_once_per_change() -> None:
+def test_listeners_are_called_once_per_change() -> None:
     events, told = ClusterEvents(), []
     events.listeners[lambda: told.append(len(events.since(0)))] = None
     first, second = image(None), image()

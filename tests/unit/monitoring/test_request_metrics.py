@@ -31,7 +31,7 @@ def started(metrics: RequestMetrics, arrived: float) -> RequestTiming:
     return timing
 
 
-def test_time_is_told_by_phase() -> None:
+def test_time_is_measured_by_phase() -> None:
     watch = Watch()
     metrics = RequestMetrics({ApiKey.PRODUCE: "Produce"}, watch)
     timing = started(metrics, arrived=99.0)

@@ -49,7 +49,7 @@ def watched(
 
 
 @pytest.mark.parametrize("make_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_a_turn_that_takes_too_long_is_told_with_its_culprit(make_loop):
+def test_a_turn_that_takes_too_long_is_reported_with_its_culprit(make_loop):
     stalls, health = watched(make_loop, lambda: burn(10 * LIMIT_MS))
     assert health.stalls == 1
     assert health.longest_ms > 5 * LIMIT_MS
@@ -91,7 +91,7 @@ def test_many_short_turns_are_no_stall_however_long_the_watch_is_kept_from_askin
     assert stalls == []
 
 
-def test_a_blocking_call_is_told_but_is_no_stall():
+def test_a_blocking_call_is_reported_but_is_no_stall():
     stalls, health = watched(uvloop.new_event_loop, lambda: (burn(3), time.sleep(0.3)))
     assert health.stalls == 0
     assert all(stall.cpu_ms < LIMIT_MS for stall in stalls)

@@ -202,7 +202,7 @@ def test_strangers_look_like_users_to_every_broker_and_after_every_restart() -> 
         assert before == after
 
 
-def test_before_the_first_metadata_a_restart_tells_nothing() -> None:
+def test_before_the_first_metadata_a_restart_proves_nothing() -> None:
     users = [derive("user", ScramMechanism.SHA_512, b"p" * 64, b"s" * 26, 5000)]
     first, second = (ScramUsers(users).decoy("stranger", ScramMechanism.SHA_512) for _ in range(2))
     assert first == second

@@ -145,7 +145,7 @@ class Watched:
 @pytest.mark.parametrize("visible", [True, False])
 @pytest.mark.parametrize("fails", [True, False])
 @on_a_loop
-async def test_what_goes_through_all_items_of_a_long_request_does_so_beside_the_loop(
+async def test_what_visits_all_items_of_a_long_request_does_so_beside_the_loop(
     monkeypatch: pytest.MonkeyPatch, visible: bool, fails: bool
 ):
     loop_thread = threading.get_ident()
@@ -333,7 +333,7 @@ async def test_errors_of_handlers_are_answers():
 
 
 @on_a_loop
-async def test_who_ended_the_connection_is_told():
+async def test_who_ended_the_connection_is_reported():
     async with serving() as running:
         reader, writer = await running.raw()
         writer.transport.abort()

@@ -73,7 +73,7 @@ def test_frames_are_cut_out_of_what_came_in_a_few_at_a_time():
 
 
 @on_a_loop
-async def test_a_turn_is_over_when_its_time_is_over_and_who_waits_goes_on_in_the_next():
+async def test_a_turn_is_over_when_its_time_is_over_and_who_waits_continues_in_the_next():
     now = 0.0
     turns = TurnBudget(asyncio.get_running_loop(), lambda: now)
     went_on: list[str] = []

@@ -227,7 +227,7 @@ def _replayed(image: MetadataImage, records: list[Any]) -> tuple[MetadataDelta, 
     return delta, delta.apply()
 
 
-def test_a_change_of_very_many_partitions_is_cut_and_what_goes_comes_before_what_is_new():
+def test_a_change_of_very_many_partitions_is_cut_and_deletions_come_before_additions():
     _, before = _replayed(EMPTY_IMAGE, _topic("a", 10, STEP + 1) + _topic("b", 11, 3))
     gone = [RemoveTopicRecord(topic_id=UUID(int=n)) for n in (10, 11)]
     delta, image = _replayed(before, [*gone, *_topic("a", 12, 3 * STEP)])

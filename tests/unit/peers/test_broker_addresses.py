@@ -26,7 +26,7 @@ def registered(broker_id: int) -> BrokerRegistration:
     return BrokerRegistration(broker_id, 0, UUID(int=broker_id), (endpoint,))
 
 
-def test_a_node_goes_where_it_is_told():
+def test_a_node_connects_where_its_configuration_says():
     config = Config.from_properties({**NODE_1, "kraft.peer.addresses": "2@127.0.0.1:7002,4@127.0.0.1:7004"})
     image = MetadataImage(brokers={i: registered(i) for i in (1, 2, 3)})
     addresses = BrokerAddresses(config, MetadataCache(image))

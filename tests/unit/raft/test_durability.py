@@ -193,7 +193,7 @@ def test_many_proposals_share_one_fsync_and_one_message() -> None:
     assert {i: rig.disks[i].syncs - before[i] for i in rig.ids} == dict.fromkeys(rig.ids, 1)
 
 
-def test_commits_are_told_without_time_passing() -> None:
+def test_commits_are_sent_without_time_passing() -> None:
     """No heartbeat is waited for, on the way there and back."""
     rig = Rig()
     rig.elect(1)

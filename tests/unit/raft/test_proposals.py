@@ -76,7 +76,7 @@ def test_a_deposed_leaders_queue_is_refused(mutant: Mutant | None, monkeypatch: 
 
 
 @pytest.mark.row("Q7")
-def test_what_a_deposed_leader_had_in_its_log_ends_unknown_before_it_is_told(
+def test_what_a_deposed_leader_had_in_its_log_ends_unknown_before_it_is_notified(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rig = Rig()
@@ -129,7 +129,7 @@ def test_an_apply_that_raises_ends_the_voter(mutant: Mutant | None, monkeypatch:
         assert rig.machines[2].values == []
 
 
-def test_a_proposer_that_raises_is_told_once_and_nothing_is_applied_twice() -> None:
+def test_a_proposer_that_raises_is_called_once_and_nothing_is_applied_twice() -> None:
     rig = Rig(1)
     rig.elect(1)
     told = []
@@ -174,7 +174,7 @@ def test_voters_are_static() -> None:
     assert len(rig.rafts) == 3
 
 
-def test_state_tells_who_leads_and_who_lags() -> None:
+def test_state_reports_who_leads_and_who_lags() -> None:
     rig = Rig()
     rig.elect(1)
     rig.cut_between((3,), (1, 2))

@@ -331,7 +331,7 @@ def test_voters_that_decide_the_same_command_otherwise_are_noticed(monkeypatch: 
         rig.run(1.0)
 
 
-def test_a_state_machine_whose_disk_fails_tells_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_machine_whose_disk_fails_answers_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even a hash that the others would stop for."""
     rig = Rig()
     rig.elect(1)

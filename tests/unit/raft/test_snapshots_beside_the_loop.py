@@ -161,7 +161,7 @@ def test_a_snapshot_whose_place_a_newer_one_takes_while_it_is_read() -> None:
     assert latest.data == b"new"
 
 
-def test_what_a_killed_write_left_goes_at_the_start() -> None:
+def test_what_a_killed_write_left_is_removed_at_the_start() -> None:
     disk = SimDisk()
     disk.make_dirs(DIRECTORY)
     for name in ("snapshot-00000000000000000007.tmp", "snapshot-00000000000000000009.tmp"):

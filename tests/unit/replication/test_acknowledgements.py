@@ -94,7 +94,7 @@ async def test_flush_messages_one_acknowledges_only_what_all_in_sync_replicas_ha
 
 
 @in_loop
-async def test_who_waits_for_a_flush_is_told_that_leadership_has_gone():
+async def test_who_waits_for_a_flush_learns_that_leadership_was_lost():
     """The records may be truncated then, and the flush that was waited for never come."""
     async with Cluster() as cluster:
         cluster.create_topic("t", [[1, 2]], flush_messages="1")

@@ -15,7 +15,7 @@ def test_replicas_of_a_topic_count_together() -> None:
     assert (topic, counted.messages_in, counted.bytes_in, counted.produce_requests) == ("t", 4, 400, 3)
 
 
-def test_consumers_and_followers_are_told_apart() -> None:
+def test_consumers_and_followers_are_distinguished() -> None:
     stats = BrokerTopicStats().join("t")
     stats.fetched(10, by_follower=False)
     stats.fetched(7, by_follower=True)

@@ -125,7 +125,7 @@ async def test_a_follower_that_meets_a_bug_comes_again_and_follows_the_others(bu
 
 
 @in_loop
-async def test_a_fetcher_that_dies_is_begun_anew(bugs):
+async def test_a_fetcher_that_dies_is_restarted(bugs):
     async with Cluster(2) as cluster:
         boundary = boundary_of(cluster)
         cluster.create_topic("t", [[1, 2]])
@@ -143,7 +143,7 @@ async def test_a_fetcher_that_dies_is_begun_anew(bugs):
 
 
 @in_loop
-async def test_retention_goes_on_with_the_next_partition(bugs):
+async def test_retention_continues_with_the_next_partition(bugs):
     async with Cluster(1) as cluster:
         boundary = boundary_of(cluster)
         for name in ("bad", "good"):

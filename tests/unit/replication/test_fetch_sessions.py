@@ -267,7 +267,7 @@ async def test_a_full_cache_gives_way_to_followers_and_to_larger_sessions(monkey
 
 
 @in_loop
-async def test_a_batch_that_is_none_is_told_of_its_partition_alone():
+async def test_a_batch_that_is_none_fails_its_partition_alone():
     async with Cluster(1) as cluster:
         topic_id = cluster.create_topic("t", [[1]] * 2)
         for number in range(2):
@@ -326,7 +326,7 @@ def test_a_session_has_no_more_partitions_than_a_request_may_name():
 
 
 @pytest.mark.row("P7")
-def test_what_a_session_remembered_goes_with_it():
+def test_what_a_session_remembered_is_dropped_with_it():
     cache = SessionCache(1000, random.Random(1))
     session = cache.open(_naming(10), 0.0)
     cache.drop(session.session_id)

@@ -158,7 +158,7 @@ async def test_a_new_leader_does_not_tell_its_end_before_the_high_watermark_is_i
 
 @pytest.mark.row("R6")
 @in_loop
-async def test_a_follower_whose_end_lies_before_the_leaders_start_begins_anew_there():
+async def test_a_follower_whose_end_lies_before_the_leaders_start_starts_over_there():
     async with Cluster(log_defaults=replace(LogConfig(), file_delete_delay_ms=0)) as cluster:
         cluster.create_topic("t", [[1, 2]])
         await produce_outcome(cluster, b"a")

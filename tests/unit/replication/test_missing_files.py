@@ -57,7 +57,7 @@ async def test_a_follower_without_files_comes_again():
 
 
 @in_loop
-async def test_a_log_that_a_truncation_has_left_in_doubt_goes_offline_alone():
+async def test_a_log_that_a_truncation_has_left_in_doubt_is_taken_offline_alone():
     async with Cluster(1) as cluster:
         boundary_of(cluster)
         cluster.create_topic("bad", [[1]])
@@ -225,7 +225,7 @@ async def test_the_controller_hears_of_a_replica_that_was_given_up():
 
 
 @in_loop
-async def test_a_topic_made_anew_is_not_offline_for_what_its_forerunner_could_not():
+async def test_a_recreated_topic_is_not_offline_for_what_its_forerunner_could_not():
     async with Cluster(1) as cluster:
         boundary_of(cluster)
         cluster.disks[1].fail("open", errno.EMFILE, path_part="/t-0/")

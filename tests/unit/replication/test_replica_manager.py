@@ -91,7 +91,7 @@ async def test_a_partition_whose_name_no_directory_can_have_harms_no_other():
 
 
 @in_loop
-async def test_a_log_is_truncated_once_the_checkpoint_vouches_no_longer_for_what_goes():
+async def test_a_log_is_truncated_once_the_checkpoint_no_longer_vouches_for_what_is_cut_off():
     async with Cluster(2) as cluster:
         follower = await follower_with_three_durable_records(cluster)
         outcomes: list[tuple[bool, int, str]] = []
@@ -147,7 +147,7 @@ async def test_without_the_checkpoint_nothing_is_truncated():
 
 
 @in_loop
-async def test_what_an_earlier_process_wrote_is_synced_anew_before_flush_messages_one_counts_it():
+async def test_what_an_earlier_process_wrote_is_synced_again_before_flush_messages_one_counts_it():
     async with Cluster(1) as cluster:
         cluster.create_topic("t", [[1]], flush_messages="1")
         for _ in range(3):
@@ -224,7 +224,7 @@ async def test_topic_and_broker_wide_configs_reach_the_logs():
 
 @pytest.mark.row("L3")
 @in_loop
-async def test_the_sweep_removes_old_segments_and_tells_readers():
+async def test_the_sweep_removes_old_segments_and_notifies_readers():
     async with Cluster(1) as cluster:
         config = {"segment_bytes": "1048576", "retention_ms": "1000", "file_delete_delay_ms": "0"}
         cluster.create_topic("t", [[1]], **config)
@@ -397,7 +397,7 @@ async def test_a_process_whose_disk_failed_may_have_lost_something():
 
 @pytest.mark.row("U2")
 @in_loop
-async def test_the_cleaner_is_told_of_another_rhythm_while_it_runs():
+async def test_the_cleaner_takes_another_interval_while_it_runs():
     async with Cluster(1) as cluster:
         cluster.create_topic("t", [[1]], cleanup_policy="compact", min_cleanable_dirty_ratio="0")
         partitions = cluster.brokers[1].partitions

@@ -116,7 +116,7 @@ def test_leader_and_follower_move_while_writes_go_on(mover: int) -> None:
     _run(run())
 
 
-def test_a_producer_goes_on_without_a_gap_and_its_repetitions_are_known() -> None:
+def test_a_producer_continues_without_a_gap_and_its_repetitions_are_known() -> None:
     def numbered(sequence: int) -> bytearray:
         record = [Record(value=VALUE, timestamp=NOW_MS)]
         return bytearray(encode_batch(record, producer_id=7, producer_epoch=0, base_sequence=sequence))

@@ -112,7 +112,7 @@ def test_a_limit_that_is_lifted_binds_no_longer() -> None:
     st.floats(10, 1e6),
     st.lists(st.tuples(st.floats(0, 3), st.floats(0, 3)), min_size=1, max_size=60),
 )
-def test_who_pauses_as_told_keeps_the_rate(limit: float, sends: list[tuple[float, float]]) -> None:
+def test_who_pauses_as_requested_keeps_the_rate(limit: float, sends: list[tuple[float, float]]) -> None:
     """Whatever comes (sizes are in seconds of the rate): over the whole time it is about the limit."""
     quota = ReplicationQuota(QuotaWindow())
     quota.configure(limit)

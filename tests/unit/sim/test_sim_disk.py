@@ -86,7 +86,7 @@ def test_an_unsynced_truncation_may_come_undone() -> None:
     assert disk.read_bytes("/d/g", MAY_BLOCK) == b"0123"
 
 
-def test_a_failed_fsync_is_told_once_and_its_pages_are_gone() -> None:
+def test_a_failed_fsync_is_reported_once_and_its_pages_are_gone() -> None:
     disk = SimDisk()
     file = _file(disk)
     file.append([b"lost"])

@@ -57,7 +57,7 @@ LOGS = Logs({A0: (3, 10), A1: (0, 20)}, {A0: 7})
 
 
 @given(OFFSETS)
-def test_json_goes_round_and_equal_offsets_are_equal_text(offsets):
+def test_json_round_trips_and_equal_offsets_are_equal_text(offsets):
     assert parse_offsets(json.dumps(to_spark(offsets))) == offsets
     assert from_spark(json.loads(json.dumps(to_spark(offsets)))) == offsets
     backwards = dict(reversed(offsets.items()))
@@ -108,7 +108,7 @@ def test_bounds_must_name_every_partition(bound):
         resolve_start(bound, {A0, A1}, LOGS, latest_if_unmatched=False)
 
 
-def test_which_starts_move_on_as_time_goes_by():
+def test_which_starts_move_on_as_time_passes():
     assert depends_on_now(Edge.LATEST, latest_if_unmatched=False)
     assert depends_on_now(AtOffsets({A0: 4, A1: -1}), latest_if_unmatched=False)
     assert depends_on_now(AtTime(5), latest_if_unmatched=True)

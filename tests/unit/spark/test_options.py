@@ -100,7 +100,7 @@ def test_a_pattern_is_found_anywhere_in_the_name():
     assert not SubscribePattern("^light").matches("flights")
 
 
-def test_a_time_for_all_goes_before_times_and_these_before_offsets():
+def test_a_time_for_all_takes_precedence_over_times_and_these_over_offsets():
     three = {
         "endingTimestamp": "1700000000000",
         "endingOffsetsByTimestamp": '{"flights":{"0":5}}',
@@ -149,7 +149,7 @@ def test_a_time_for_all_goes_before_times_and_these_before_offsets():
         ({"kafka.bootstrap.servers": " "}, "kafka.bootstrap.servers", "HOST:PORT"),
     ],
 )
-def test_a_mistake_is_told_by_the_name_of_its_option(wrong, option, says):
+def test_a_mistake_is_reported_by_the_name_of_its_option(wrong, option, says):
     with pytest.raises(OptionError) as caught:
         source_options({**FLIGHTS, **wrong}, streaming=True)
     assert caught.value.option == option
@@ -274,7 +274,7 @@ def test_what_would_weaken_security_if_left_out_is_refused(wrong):
     assert caught.value.option.removeprefix("kafka.") in wrong
 
 
-def test_a_misspelled_property_of_the_sink_is_told():
+def test_a_misspelled_property_of_the_sink_is_reported():
     with pytest.raises(OptionError, match=r"'kafka.linger.mss': .*did you mean 'kafka.linger.ms'"):
         sink_options({"kafka.bootstrap.servers": "a:1", "kafka.linger.mss": "5"})
 

@@ -317,7 +317,7 @@ def test_lost_records(
             assert "Could not read records in offset" in caplog.text
 
 
-def test_a_topic_made_anew_between_two_ranges(broker: ScriptedBroker) -> None:
+def test_a_topic_recreated_between_two_ranges(broker: ScriptedBroker) -> None:
     """What the connection knew of the old one is of no matter."""
     broker.partition.batches = [batch(0, 0)]
     assert offsets_read(broker, 0, 1) == [0]
@@ -326,7 +326,7 @@ def test_a_topic_made_anew_between_two_ranges(broker: ScriptedBroker) -> None:
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_a_topic_made_anew_before_its_range_is_read(broker: ScriptedBroker, known: bool) -> None:
+def test_a_topic_recreated_before_its_range_is_read(broker: ScriptedBroker, known: bool) -> None:
     """The range was planned for the old one, of which the connection may know."""
     broker.partition.batches = [batch(base, base) for base in range(5)]
     if known:

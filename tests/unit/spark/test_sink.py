@@ -71,7 +71,7 @@ def digest(**columns: list[object]) -> int:
     return found.value
 
 
-def test_a_digest_tells_rows_apart_but_not_their_order() -> None:
+def test_a_digest_distinguishes_rows_but_not_their_order() -> None:
     rows = digest(key=["a", "b", None], value=["1", "2", "3"])
     assert digest(key=["b", None, "a"], value=["2", "3", "1"]) == rows
     others = [

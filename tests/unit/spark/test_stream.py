@@ -86,7 +86,7 @@ def test_leaders_are_asked_at_a_bounded_rate():
     assert gaps == pytest.approx([ASK_INTERVAL_S] * 9)
 
 
-def test_news_is_told_without_waiting():
+def test_new_records_are_returned_without_waiting():
     world = World({A: (0, 5)})
     plan = planner(world)
     plan.latest(at({A: 0}), limited=False)
@@ -169,7 +169,7 @@ def made_anew(world: World, records: int) -> None:
 
 
 @pytest.mark.parametrize("records", [3, 5, 9])
-def test_a_topic_made_anew_ends_the_query_or_is_read_from_its_first_record(records: int):
+def test_a_recreated_topic_ends_the_query_or_is_read_from_its_first_record(records: int):
     """However many records it has: fewer than were read of the old one, as many, more."""
     world = World({A: (0, 5)})
     for_good, goes_on = planner(world), planner(world, failOnDataLoss="false", maxOffsetsPerTrigger="100")
@@ -186,7 +186,7 @@ def test_a_topic_made_anew_ends_the_query_or_is_read_from_its_first_record(recor
     assert goes_on.latest(at({A: records}, topic_id=2), limited=True) == at({A: records}, topic_id=2)
 
 
-def test_a_checkpoint_without_ids_goes_on_where_it_was():
+def test_a_checkpoint_without_ids_continues_where_it_was():
     """That of Spark's own source."""
     world = World({A: (0, 5)})
     plan = planner(world)

@@ -53,5 +53,5 @@ def outcome(leads: str) -> ErrorCode:
         ("not", ErrorCode.NOT_LEADER_OR_FOLLOWER),
     ],
 )
-def test_the_group_coordinators_own_errors_are_not_told(leads: str, code: ErrorCode) -> None:
+def test_the_group_coordinators_own_errors_are_not_reported(leads: str, code: ErrorCode) -> None:
     assert outcome(leads) is code

@@ -157,7 +157,7 @@ def test_the_next_coordinator_ends_what_was_prepared() -> None:
 
 
 @pytest.mark.row("P4")
-def test_a_decision_that_was_lost_with_its_coordinator_was_never_told_nor_marked() -> None:
+def test_a_decision_that_was_lost_with_its_coordinator_was_never_returned_nor_marked() -> None:
     async def test() -> None:
         log, markers = MemoryLog(), MarkerLog()
         async with service(log, markers) as transactions:

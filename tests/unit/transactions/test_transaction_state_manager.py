@@ -96,7 +96,7 @@ def test_every_transaction_of_version_2_has_an_epoch_of_its_own() -> None:
 
 
 @pytest.mark.row("P4")
-def test_an_empty_transaction_aborted_while_the_last_one_is_ending_is_told_to_wait() -> None:
+def test_an_empty_transaction_aborted_while_the_last_one_is_ending_has_to_wait() -> None:
     """franz-go does so at once after a commit; Kafka's PRODUCER_FENCED would end it."""
     driver = TransactionDriver()
     first = begun(driver)
@@ -156,7 +156,7 @@ def test_going_on_after_an_error_bumps_the_epoch_once() -> None:
     assert driver.init("x", expected=second) == ProducerIdAndEpoch(first.producer_id, second.epoch + 1)
 
 
-def test_an_id_that_is_forgotten_begins_anew() -> None:
+def test_an_id_that_is_forgotten_starts_over() -> None:
     driver = TransactionDriver()
     assert isinstance(driver.init("x", expected=ProducerIdAndEpoch(5, 5)), ProducerIdAndEpoch)
     driver.now_ms += driver.limits.id_expiration_ms
