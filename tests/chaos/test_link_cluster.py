@@ -171,9 +171,9 @@ def test_chaos_up_says_where_clients_go_and_leaves_nothing_when_killed(
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
         assert owner.stdout.readline() == f"bootstrap.servers={HOST}:{port}\n"
-        told = owner.stdout.readline().strip()
-        assert told == f"c0.bootstrap.servers={ChaosCluster.attach(tmp_path).bootstrap(0)}"
-        admin = AdminClient({"bootstrap.servers": told.partition("=")[2], **QUIET})
+        printed = owner.stdout.readline().strip()
+        assert printed == f"c0.bootstrap.servers={ChaosCluster.attach(tmp_path).bootstrap(0)}"
+        admin = AdminClient({"bootstrap.servers": printed.partition("=")[2], **QUIET})
         assert list(admin.list_topics(timeout=60).brokers) == [1]
         left = processes(tmp_path)
         assert len(left) == 3

@@ -78,19 +78,19 @@ def test_a_command_that_waits_says_for_whom(survivor: Shell, shared_cluster: Loc
     try:
         with process:
             assert process.stderr is not None
-            told = []
+            printed = []
             for line in process.stderr:
-                told.append(line)
+                printed.append(line)
                 if line.startswith("kraft: no leader that answers: "):
                     break
             process.kill()
     finally:
         process.kill()
     first, second, *_ = (shared_cluster.nodes[node].client_port for node in (1, 2))
-    assert any(f"127.0.0.1:{first}" in line and "refuses connections" in line for line in told)
-    assert any(f"127.0.0.1:{second}" in line and "refuses connections" in line for line in told)
-    assert "kraft: the metadata quorum has no leader that answers\n" in told
-    assert TOPIC in told[-1]
+    assert any(f"127.0.0.1:{first}" in line and "refuses connections" in line for line in printed)
+    assert any(f"127.0.0.1:{second}" in line and "refuses connections" in line for line in printed)
+    assert "kraft: the metadata quorum has no leader that answers\n" in printed
+    assert TOPIC in printed[-1]
 
 
 def test_several_that_are_all_dead_are_named(free_ports: Callable[[int], list[int]]) -> None:

@@ -360,10 +360,10 @@ def subscribe(wire: Wire, port: int, name: str, values: dict[str, str | None]) -
 def test_subscriptions_that_make_no_sense(
     wire: Wire, port: int, name: str, values: dict[str, str | None], code: int, message: str
 ) -> None:
-    refused, told = subscribe(wire, port, name, values)
+    refused, text = subscribe(wire, port, name, values)
     assert refused == code
-    assert told is not None
-    assert told.startswith(message)
+    assert text is not None
+    assert text.startswith(message)
 
 
 def test_a_subscription_is_kept_listed_and_described(wire: Wire, port: int) -> None:
@@ -386,9 +386,11 @@ def test_a_subscription_is_kept_listed_and_described(wire: Wire, port: int) -> N
         each.resource_name for each in wire.ask(port, ApiKey.LIST_CONFIG_RESOURCES, 0).config_resources
     ] == ["sub"]
     resource = {"resource_type": 16, "resource_name": "sub", "configuration_keys": None}
-    (told,) = wire.ask(port, ApiKey.DESCRIBE_CONFIGS, 4, resources=[resource], include_synonyms=True).results
-    assert {each.name: each.value for each in told.configs} == values
-    assert {each.config_source for each in told.configs} == {7}
+    (result,) = wire.ask(
+        port, ApiKey.DESCRIBE_CONFIGS, 4, resources=[resource], include_synonyms=True
+    ).results
+    assert {each.name: each.value for each in result.configs} == values
+    assert {each.config_source for each in result.configs} == {7}
     answer = asked_for()
     assert answer.client_instance_id == UUID(int=7)
     assert answer.requested_metrics == ["org.apache.kafka.producer.", "org.x"]

@@ -214,7 +214,7 @@ def test_connections_of_an_address_are_counted(port: int, wire: Wire) -> None:
 
 
 @pytest.mark.parametrize(
-    ("entity", "values", "told"),
+    ("entity", "values", "message"),
     [
         ({}, {"producer_byte_rate": 1}, "Invalid empty client quota entity"),
         ({"user": ""}, {"producer_byte_rate": 1}, "Empty user not supported"),
@@ -233,14 +233,14 @@ def test_connections_of_an_address_are_counted(port: int, wire: Wire) -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused(
-    wire: Wire, port: int, entity: Entity, values: dict[str, float], told: str
+    wire: Wire, port: int, entity: Entity, values: dict[str, float], message: str
 ) -> None:
     coordinates = [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()]
     ops = [{"key": key, "value": value, "remove": False} for key, value in values.items()]
     wish = {"entity": coordinates, "ops": ops}
     answer = wire.ask(port, ApiKey.ALTER_CLIENT_QUOTAS, 1, entries=[wish], validate_only=False)
     assert [each.error_code for each in answer.entries] == [ErrorCode.INVALID_REQUEST]
-    assert told in answer.entries[0].error_message
+    assert message in answer.entries[0].error_message
 
 
 def test_validate_only_changes_nothing(wire: Wire, port: int) -> None:

@@ -70,10 +70,12 @@ def test_kafkas_dump_tool_reads_the_records(kafka_jars: Path, tmp_path: Path) ->
         log.append_as_leader(bytearray(batch), leader_epoch=0, now_ms=NOW_MS)
     log.close_clean(MAY_BLOCK)
     (segment,) = (tmp_path / "__consumer_offsets-0").glob("*.log")
-    told = KafkaTools(kafka_jars).plain(
+    printed = KafkaTools(kafka_jars).plain(
         "kafka.tools.DumpLogSegments", "--offsets-decoder", "--files", str(segment)
     )
-    records = [line.split(" key: ")[1].split(" payload: ") for line in told.splitlines() if " key: " in line]
+    records = [
+        line.split(" key: ")[1].split(" payload: ") for line in printed.splitlines() if " key: " in line
+    ]
     assert len(records) == len(driver.log)
     kinds = Counter(int(json.loads(key)["type"]) for key, _ in records)
     assert set(kinds) == {2, *ConsumerGroupRecordType}

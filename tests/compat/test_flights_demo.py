@@ -91,5 +91,5 @@ def test_without_java_it_says_what_to_do_and_starts_nothing(
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-    told = " ".join(capsys.readouterr().out.split())
-    assert told == "Spark needs Java; without Spark: python -m examples.flights --no-spark"
+    printed = " ".join(capsys.readouterr().out.split())
+    assert printed == "Spark needs Java; without Spark: python -m examples.flights --no-spark"

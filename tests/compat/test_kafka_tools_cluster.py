@@ -77,15 +77,15 @@ def test_broker_loggers(tools: KafkaTools, shared_cluster: LocalCluster) -> None
 @pytest.mark.row("L1")
 def test_storage_reads_our_directories(bare: KafkaTools, shared_cluster: LocalCluster) -> None:
     properties = shared_cluster.home(2) / "server.properties"
-    told = bare("kafka.tools.StorageTool", "info", "-c", str(properties))
-    assert str(shared_cluster.home(2) / "data") in told
-    assert f"cluster.id={shared_cluster.cluster_id}" in told
-    assert "node.id=2" in told
+    printed = bare("kafka.tools.StorageTool", "info", "-c", str(properties))
+    assert str(shared_cluster.home(2) / "data") in printed
+    assert f"cluster.id={shared_cluster.cluster_id}" in printed
+    assert "node.id=2" in printed
 
 
 def test_latency_from_end_to_end(bare: KafkaTools, bootstrap: str, make_topic: MakeTopic) -> None:
-    told = bare("EndToEndLatency", bootstrap, make_topic(), "20", "all", "100")
-    assert re.search(r"Avg latency: \d+", told)
+    printed = bare("EndToEndLatency", bootstrap, make_topic(), "20", "all", "100")
+    assert re.search(r"Avg latency: \d+", printed)
 
 
 def test_the_compatibility_test_of_apache_kafka(
@@ -96,12 +96,12 @@ def test_the_compatibility_test_of_apache_kafka(
         "offsets-for-times", "cluster-id", "create-topics", "describe-acls", "describe-configs",
         "idempotent-producer",
     )  # fmt: skip
-    told = tools(
+    printed = tools(
         "ClientCompatibilityTest", "--topic", make_topic(), "--num-cluster-nodes", "3",
         "--expect-record-too-large-exception", "false",
         *(argument for each in abilities for argument in (f"--{each}-supported", "true")),
     )  # fmt: skip
-    assert told.splitlines()[-1] == "SUCCESS."
+    assert printed.splitlines()[-1] == "SUCCESS."
 
 
 def test_console_with_headers_and_tombstones(tools: KafkaTools, make_topic: MakeTopic) -> None:
@@ -139,12 +139,12 @@ def test_console_consumer_reads_what_coordinators_write(
     assert values == "committed\n"
 
     def all_of(internal: str, formatter: str) -> list[dict[str, dict]]:
-        told = tools(
+        printed = tools(
             CONSOLE_CONSUMER, "--topic", internal, "--from-beginning", "--timeout-ms", str(READ_ALL_MS),
             "--formatter", FORMATTERS + formatter,
         )  # fmt: skip
         # They stand behind each other without a newline.
-        return json.loads("[" + told.replace('}{"key"', '},{"key"') + "]")
+        return json.loads("[" + printed.replace('}{"key"', '},{"key"') + "]")
 
     offsets = [
         each["value"]["data"]["offset"]
@@ -197,11 +197,11 @@ def test_streams_application_reset(tools: KafkaTools, bootstrap: str, make_topic
     tools(
         CONSOLE_CONSUMER, "--topic", source, "--group", application, "--from-beginning", "--max-messages", "3"
     )
-    told = tools(
+    printed = tools(
         "StreamsResetter", "--application-id", application, "--input-topics", source,
         "--internal-topics", internal, "--to-offset", "1",
     )  # fmt: skip
-    assert f"Topic: {source} Partition: 0 Offset: 1" in told
+    assert f"Topic: {source} Partition: 0 Offset: 1" in printed
     wait_until(
         lambda: internal not in tools("TopicCommand", "--list").split(), "the internal topic is deleted"
     )

@@ -167,16 +167,16 @@ def test_generate_execute_verify_with_throttle(
     send(two_dirs.bootstrap, topic, [{"value": b"%d" % n} for n in range(50)])
     wanted = tmp_path / "topics.json"
     wanted.write_text(json.dumps({"version": 1, "topics": [{"topic": topic}]}))
-    told = tools(REASSIGN, "--generate", "--topics-to-move-json-file", str(wanted), "--broker-list", "2,3")
-    current, proposed = (json.loads(line) for line in told.splitlines() if line.startswith("{"))
+    printed = tools(REASSIGN, "--generate", "--topics-to-move-json-file", str(wanted), "--broker-list", "2,3")
+    current, proposed = (json.loads(line) for line in printed.splitlines() if line.startswith("{"))
     assert current["partitions"][0]["replicas"] == [1, 2]
     assert sorted(proposed["partitions"][0]["replicas"]) == [2, 3]
     plan = tmp_path / "plan.json"
     plan.write_text(json.dumps(proposed))
     file = ("--reassignment-json-file", str(plan))
-    told = tools(REASSIGN, "--execute", *file, "--throttle", "10000000")
-    assert "The inter-broker throttle limit was set to 10000000 B/s" in told
-    assert f"Successfully started partition reassignment for {topic}-0" in told
+    printed = tools(REASSIGN, "--execute", *file, "--throttle", "10000000")
+    assert "The inter-broker throttle limit was set to 10000000 B/s" in printed
+    assert f"Successfully started partition reassignment for {topic}-0" in printed
     done = f"Reassignment of partition {topic}-0 is completed."
     wait_until(lambda: done in tools(REASSIGN, "--verify", *file), "the tool says so")
     assert "No partition reassignments found." in tools(REASSIGN, "--list")
@@ -198,8 +198,8 @@ def test_list_and_cancel(
     listed = tools(REASSIGN, "--list")
     assert f"{topic}-0: replicas: 3,1,2. adding: 3. removing: 2." in listed
     assert f"Reassignment of partition {topic}-0 is still in progress." in tools(REASSIGN, "--verify", *file)
-    told = tools(REASSIGN, "--cancel", *file)
-    assert f"Successfully cancelled partition reassignment for: {topic}-0" in told
+    printed = tools(REASSIGN, "--cancel", *file)
+    assert f"Successfully cancelled partition reassignment for: {topic}-0" in printed
     assert "No partition reassignments found." in tools(REASSIGN, "--list")
     wait_until(lambda: not overrides_of(two_dirs.bootstrap, "topic", topic), "its throttle is gone")
 

@@ -32,8 +32,8 @@ from kraft.net.connection_security import ConnectionSecurity, Login, dial
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message as WireMessage
 from metadata_quorum.foundation.errors import ErrorCode
-from tests.compat.questions import ASKED, Questions
 from tests.compat.secured import secured
+from tests.compat.small_requests import ASKED, SmallRequests
 from tests.support.clients.rdkafka import read, send
 from tests.support.waiting import wait_until
 
@@ -169,8 +169,8 @@ def test_every_api_asks_for_something_but_those_that_are_open() -> None:
 
 @pytest.mark.parametrize("row", [row for row in ASKED if row.name not in OPEN], ids=lambda row: row.name)
 def test_nobody_gets_nothing(guarded: LocalCluster, nobody: Asking, there: UUID, row: ApiRow) -> None:
-    known = Questions(THERE, there, guarded.cluster_id)
-    unknown = Questions(NOT_THERE, there, guarded.cluster_id)
+    known = SmallRequests(THERE, there, guarded.cluster_id)
+    unknown = SmallRequests(NOT_THERE, there, guarded.cluster_id)
     for role in sorted(row.listeners, key=lambda role: role.value):
         for version in range(row.min_version, row.max_version + 1):
             answer = nobody(role, row.key, version, known(row.key, version))
@@ -380,8 +380,8 @@ def test_what_anna_may_do_is_described_on_request(guarded: LocalCluster) -> None
         (THERE, 1 << 4 | 1 << 8)
     ]
     assert answer.cluster_authorized_operations == cluster.cluster_authorized_operations == 1 << 8
-    told = {each.group_id: (ErrorCode(each.error_code), each.authorized_operations) for each in groups}
-    assert told == {
+    described = {each.group_id: (ErrorCode(each.error_code), each.authorized_operations) for each in groups}
+    assert described == {
         "herd": (ErrorCode.NONE, 1 << 3 | 1 << 8),  # READ, DESCRIBE
         "flock": (ErrorCode.GROUP_AUTHORIZATION_FAILED, -(2**31)),
     }

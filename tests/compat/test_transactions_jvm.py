@@ -43,12 +43,12 @@ def test_the_java_client_copies_in_transactions_of_version_2(
     values = [str(number) for number in range(60)]
     send(bootstrap, source, ({"value": value} for value in values))
     name = f"{sink}-copier"
-    told = bare.plain(
+    printed = bare.plain(
         "TransactionalMessageCopier", "--broker-list", bootstrap, "--input-topic", source,
         "--input-partition", "0", "--output-topic", sink, "--transactional-id", name,
         "--consumer-group", name, "--transaction-size", "10", "--enable-random-aborts",
     )  # fmt: skip
-    assert json.loads(told.splitlines()[-1])["totalProcessed"] == 60
+    assert json.loads(printed.splitlines()[-1])["totalProcessed"] == 60
     wait_until(lambda: len(committed(bootstrap, sink, 2)) == 60, "all is committed")
     assert Counter(committed(bootstrap, sink, 2)) == Counter(values)
     (described,) = rows(tools("TransactionsCommand", "describe", "--transactional-id", name))

@@ -142,8 +142,8 @@ def test_a_member_joins_commits_in_its_epoch_and_is_described(
     assert commit(9, epoch) == ErrorCode.NONE
     assert commit(9, epoch + 1) == ErrorCode.STALE_MEMBER_EPOCH
     assert commit(8, epoch) == ErrorCode.UNSUPPORTED_VERSION
-    for told, code in ((epoch, ErrorCode.NONE), (epoch - 1, ErrorCode.STALE_MEMBER_EPOCH)):
-        wanted = {"group_id": name, "member_id": member_id, "member_epoch": told, "topics": None}
+    for sent_epoch, code in ((epoch, ErrorCode.NONE), (epoch - 1, ErrorCode.STALE_MEMBER_EPOCH)):
+        wanted = {"group_id": name, "member_id": member_id, "member_epoch": sent_epoch, "topics": None}
         (answer,) = wire.ask(port, ApiKey.OFFSET_FETCH, 9, groups=[wanted], require_stable=False).groups
         assert answer.error_code == code
     gone = beat(wire, group, member_id, -1)
@@ -154,7 +154,7 @@ def _until_it_has_partitions(wire: Wire, group: Group, first: Message) -> Messag
     """A coordinator may not have heard of a new topic yet."""
     last = first
 
-    def told() -> Message | None:
+    def assignment_is_known() -> Message | None:
         nonlocal last
         if last.assignment is not None and last.assignment.topic_partitions:
             return last
@@ -162,4 +162,4 @@ def _until_it_has_partitions(wire: Wire, group: Group, first: Message) -> Messag
         assert last.error_code == 0
         return None
 
-    return wait_until(told, "the topic is known")
+    return wait_until(assignment_is_known, "the topic is known")

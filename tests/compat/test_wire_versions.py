@@ -23,7 +23,7 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message, encode_request
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import METADATA_TOPIC
-from tests.compat.questions import ASKED, NOBODY, NOT_NAMED, Questions
+from tests.compat.small_requests import ASKED, NOBODY, NOT_NAMED, SmallRequests
 from tests.support.clients.rdkafka import send
 from tests.support.clients.wire_client import Wire
 from tests.support.waiting import wait_until
@@ -65,7 +65,7 @@ EXCUSES = {
 
 
 @pytest.fixture(scope="module")
-def questions(shared_cluster: LocalCluster, bootstrap: str) -> Iterator[Questions]:
+def small_requests(shared_cluster: LocalCluster, bootstrap: str) -> Iterator[SmallRequests]:
     """About a topic with one partition of three replicas, led by node 1, as every node knows."""
     topic = "all-versions"
     with Wire() as wire:
@@ -88,7 +88,7 @@ def questions(shared_cluster: LocalCluster, bootstrap: str) -> Iterator[Question
             lambda: wire.ask(port, ApiKey.FIND_COORDINATOR, 2, key=NOBODY, key_type=1).error_code == 0,
             "transactions have coordinators",
         )
-        yield Questions(topic, topic_id, shared_cluster.cluster_id)
+        yield SmallRequests(topic, topic_id, shared_cluster.cluster_id)
 
 
 def leads(wire: Wire, port: int, topic: str) -> bool:
@@ -141,11 +141,11 @@ def errors_in(message: Any) -> Iterator[int]:
 @pytest.mark.row("U2")
 @pytest.mark.parametrize("row", ASKED, ids=lambda row: row.name)
 def test_every_version_is_answered(
-    shared_cluster: LocalCluster, wire: Wire, questions: Questions, row: ApiRow
+    shared_cluster: LocalCluster, wire: Wire, small_requests: SmallRequests, row: ApiRow
 ) -> None:
     port = at(shared_cluster, wire, row)
     for version in range(row.min_version, row.max_version + 1):
-        answer = wire.ask(port, row.key, version, **questions(row.key, version))
+        answer = wire.ask(port, row.key, version, **small_requests(row.key, version))
         found = {ErrorCode(code) for code in errors_in(answer)} - {ErrorCode.NONE}
         wanted = {code for code in (ELSEWHERE.get(row.name), EXCUSES.get(row.name)) if code is not None}
         if row.name == "LeaveGroup" and version < 3:
@@ -161,13 +161,13 @@ def test_api_versions_lists_what_is_answered(shared_cluster: LocalCluster, wire:
         answer = wire.ask(
             port, ApiKey.API_VERSIONS, 4, client_software_name="test", client_software_version="1"
         )
-        told = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+        ranges = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
         rows = [row for row in ASKED if role in row.listeners and row.advertised]
         # Produce is told from 0 on, as by Kafka: old librdkafkas infer codecs from that.
         expected = {
             row.key: (0 if row.key is ApiKey.PRODUCE else row.min_version, row.max_version) for row in rows
         }
-        assert told == expected
+        assert ranges == expected
         assert {each.name for each in answer.finalized_features} >= {"metadata.version"}
 
 

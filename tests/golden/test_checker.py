@@ -112,8 +112,8 @@ class Scenario:
         if "at" in named:
             at = int(named["at"])
             ops = [micro._replace(at=at) if isinstance(micro, Poll) else micro for micro in ops]
-        told = {key: word for key, word in named.items() if re.fullmatch(r".+-\d+", key)}
-        ends = {key: tuple(map(int, word.split(".."))) for key, word in told.items() if f == "ends"}
+        offsets = {key: word for key, word in named.items() if re.fullmatch(r".+-\d+", key)}
+        ends = {key: tuple(map(int, word.split(".."))) for key, word in offsets.items() if f == "ends"}
         return Operation(
             process,
             f,  # type: ignore[arg-type]
@@ -129,7 +129,7 @@ class Scenario:
             ends=ends,
             group=named.get("group") if f != "txn" else None,
             generation=int(named["generation"]) if "generation" in named else None,
-            committed={key: int(word) for key, word in told.items() if f != "ends"},
+            committed={key: int(word) for key, word in offsets.items() if f != "ends"},
         )
 
     def verdict(self) -> list[str]:
@@ -168,8 +168,10 @@ def micro_operations(f: str, words: list[str]) -> list[MicroOperation]:
             messages[key].append((offset, value))
         else:
             written, _, record_key = word.partition("#")
-            told, _, at = written.partition("@")
-            ops.append(Send(key, int(told), int(at) if at else None, int(record_key) if record_key else None))
+            value, _, at = written.partition("@")
+            ops.append(
+                Send(key, int(value), int(at) if at else None, int(record_key) if record_key else None)
+            )
     return ops
 
 

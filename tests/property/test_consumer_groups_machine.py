@@ -127,7 +127,7 @@ class Groups(RuleBasedStateMachine):
                     client.lost()
                 else:
                     client.owned.clear()
-                    client.told = None
+                    client.assigned = None
 
     @rule(name=st.sampled_from("abc"), partitions=st.integers(1, MOST_PARTITIONS))
     def grow(self, name: str, partitions: int) -> None:

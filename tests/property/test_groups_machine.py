@@ -190,8 +190,8 @@ class Groups(RuleBasedStateMachine):
         match reply:
             case JoinReply(error=ErrorCode.NONE):
                 client.member_id, client.generation = reply.member_id, reply.generation
-                told = () if reply.skip_assignment else reply.members
-                client.members = tuple(m.member_id for m in told)
+                listed = () if reply.skip_assignment else reply.members
+                client.members = tuple(m.member_id for m in listed)
                 client.must_join, client.synced = False, False
                 assert bool(reply.members) == (reply.leader == reply.member_id)
             case JoinReply(error=ErrorCode.MEMBER_ID_REQUIRED):

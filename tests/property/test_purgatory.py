@@ -25,14 +25,14 @@ class WaitsMachine(RuleBasedStateMachine):
         super().__init__()
         self.under_test = ThresholdPurgatory(never)
         self.model: list[tuple[int, int]] = []  # (offset, name), in the order of adding
-        self.told: list[tuple[int, ErrorCode]] = []
+        self.completed: list[tuple[int, ErrorCode]] = []
         self.names = 0
 
     @rule(target=waits, offset=st.integers(0, 30))
     def add(self, offset: int) -> tuple[OffsetWait, int]:
         self.names += 1
         name = self.names
-        wait = self.under_test.add(offset, lambda outcome: self.told.append((name, outcome)))
+        wait = self.under_test.add(offset, lambda outcome: self.completed.append((name, outcome)))
         self.model.append((offset, name))
         return wait, name
 
@@ -43,17 +43,17 @@ class WaitsMachine(RuleBasedStateMachine):
 
     @rule(offset=st.integers(0, 30))
     def reach(self, offset: int) -> None:
-        self.told.clear()
+        self.completed.clear()
         expected = [n for o, n in sorted(self.model, key=lambda entry: entry[0]) if o <= offset]
         assert self.under_test.reached(offset) == len(expected)
-        assert self.told == [(n, ErrorCode.NONE) for n in expected]
+        assert self.completed == [(n, ErrorCode.NONE) for n in expected]
         self.model = [(o, n) for o, n in self.model if o > offset]
 
     @rule()
     def fail(self) -> None:
-        self.told.clear()
+        self.completed.clear()
         self.under_test.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        assert {n for n, _ in self.told} == {n for _, n in self.model}
+        assert {n for n, _ in self.completed} == {n for _, n in self.model}
         self.model.clear()
 
     @invariant()
@@ -67,20 +67,20 @@ TestWaits.settings = settings(max_examples=examples(60), stateful_step_count=40)
 
 def test_a_callback_may_cancel_another_of_the_same_prefix_and_add_a_new_one():
     waits = ThresholdPurgatory(never)
-    told: list[str] = []
+    completed: list[str] = []
     later: list[OffsetWait] = []
 
     def first(outcome: ErrorCode) -> None:
-        told.append("first")
+        completed.append("first")
         later[0].cancel()
-        waits.add(3, lambda _: told.append("new"))
+        waits.add(3, lambda _: completed.append("new"))
 
     waits.add(1, first)
-    later.append(waits.add(2, lambda _: told.append("second")))
+    later.append(waits.add(2, lambda _: completed.append("second")))
     waits.reached(5)
-    assert told == ["first"]
+    assert completed == ["first"]
     waits.reached(5)
-    assert told == ["first", "new"]
+    assert completed == ["first", "new"]
 
 
 @pytest.mark.row("P1")

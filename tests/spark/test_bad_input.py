@@ -95,6 +95,6 @@ def test_secrets_are_not_shown(spark: SparkSession, topics: Topics, capfd):
     assert loaded.count() == 0
     with pytest.raises(PySparkException) as caught:
         read(spark, {**options, "startingOffsets": "latest"}).count()
-    told = capfd.readouterr()
-    for text in (told.out, told.err, str(caught.value), repr(caught.value)):
+    printed = capfd.readouterr()
+    for text in (printed.out, printed.err, str(caught.value), repr(caught.value)):
         assert "hush" not in text

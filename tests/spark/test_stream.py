@@ -48,8 +48,8 @@ def test_available_now_in_limited_steps(spark: SparkSession, topics: Topics, che
     assert [
         offsets_behind_latest(each.sources[0])["maxOffsetsBehindLatest"] for each in query.recentProgress
     ][:4] == [27, 14, 2, 0]
-    told = source_of(query)
-    assert from_spark(told["endOffset"]) == from_spark(told["latestOffset"]) == ends(name, 40, 10, 10)
+    source = source_of(query)
+    assert from_spark(source["endOffset"]) == from_spark(source["latestOffset"]) == ends(name, 40, 10, 10)
     # What comes later is for the next run.
     topics.fill(name, range(10, 12))
     later = Collected()
@@ -74,9 +74,9 @@ def test_a_query_that_begins_at_the_end_follows_what_comes(
         topics.grow(name, 3)
         topics.fill(name, range(1), partitions=3)
         wait_until(lambda: len(got.records()) == 9, "the new partition's first record")
-        told = ends(name, 9, 9, 1)
+        known = ends(name, 9, 9, 1)
         wait_until(
-            lambda: from_spark(source_of(query)["latestOffset"]) == told,
+            lambda: from_spark(source_of(query)["latestOffset"]) == known,
             "progress that tells of the partition",
         )
     finally:

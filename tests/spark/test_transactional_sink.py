@@ -117,11 +117,11 @@ def _transactions(messages: Iterable[Prepared]) -> list[OpenTransaction]:
 
 
 @pytest.mark.row("S3")
-@pytest.mark.parametrize("told", [0, 1])
-def test_what_dead_tasks_left_open_is_aborted(sink: Sink, told: int):
+@pytest.mark.parametrize("prepared", [0, 1])
+def test_what_dead_tasks_left_open_is_aborted(sink: Sink, prepared: int):
     """Though none of them, or not all, have told the driver anything."""
     messages = sink.tasks(["a"], ["b"])
-    sink.writer.abort([*messages[:told], *[None] * (2 - told)], 0)
+    sink.writer.abort([*messages[:prepared], *[None] * (2 - prepared)], 0)
     assert sink.open() == set()
     assert sink.seen() == []
     sink.writer.commit(sink.tasks(["a"], ["b"]), 0)

@@ -107,14 +107,14 @@ def read_committed(
     shown: list[tuple[int, bytes | None, bytes | None]] = []
     while offset < stable:
         piece = log.read(offset, max_bytes, upper_offset=stable, at_least_one_batch=True)
-        told = sorted(log.aborted_in(piece), key=lambda entry: entry[1])
+        aborted = sorted(log.aborted_in(piece), key=lambda entry: entry[1])
         data = piece.read(MAY_BLOCK)
         aborting: set[int] = set()
         batches = list(iter_headers(data))
         assert batches, f"nothing to read at {offset} below {stable}"
         for position, header in batches:
-            while told and told[0][1] <= header.last_offset:
-                aborting.add(told.pop(0)[0])
+            while aborted and aborted[0][1] <= header.last_offset:
+                aborting.add(aborted.pop(0)[0])
             records = decode_batch(data, position)
             if header.is_control:
                 if records and control_type(records[0]) == CONTROL_ABORT:

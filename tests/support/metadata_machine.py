@@ -176,9 +176,11 @@ class MetadataMachine:
     def assign_dir(self, broker: int, topic: str, directory: UUID, partition: int = 0) -> object:
         """Tell where a broker keeps a replica."""
         topic_id = self.image.topics_by_name[topic].id
-        told = c.DirectoryAssignment(topic_id=topic_id, partition=partition, directory=directory)
+        assignment = c.DirectoryAssignment(topic_id=topic_id, partition=partition, directory=directory)
         return self.run(
-            c.AssignReplicasToDirs(broker_id=broker, broker_epoch=self.epoch(broker), assignments=(told,))
+            c.AssignReplicasToDirs(
+                broker_id=broker, broker_epoch=self.epoch(broker), assignments=(assignment,)
+            )
         )
 
     def set_config(self, kind: int, resource: str, name: str, value: str | None) -> object:

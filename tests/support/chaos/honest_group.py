@@ -127,8 +127,10 @@ class Group:
         )  # fmt: skip
 
     def end(self) -> None:
-        told = Operation(0, "committed", 0, 0, "ok", final=True, group="g", committed=dict(self.committed))
-        self.note(8, "committed", told)
+        operation = Operation(
+            0, "committed", 0, 0, "ok", final=True, group="g", committed=dict(self.committed)
+        )
+        self.note(8, "committed", operation)
         everything = {
             key: [(offset, RECORDS * place + offset) for offset in range(RECORDS)]
             for place, key in enumerate(KEYS)

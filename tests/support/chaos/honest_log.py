@@ -73,11 +73,11 @@ class HonestLog:
         if not self.mode.transactional:
             return
         ends = {key: (end, end) for key, end in self.ends.items()}
-        told: list[tuple[Function, dict[str, Any]]] = [
+        operations: list[tuple[Function, dict[str, Any]]] = [
             ("ends", {"ends": ends}),
             ("committed", {"group": "g", "committed": dict(self.consumed)}),
         ]
-        for f, answer in told:
+        for f, answer in operations:
             self.done.append(
                 Operation(process, f, next(self.clock), next(self.clock), "ok", final=True, **answer)
             )
@@ -133,7 +133,7 @@ class HonestClient:
         log, random = self.log, self.log.random
         sends = [Send(random.choice(KEYS), next(log.values)) for _ in range(random.randint(1, 3))]
         outcome = random.choice(["ok", "ok", "ok", "ok", "fail", "info"])
-        told = []
+        reported = []
         for send in sends:
             yield
             offset = None
@@ -141,9 +141,9 @@ class HonestClient:
                 offset = log.append(send.key, send.value)
             elif outcome == "info" and random.random() < 0.7:
                 log.on_the_way.append(lambda send=send: log.append(send.key, send.value))
-            told.append(send._replace(offset=None if log.mode.acks == 0 else offset))
+            reported.append(send._replace(offset=None if log.mode.acks == 0 else offset))
         yield
-        return Operation(self.process, "send", start, 0, outcome, told)
+        return Operation(self.process, "send", start, 0, outcome, reported)
 
     def poll(self, start: int) -> Iterator[None]:
         random = self.log.random
@@ -179,12 +179,12 @@ class HonestClient:
         yield
         messages = [m for m in log.visible[key] if m[0] >= log.consumed[key]][:4]
         reach = (log.consumed[key], messages[-1][0] + 1 if messages else log.consumed[key])
-        told = [send._replace(offset=log.append(send.key, send.value, committed)) for send in sends]
+        reported = [send._replace(offset=log.append(send.key, send.value, committed)) for send in sends]
         for marked in {send.key for send in sends}:
             log.ends[marked] += 1
         if committed:
             log.consumed[key] = reach[1]
         yield
         txn = HistoryTransaction(f"txn-{self.process}", "g", {key: reach})
-        ops = [Poll({key: messages}), *told]
+        ops = [Poll({key: messages}), *reported]
         return Operation(self.process, "txn", start, 0, outcome, ops, rebalanced=[key], txn=txn)

@@ -183,8 +183,8 @@ def hand_out_another_header(history: History, random: Random) -> Corrupted:
 
 
 def tell_an_end_that_went_back(history: History, random: Random) -> Corrupted:
-    told = [(i, op) for i, op in enumerate(history.operations) if op.f == "ends"]
-    for index, op in told:
+    final_ends = [(i, op) for i, op in enumerate(history.operations) if op.f == "ends"]
+    for index, op in final_ends:
         for key, (stable, high) in op.ends.items():
             if final_log(history, key):
                 lower = (min(stable, 0), min(high, 0))
@@ -201,11 +201,11 @@ def forget_what_a_transaction_committed(history: History, random: Random) -> Cor
 
 def leave_offsets_of_an_aborted_transaction(history: History, random: Random) -> Corrupted:
     """The group's offset is behind everything, and not everything was copied."""
-    [(index, told)] = [(i, op) for i, op in enumerate(history.operations) if op.f == "committed"]
+    [(index, op)] = [(i, op) for i, op in enumerate(history.operations) if op.f == "committed"]
     for key in KEYS:
         log = final_log(history, key)
-        if log and log[-1][0] >= told.committed[key]:
-            return changed(history, index, committed={**told.committed, key: log[-1][0] + 1}), {"lost-input"}
+        if log and log[-1][0] >= op.committed[key]:
+            return changed(history, index, committed={**op.committed, key: log[-1][0] + 1}), {"lost-input"}
     return None
 
 
@@ -339,5 +339,5 @@ def exchanged(history: History, random: Random, pairs: list[tuple[Send, Send]], 
         return None
     a, b = random.choice(pairs)
     swap = {a.value: b.value, b.value: a.value}
-    told = {a.value: a._replace(offset=b.offset), b.value: b._replace(offset=a.offset)}
-    return with_values(with_sends(history, told), lambda _, v: swap.get(v, v)), kinds
+    moved = {a.value: a._replace(offset=b.offset), b.value: b._replace(offset=a.offset)}
+    return with_values(with_sends(history, moved), lambda _, v: swap.get(v, v)), kinds

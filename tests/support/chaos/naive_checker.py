@@ -164,10 +164,10 @@ class NaiveChecker:
                     yield "inconsistent-offsets", key, offset
             if self.mode(key).acks == 0:
                 continue
-            told = {(send.offset, send.value) for _, send in self.sent(key) if send.offset is not None}
-            for offset, value in told:
+            reported = {(send.offset, send.value) for _, send in self.sent(key) if send.offset is not None}
+            for offset, value in reported:
                 polls = {v for _, o, v in by_anyone if o == offset}
-                claims = {v for o, v in told if o == offset}
+                claims = {v for o, v in reported if o == offset}
                 if (polls | claims) - {value}:
                     yield "send-poll-mismatch", key, offset, value
 
@@ -377,12 +377,12 @@ class NaiveChecker:
 
     def told_in_the_end(self, group: str) -> list[Mapping[str, int]]:
         """The last answer about what it has committed, or nothing."""
-        told = [
+        reported = [
             op.committed
             for op in self.ops
             if op.f == "committed" and op.outcome == "ok" and op.group == group
         ]
-        return told[-1:]
+        return reported[-1:]
 
     def transactions(self) -> Iterator[Found]:
         for i, op in enumerate(self.ops):
@@ -415,14 +415,14 @@ class NaiveChecker:
         return any(send.value in self.shown(send.key) for send in sends(op))
 
     def ends(self) -> Iterator[Found]:
-        told = [op.ends for op in self.ops if op.f == "ends"]
-        for key, (stable, high) in (told[-1] if told else {}).items():
+        reported = [op.ends for op in self.ops if op.f == "ends"]
+        for key, (stable, high) in (reported[-1] if reported else {}).items():
             if stable < high:
                 yield "hanging-transaction", key, stable
         for i, op in enumerate(self.ops):
             for key, (stable, high) in op.ends.items() if op.f == "ends" else ():
                 before = [(j, other) for j, other in enumerate(self.ops) if other.end < op.start]
-                told = [other.ends[key] for _, other in before if other.f == "ends" and key in other.ends]
+                reported = [other.ends[key] for _, other in before if other.f == "ends" and key in other.ends]
                 by_anyone = [o + 1 for j, o, _ in self.seen_by_anyone(key) if self.ops[j].end < op.start]
                 by_committed = [o + 1 for j, o, _ in self.seen(key) if self.ops[j].end < op.start]
                 acked = [
@@ -430,10 +430,10 @@ class NaiveChecker:
                     for j, send in self.sent(key)
                     if self.mode(key).acks == -1 and send.offset is not None and self.ops[j].end < op.start
                 ]
-                least = max([*(h for _, h in told), *by_anyone, *acked], default=0)
+                least = max([*(h for _, h in reported), *by_anyone, *acked], default=0)
                 if high < least:
                     yield "nonmonotonic-end", key, i, "high watermark", least
-                least = max([*(s for s, _ in told), *by_committed], default=0)
+                least = max([*(s for s, _ in reported), *by_committed], default=0)
                 if stable < least:
                     yield "nonmonotonic-end", key, i, "last stable offset", least
 

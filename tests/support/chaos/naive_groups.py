@@ -40,9 +40,9 @@ class NaiveGroups:
         for i, op in enumerate(self.ops):
             for key in self.keys:
                 if op.f == "committed" and op.outcome == "ok" and op.group is not None:
-                    told = op.committed.get(key, 0)
-                    if max(self.commits(op.group, key, op.start), default=0) > told:
-                        yield "lost-commit", key, i, op.group, told
+                    final_offset = op.committed.get(key, 0)
+                    if max(self.commits(op.group, key, op.start), default=0) > final_offset:
+                        yield "lost-commit", key, i, op.group, final_offset
                 began = self.began(i, key)
                 if began is None:
                     continue

@@ -79,7 +79,7 @@ def build(command: Sequence[str], directory: Path) -> None:
     done = subprocess.run(
         command, cwd=directory, capture_output=True, text=True, timeout=BUILD_PATIENCE_S, check=False
     )
-    told = (done.stdout + done.stderr).strip()[-2_000:]
-    if done.returncode != 0 and any(sign in told for sign in NO_NETWORK):
-        pytest.skip(f"{command[0]} could not fetch its libraries: {told[-300:]}")
-    assert done.returncode == 0, told
+    printed = (done.stdout + done.stderr).strip()[-2_000:]
+    if done.returncode != 0 and any(sign in printed for sign in NO_NETWORK):
+        pytest.skip(f"{command[0]} could not fetch its libraries: {printed[-300:]}")
+    assert done.returncode == 0, printed

@@ -77,6 +77,6 @@ def stalls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stalls]:
 @pytest.fixture(autouse=True)
 def no_loop_stands_still(stalls: Stalls, request: pytest.FixtureRequest) -> Iterator[None]:
     yield
-    told = stalls.new()
-    if told and request.node.name not in EXCUSED_TESTS:
-        pytest.fail("\n".join(told), pytrace=False)
+    lines = stalls.new()
+    if lines and request.node.name not in EXCUSED_TESTS:
+        pytest.fail("\n".join(lines), pytrace=False)

@@ -232,8 +232,8 @@ def test_leaders_are_elected_so_many_at_a_time(monkeypatch: pytest.MonkeyPatch) 
         for wanted in (topics, None):
             request: Any = SimpleNamespace(election_type=0, topic_partitions=wanted, timeout_ms=1000)
             answer: Any = await quorum.handle_elect_leaders(controller, SimpleNamespace(), request)  # type: ignore[arg-type]
-            told = [len(each["partition_result"]) for each in answer["replica_election_results"]]
-            assert told == ([ITEMS_PER_COMMAND + 1] if wanted else [])
+            elected = [len(each["partition_result"]) for each in answer["replica_election_results"]]
+            assert elected == ([ITEMS_PER_COMMAND + 1] if wanted else [])
 
     run_virtually(test())
     assert asked == [ITEMS_PER_COMMAND, 1, None]

@@ -153,7 +153,7 @@ def test_what_was_admitted_to_a_transaction_that_is_over_is_not_appended(between
 
 @pytest.mark.row("P4")
 @pytest.mark.parametrize(
-    ("said", "version", "told"),
+    ("said", "version", "expected"),
     [
         (ErrorCode.TRANSACTION_ABORTABLE, 10, ErrorCode.INVALID_TXN_STATE),
         (ErrorCode.TRANSACTION_ABORTABLE, 11, ErrorCode.TRANSACTION_ABORTABLE),
@@ -164,12 +164,14 @@ def test_what_was_admitted_to_a_transaction_that_is_over_is_not_appended(between
         (ErrorCode.NOT_COORDINATOR, 9, ErrorCode.NOT_ENOUGH_REPLICAS),
     ],
 )
-def test_refusals_have_the_error_codes_of_the_version(said: ErrorCode, version: int, told: ErrorCode) -> None:
+def test_refusals_have_the_error_codes_of_the_version(
+    said: ErrorCode, version: int, expected: ErrorCode
+) -> None:
     async def test(leader: Leader) -> None:
         queued = leader.enqueue_if_needed(0, version)
         assert queued is not None
         leader.transaction_verifier.answer.set_result(said)
-        assert (await through(queued))[0].code is told
+        assert (await through(queued))[0].code is expected
         queued.end()
         assert leader.transaction_verifier.questions == [version >= 12]
 

@@ -109,5 +109,5 @@ def test_an_empty_list_of_the_oldest_version_does_not_become_all_topics() -> Non
     )
     authorized: Any = metadata(anna(), node, ctx, request)
     everything = {"topics": [{"name": "hers", "error_code": 0}, {"name": "secret", "error_code": 0}]}
-    (told,) = authorized.complete(everything)["topics"]
-    assert (told["name"], told["error_code"]) == ("secret", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    (described,) = authorized.complete(everything)["topics"]
+    assert (described["name"], described["error_code"]) == ("secret", ErrorCode.TOPIC_AUTHORIZATION_FAILED)

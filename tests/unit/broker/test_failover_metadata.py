@@ -32,9 +32,9 @@ def virtual(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]
     return run
 
 
-def _departures() -> tuple[FailoverMetadata, MetadataImage]:
+def _failover_metadata() -> tuple[FailoverMetadata, MetadataImage]:
     """Two brokers, both unfenced."""
-    departures = FailoverMetadata(asyncio.get_running_loop(), SESSION_TIMEOUT_S)
+    failover = FailoverMetadata(asyncio.get_running_loop(), SESSION_TIMEOUT_S)
     delta = MetadataDelta(EMPTY_IMAGE)
     for broker_id in (1, 2):
         delta.replay(
@@ -43,8 +43,8 @@ def _departures() -> tuple[FailoverMetadata, MetadataImage]:
             )
         )
     image = delta.apply()
-    departures.take(delta, image)
-    return departures, image
+    failover.take(delta, image)
+    return failover, image
 
 
 def _fenced(image: MetadataImage, broker_id: int) -> tuple[MetadataDelta, MetadataImage]:
@@ -55,89 +55,89 @@ def _fenced(image: MetadataImage, broker_id: int) -> tuple[MetadataDelta, Metada
 
 @virtual
 async def test_answers_wait_until_a_broker_is_heard_again() -> None:
-    departures, _ = _departures()
-    departures.broker_lost(1)
-    departures.broker_lost(7)  # unknown, or fenced long ago: nobody is sent there anyway
-    assert set(departures.suspected) == {1}
-    answer = asyncio.ensure_future(departures.settled())
+    failover, _ = _failover_metadata()
+    failover.broker_lost(1)
+    failover.broker_lost(7)  # unknown, or fenced long ago: nobody is sent there anyway
+    assert set(failover.suspected) == {1}
+    answer = asyncio.ensure_future(failover.settled())
     await asyncio.sleep(SUSPECT_LIMIT_S / 2)
     assert not answer.done()
-    departures.broker_back(1)
+    failover.broker_back(1)
     await answer
-    assert not departures.suspected
-    assert not departures.still_listed
+    assert not failover.suspected
+    assert not failover.still_listed
 
 
 @virtual
 async def test_a_doubt_that_nobody_settles_ends() -> None:
-    departures, image = _departures()
-    departures.broker_lost(1)
+    failover, image = _failover_metadata()
+    failover.broker_lost(1)
     began = asyncio.get_running_loop().time()
-    await departures.settled()
+    await failover.settled()
     assert asyncio.get_running_loop().time() - began < SUSPECT_LIMIT_S * 1.1
-    assert departures.client_image(image) is image
+    assert failover.client_image(image) is image
 
 
 @virtual
 async def test_answers_wait_for_the_fence_and_list_the_dead_for_a_moment() -> None:
-    departures, before = _departures()
-    departures.broker_lost(2)
-    answer = asyncio.ensure_future(departures.settled())
+    failover, before = _failover_metadata()
+    failover.broker_lost(2)
+    answer = asyncio.ensure_future(failover.settled())
     await asyncio.sleep(SUSPECT_LIMIT_S / 2)
     delta, after = _fenced(before, 2)
-    departures.take(delta, after)
+    failover.take(delta, after)
     await answer
-    assert departures.client_image(after) is after
-    assert set(departures.still_listed) == {2}
+    assert failover.client_image(after) is after
+    assert set(failover.still_listed) == {2}
     await asyncio.sleep(AFTER_FENCE_S * 1.1)
-    assert not departures.still_listed
+    assert not failover.still_listed
 
 
 @pytest.mark.parametrize("noticed", [True, False])
 def test_after_another_death_there_is_no_leader_for_a_moment(noticed: bool) -> None:
     async def test() -> None:
-        departures, before = _departures()
+        failover, before = _failover_metadata()
         delta, after = _fenced(before, 2)
-        departures.take(delta, after)
+        failover.take(delta, after)
         await asyncio.sleep(REPEATED_FAILURE_S / 2)
         delta = MetadataDelta(after)
         delta.replay(BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=2, fenced=-1))
         back = delta.apply()
-        departures.take(delta, back)
+        failover.take(delta, back)
         if noticed:
-            departures.broker_lost(2)
-            await departures.settled()
-            assert set(departures.suspected) == {2}
+            failover.broker_lost(2)
+            await failover.settled()
+            assert set(failover.suspected) == {2}
         delta, after = _fenced(back, 2)
-        departures.take(delta, after)
-        assert set(departures.suspected) == {2}
-        assert departures.client_image(after) is back
-        assert not departures.still_listed
+        failover.take(delta, after)
+        assert set(failover.suspected) == {2}
+        assert failover.client_image(after) is back
+        assert not failover.still_listed
         await asyncio.sleep(AFTER_FENCE_S * 1.1)
-        assert not departures.suspected
-        assert departures.client_image(after) is after
+        assert not failover.suspected
+        assert failover.client_image(after) is after
 
     run_virtually(test())
 
 
 @virtual
 async def test_where_there_are_transactions_the_dead_are_listed_as_long_as_kafka_would_list_them() -> None:
-    departures, image = _departures()
+    failover, image = _failover_metadata()
     delta = MetadataDelta(image)
     delta.replay(TopicRecord(name=TRANSACTIONS_TOPIC, topic_id=UUID(int=7)))
     image = delta.apply()
     for death in range(2):  # the second one comes soon after the first, and is listed no less
         delta, image = _fenced(image, 2)
-        departures.take(delta, image)
+        failover.take(delta, image)
         await asyncio.sleep(SESSION_TIMEOUT_S * 0.9)
-        assert set(departures.still_listed) == {2}, death
-        assert departures.client_image(image) is image
+        assert set(failover.still_listed) == {2}, death
+        assert failover.client_image(image) is image
         delta = MetadataDelta(image)
         delta.replay(BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=2, fenced=-1))
         image = delta.apply()
-        departures.take(delta, image)
-        assert not departures.still_listed
+        failover.take(delta, image)
+        assert not failover.still_listed
     delta, image = _fenced(image, 1)
-    departures.take(delta, image)
+    failover.take(delta, image)
     await asyncio.sleep(SESSION_TIMEOUT_S * 1.1)
-    assert not departures.still_listed
+    assert not failover.still_listed

@@ -75,7 +75,10 @@ def test_controllers_come_with_higher_terms_and_nodes_change_their_state():
     observed.controller_reported(2, ObservedController(-1, 8))
     observed.controller_reported(3, ObservedController(1, 8))
     observed.controller_reported(4, ObservedController(1, 8))
-    assert [told for _, told in observed.controllers] == [ObservedController(2, 7), ObservedController(1, 8)]
+    assert [controller for _, controller in observed.controllers] == [
+        ObservedController(2, 7),
+        ObservedController(1, 8),
+    ]
     for time_ns, state in enumerate(("up", "up", "down", "up")):
         observed.node_is(2, time_ns, state)  # type: ignore[arg-type]
     assert observed.nodes[2] == [(0, "up"), (2, "down"), (3, "up")]

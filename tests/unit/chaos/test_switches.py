@@ -31,7 +31,7 @@ sys.stdin.read()
 """
 
 
-class Told:
+class RecordingProcess:
     """A process that obeys, and what it was told."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
@@ -43,11 +43,11 @@ class Told:
 
 
 @contextmanager
-def node_in(home: Path) -> Iterator[Told]:
+def node_in(home: Path) -> Iterator[RecordingProcess]:
     command = [sys.executable, "-c", NODE, str(home)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
-            yield Told(process)
+            yield RecordingProcess(process)
         finally:
             process.kill()
 

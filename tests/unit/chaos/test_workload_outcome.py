@@ -68,17 +68,17 @@ def test_several_sends_are_as_sure_as_all_of_them(outcomes: list[Outcome], outco
 
 
 def test_a_dispatch_keeps_the_offsets_of_what_was_acknowledged():
-    told: Any = Dispatch([("t-0", 1), ("t-1", 2), ("t-0", 3), ("t-0", 4)], lambda: 0)
-    told.report_to(0)(None, Report(41))
-    told.report_to(1)(None, Report(-1))  # acks=0, or an old duplicate
-    told.refuse(2, "the client's queue is full")
-    assert not told.is_reported
-    assert told.outcomes == ["ok", "ok", "fail", "info"]
-    told.report_to(3)(KafkaError(KafkaError._MSG_TIMED_OUT), Report(None))
-    assert told.is_reported
-    assert told.outcomes == ["ok", "ok", "fail", "info"]
-    assert told.ops == (Send("t-0", 1, 41), Send("t-1", 2), Send("t-0", 3), Send("t-0", 4))
-    assert told.error == "the client's queue is full"
+    dispatch: Any = Dispatch([("t-0", 1), ("t-1", 2), ("t-0", 3), ("t-0", 4)], lambda: 0)
+    dispatch.report_to(0)(None, Report(41))
+    dispatch.report_to(1)(None, Report(-1))  # acks=0, or an old duplicate
+    dispatch.refuse(2, "the client's queue is full")
+    assert not dispatch.is_reported
+    assert dispatch.outcomes == ["ok", "ok", "fail", "info"]
+    dispatch.report_to(3)(KafkaError(KafkaError._MSG_TIMED_OUT), Report(None))
+    assert dispatch.is_reported
+    assert dispatch.outcomes == ["ok", "ok", "fail", "info"]
+    assert dispatch.ops == (Send("t-0", 1, 41), Send("t-1", 2), Send("t-0", 3), Send("t-0", 4))
+    assert dispatch.error == "the client's queue is full"
 
 
 def test_what_no_cluster_answered_is_unknown(free_ports: Any):

@@ -19,7 +19,7 @@ def send(end_ms: int, *sends: Send, outcome: Outcome = "ok", took_ms: int = 1) -
 
 @pytest.fixture
 def statistics() -> Statistics:
-    told = Statistics()
+    measured = Statistics()
     for operation in (
         send(100, Send("one-0", 1, 0)),
         send(200, Send("one-1", 2, 0), Send("all-0", 3, 0), took_ms=7),
@@ -28,8 +28,8 @@ def statistics() -> Statistics:
         send(960, Send("all-0", 6, 9), Send("all-0", 7), outcome="info"),
         Operation(1, "poll", 0, 990 * MS, "ok", [Poll({"one-0": [[0, 1], [1, 4]], "all-0": []})]),
     ):
-        told.note(operation)
-    return told
+        measured.note(operation)
+    return measured
 
 
 def test_a_gap_is_the_longest_time_without_an_ack_of_that_topic(statistics: Statistics):

@@ -51,7 +51,7 @@ class Rig:
         self.now += 1
         return self.now
 
-    def told(self) -> list[tuple[int, str, str]]:
+    def outcomes(self) -> list[tuple[int, str, str]]:
         return [(each.process, each.f, each.outcome) for each in self.record]
 
 
@@ -98,7 +98,7 @@ SENDS = (("t-0", 1), ("t-1", 2))
 def test_a_transaction_is_one_operation_and_records_when_its_commit_was_requested() -> None:
     rig = Rig()
     rig.transactor.do(TransactStep(SENDS, "commit"))
-    assert rig.told() == [(1, "init", "ok"), (1, "txn", "ok")]
+    assert rig.outcomes() == [(1, "init", "ok"), (1, "txn", "ok")]
     done = rig.record[1]
     assert done.ops == [Send("t-0", 1, 0), Send("t-1", 2, 1)]
     assert done.txn is not None
@@ -113,7 +113,7 @@ def test_what_nobody_asked_to_commit_surely_does_not(ending: Any) -> None:
     rig.troubles["abort_transaction"] = [FENCED]
     rig.transactor.do(TransactStep(SENDS, ending))
     rig.transactor.do(TransactStep(SENDS, "commit"))
-    assert rig.told() == [(1, "init", "ok"), (1, "txn", "fail"), (1, "init", "ok"), (1, "txn", "ok")]
+    assert rig.outcomes() == [(1, "init", "ok"), (1, "txn", "fail"), (1, "init", "ok"), (1, "txn", "ok")]
     assert rig.record[1].txn is not None
     assert rig.record[1].txn.commit_asked is None
     assert len(rig.made) == 2, "neither a crashed nor a fenced producer is used again"
@@ -123,7 +123,7 @@ def test_a_commit_is_not_asked_for_where_a_send_was_not_acknowledged() -> None:
     rig = Rig()
     rig.acking = False
     rig.transactor.do(TransactStep(SENDS, "commit"))
-    assert rig.told() == [(1, "init", "ok"), (1, "txn", "fail")]
+    assert rig.outcomes() == [(1, "init", "ok"), (1, "txn", "fail")]
     assert rig.calls == ["init", "begin", "abort"]
 
 
@@ -132,7 +132,7 @@ def test_a_commit_without_an_answer_is_unknown_and_retires_the_number() -> None:
     rig.troubles["commit_transaction"] = [LATER] * 2 * int(PATIENCE_S)
     rig.transactor.do(TransactStep(SENDS, "commit"))
     rig.transactor.do(TransactStep(SENDS, "commit"))
-    assert rig.told()[1:] == [(1, "txn", "info"), (5, "init", "ok"), (5, "txn", "info")]
+    assert rig.outcomes()[1:] == [(1, "txn", "info"), (5, "init", "ok"), (5, "txn", "info")]
     assert rig.calls.count("commit") > 2, "it is asked for as long as that may help"
 
 
@@ -140,23 +140,23 @@ def test_a_commit_that_must_be_aborted_and_was_is_known() -> None:
     rig = Rig()
     rig.troubles["commit_transaction"] = [ABORT]
     rig.transactor.do(TransactStep(SENDS, "commit"))
-    assert rig.told() == [(1, "init", "ok"), (1, "txn", "fail")]
+    assert rig.outcomes() == [(1, "init", "ok"), (1, "txn", "fail")]
     rig.troubles = {"commit_transaction": [ABORT], "abort_transaction": [FENCED]}
     rig.transactor.do(TransactStep(SENDS, "commit"))
-    assert rig.told()[2:] == [(1, "txn", "info")]
+    assert rig.outcomes()[2:] == [(1, "txn", "info")]
 
 
 def test_a_zombie_writes_on_under_its_old_number_behind_its_successor() -> None:
     rig = Rig()
     rig.transactor.do(TransactStep(SENDS, "zombie", late=(("t-0", 3),)))
-    assert rig.told() == [(1, "init", "ok"), (5, "init", "ok"), (1, "txn", "ok")]
+    assert rig.outcomes() == [(1, "init", "ok"), (5, "init", "ok"), (1, "txn", "ok")]
     takeover, zombie = rig.record[1:]
     assert [send.value for send in zombie.ops if isinstance(send, Send)] == [1, 2, 3]
     assert zombie.txn is not None
     assert zombie.txn.commit_asked is not None
     assert zombie.start < takeover.start < takeover.end < zombie.txn.commit_asked
     rig.transactor.do(TransactStep(SENDS, "commit"))
-    assert rig.told()[3:] == [(5, "txn", "ok")], "the successor goes on"
+    assert rig.outcomes()[3:] == [(5, "txn", "ok")], "the successor goes on"
 
 
 def test_an_id_that_nobody_gives_out_is_asked_for_again_by_another_process() -> None:
@@ -164,7 +164,7 @@ def test_an_id_that_nobody_gives_out_is_asked_for_again_by_another_process() -> 
     rig.troubles["init_transactions"] = [FENCED]
     rig.transactor.do(TransactStep(SENDS, "commit"))
     rig.transactor.do(TransactStep(SENDS, "commit"))
-    assert rig.told() == [(1, "init", "info"), (5, "init", "ok"), (5, "txn", "ok")]
+    assert rig.outcomes() == [(1, "init", "info"), (5, "init", "ok"), (5, "txn", "ok")]
 
 
 # Copiers ----------------------------------------------------------------------------------------------------

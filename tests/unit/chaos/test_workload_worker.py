@@ -42,7 +42,7 @@ class Rig:
         self.now += 1
         return self.now
 
-    def told(self) -> list[tuple[int, str, str]]:
+    def outcomes(self) -> list[tuple[int, str, str]]:
         return [(each.process, each.f, each.outcome) for each in self.record]
 
 
@@ -141,7 +141,7 @@ def test_an_unknown_outcome_retires_the_number_and_the_client_which_reads_on_whe
     rig.answering = True
     rig.worker.do(SendStep((("t-0", 4),)))
     rig.worker.do(PollStep())
-    assert rig.told() == [
+    assert rig.outcomes() == [
         (2, "assign", "ok"), (2, "send", "ok"), (2, "poll", "ok"), (2, "send", "info"),
         (6, "assign", "ok"), (6, "send", "ok"), (6, "poll", "ok"),
     ]  # fmt: skip
@@ -162,7 +162,7 @@ def test_a_crash_leaves_what_was_in_flight_unknown_and_then_retires_once_more():
     rig.worker.do(CrashStep((("t-0", 1),), 0.0, static_member=True))
     rig.worker.do(SubscribeStep(("t",), ("t-0",)))
     rig.worker.do(CrashStep((), 0.0, static_member=False))
-    assert rig.told() == [
+    assert rig.outcomes() == [
         (2, "subscribe", "ok"), (2, "send", "info"), (6, "crash", "info"),
         (10, "subscribe", "ok"), (10, "crash", "info"),
     ]  # fmt: skip
@@ -176,7 +176,7 @@ def test_a_producer_that_refuses_everything_is_replaced_although_the_outcome_is_
     rig.worker.do(SendStep((("t-0", 1),)))
     rig.fatal = False
     rig.worker.do(SendStep((("t-0", 2),)))
-    assert rig.told() == [(2, "send", "fail"), (2, "send", "ok")]
+    assert rig.outcomes() == [(2, "send", "fail"), (2, "send", "ok")]
     assert rig.made == ["sender", "sender"]
 
 

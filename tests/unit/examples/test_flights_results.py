@@ -42,7 +42,7 @@ def test_equal_rows_in_any_order_are_right():
 
 
 @pytest.mark.parametrize(
-    ("found", "told"),
+    ("found", "difference"),
     [
         (ROWS[1:], "lacks 1 of 3 rows"),
         ([*ROWS, ROWS[0]], "a row twice"),
@@ -51,9 +51,9 @@ def test_equal_rows_in_any_order_are_right():
         ([*ROWS[:2], ROWS[2]._replace(flights=2)], "flights=2"),
     ],
 )
-def test_rows_that_differ(found, told):
+def test_rows_that_differ(found, difference):
     (only,) = problems_of(found)
-    assert told in only
+    assert difference in only
 
 
 def test_the_latest_record_of_a_key_is_the_row():

@@ -27,14 +27,14 @@ class Screen:
 
     def __init__(self) -> None:
         self.done: dict[str, int] = {}
-        self.told: list[str] = []
+        self.printed: list[str] = []
         self.marked: list[str] = []
 
     def progress(self, **done: int) -> None:
         self.done |= done
 
     def tell(self, text: str) -> None:
-        self.told.append(text)
+        self.printed.append(text)
 
     def mark(self, name: str) -> None:
         self.marked.append(name)
@@ -52,9 +52,9 @@ class Stage:
             for log in ("offsets", "commits"):
                 (directory / "checkpoint" / query / log).mkdir(parents=True)
 
-    def next_start(self, *told: dict[str, Any]) -> None:
+    def next_start(self, *progress: dict[str, Any]) -> None:
         self._starts += 1
-        text = "".join(json.dumps(line) + "\n" for line in told)
+        text = "".join(json.dumps(line) + "\n" for line in progress)
         (self._directory / f"run-{self._starts}").write_text(text)
 
     def through(self) -> None:
@@ -136,7 +136,7 @@ def test_what_spark_itself_fails_with_is_forgiven_some_times(stage: Stage):
         stage.next_start({"event": "failed", "why": f"SparkException: ...\n{sign}."})
     stage.next_start(STARTED)
     stage.run.start()
-    assert len([text for text in stage.screen.told if "failed: " in text]) == 2
+    assert len([text for text in stage.screen.printed if "failed: " in text]) == 2
 
 
 def test_a_machine_that_stays_busy(stage: Stage):

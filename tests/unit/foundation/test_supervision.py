@@ -36,7 +36,7 @@ def loop() -> Any:
 
 
 @pytest.fixture
-def told(loop: asyncio.AbstractEventLoop) -> list[dict[str, Any]]:
+def reported(loop: asyncio.AbstractEventLoop) -> list[dict[str, Any]]:
     contexts: list[dict[str, Any]] = []
     loop.set_exception_handler(lambda _, context: contexts.append(context))
     return contexts
@@ -46,23 +46,23 @@ async def _fails() -> None:
     raise KeyError("a bug")
 
 
-def test_an_error_that_escapes_from_background_work_is_reported(loop, told):
+def test_an_error_that_escapes_from_background_work_is_reported(loop, reported):
     supervised(loop, _fails(), "some-work")
     loop.run_until_complete(asyncio.sleep(1))
-    (context,) = told
+    (context,) = reported
     assert context["message"] == "some-work has failed"
     assert isinstance(context["exception"], KeyError)
 
 
-def test_cancelled_and_finished_work_is_not(loop, told):
+def test_cancelled_and_finished_work_is_not(loop, reported):
     running = supervised(loop, asyncio.sleep(10), "some-work")
     supervised(loop, asyncio.sleep(0), "short-work")
     loop.call_later(1, running.cancel)
     loop.run_until_complete(asyncio.sleep(20))
-    assert told == []
+    assert reported == []
 
 
-def test_a_deadline_that_fails_takes_no_other_with_it(loop, told):
+def test_a_deadline_that_fails_takes_no_other_with_it(loop, reported):
     timer = WheelTimer(loop)
     called: list[str] = []
     timer.call_later(1, lambda: called.append("before"))
@@ -71,10 +71,10 @@ def test_a_deadline_that_fails_takes_no_other_with_it(loop, told):
     timer.call_later(2, lambda: called.append("later"))
     loop.run_until_complete(asyncio.sleep(3))
     assert called == ["before", "after", "later"]
-    assert [type(context["exception"]) for context in told] == [KeyError]
+    assert [type(context["exception"]) for context in reported] == [KeyError]
 
 
-def test_work_that_must_continue_is_restarted_until_it_is_cancelled(loop, told):
+def test_work_that_must_continue_is_restarted_until_it_is_cancelled(loop, reported):
     turns: list[float] = []
 
     async def work() -> None:
@@ -86,18 +86,18 @@ def test_work_that_must_continue_is_restarted_until_it_is_cancelled(loop, told):
     pauses = [after - before for before, after in itertools.pairwise(turns)]
     assert 10 < len(turns) < 30
     assert pauses == sorted(pauses)
-    assert len(told) == len(turns)
+    assert len(reported) == len(turns)
     task.cancel()
     loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
-    assert len(told) == len(turns)
+    assert len(reported) == len(turns)
 
 
-def test_what_fails_among_several_is_reported_and_the_rest_is_done(loop, told):
+def test_what_fails_among_several_is_reported_and_the_rest_is_done(loop, reported):
     done: list[int] = []
     for number in range(3):
         bounded(loop, "a part", lambda number=number: done.append(number // (1 - number) or number))
     assert len(done) == 2
-    assert [type(context["exception"]) for context in told] == [ZeroDivisionError]
+    assert [type(context["exception"]) for context in reported] == [ZeroDivisionError]
 
 
 def test_whoever_waits_for_an_answer_hears_why_there_is_none(loop):

@@ -53,7 +53,7 @@ class ConsumerClient:
     lives: int = 1
     epoch: int = 0
     owned: set[TopicIdPartition] = field(default_factory=set)
-    told: Assignment | None = None
+    assigned: Assignment | None = None
     """The assignment that has not been carried out yet."""
     says_all: bool = True
     reported: frozenset[TopicIdPartition] | None = None
@@ -80,23 +80,23 @@ class ConsumerClient:
         self.says_all = False
         self.epoch = reply.member_epoch
         if reply.assignment is not None:
-            self.told = reply.assignment
+            self.assigned = reply.assignment
         if not self.slow:
             self.obey()
         return None
 
     def obey(self) -> None:
         """Give up first, then take."""
-        if self.told is not None:
-            self.owned = set(partitions_of(self.told))
-            self.told = None
+        if self.assigned is not None:
+            self.owned = set(partitions_of(self.assigned))
+            self.assigned = None
 
     def resubscribe(self, *topics: str, regex: str | None = None) -> None:
         self.topics, self.regex, self.says_all = topics, regex, True
 
     def leave(self, driver: GroupDriver, *, for_now: bool = False) -> object:
         self.owned.clear()
-        self.told = None
+        self.assigned = None
         request = ConsumerHeartbeat(GROUP, self.member_id, -2 if for_now else -1, self.instance)
         self.epoch = 0
         self.lives += 1
@@ -106,7 +106,7 @@ class ConsumerClient:
     def die(self) -> None:
         """And come back, some time, as another process."""
         self.owned.clear()
-        self.told = None
+        self.assigned = None
         self.epoch, self.says_all = 0, True
         self.lives += 1
 
@@ -119,7 +119,7 @@ class ConsumerClient:
         fenced = {ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND}
         if refusal.code in fenced:
             self.owned.clear()
-            self.told = None
+            self.assigned = None
             self.epoch = 0
 
     def _heartbeat(self) -> ConsumerHeartbeat:

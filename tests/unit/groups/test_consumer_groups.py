@@ -291,11 +291,11 @@ def test_offsets_are_committed_and_fetched_in_the_members_own_epoch(driver: Grou
     assert commit(driver, "", -1) is ErrorCode.UNKNOWN_MEMBER_ID
     transactional = {"producer": ProducerIdAndEpoch(1, 0)}
     assert commit(driver, "m1", epoch - 1, **transactional) is ErrorCode.ILLEGAL_GENERATION
-    for member_id, told, code in (
+    for member_id, sent_epoch, code in (
         ("m1", epoch - 1, ErrorCode.STALE_MEMBER_EPOCH),
         ("other", epoch, ErrorCode.UNKNOWN_MEMBER_ID),
     ):
-        request = FetchOffsets(GROUP, None, member_id=member_id, member_epoch=told)
+        request = FetchOffsets(GROUP, None, member_id=member_id, member_epoch=sent_epoch)
         assert refused(driver.answer("fetch", request)) is code
     for fields in ({}, {"member_id": "m1", "member_epoch": epoch}):
         found = driver.answer("fetch", FetchOffsets(GROUP, None, **fields))

@@ -92,8 +92,8 @@ def stable(members: int = 2, limits: GroupLimits = NO_DELAY, **fields: Any) -> t
 
 def test_a_newcomer_is_given_its_id_and_joins_with_it() -> None:
     driver = GroupDriver()
-    told = driver.answer("join", join(new="m1", requires_known_id=True))
-    assert told == JoinReply(ErrorCode.MEMBER_ID_REQUIRED, "m1")
+    refusal = driver.answer("join", join(new="m1", requires_known_id=True))
+    assert refusal == JoinReply(ErrorCode.MEMBER_ID_REQUIRED, "m1")
     reply = driver.answer("join", join("m1"))
     assert isinstance(reply, JoinReply)
     assert (reply.error, reply.generation, reply.leader) == (ErrorCode.NONE, 1, "m1")

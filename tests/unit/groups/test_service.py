@@ -121,7 +121,7 @@ def test_what_is_due_at_once_is_as_good_on_the_loop_that_nodes_use() -> None:
 
 
 @pytest.mark.parametrize(
-    ("refused", "told"),
+    ("refused", "expected"),
     [
         (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
@@ -130,13 +130,13 @@ def test_what_is_due_at_once_is_as_good_on_the_loop_that_nodes_use() -> None:
     ],
 )
 def test_an_append_that_fails_is_reported_by_a_coordinators_error_codes(
-    refused: ErrorCode, told: ErrorCode
+    refused: ErrorCode, expected: ErrorCode
 ) -> None:
     async def test() -> None:
         log = MemoryLog()
         async with service(log) as groups:
             log.refusal = refused
-            assert await refusal(groups.commit_offsets(commit(5))) is told
+            assert await refusal(groups.commit_offsets(commit(5))) is expected
             log.refusal = None
             assert await committed(groups) is None
 

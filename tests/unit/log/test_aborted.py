@@ -45,9 +45,9 @@ def test_a_reader_gets_the_aborted_transactions_of_what_it_reads_and_not_all(tmp
     assert log.aborted.between(3, 4) == ()
     assert log.aborted.between(4, 8) == ((10, 4), (11, 6))
     piece = log.read(4, 150, at_least_one_batch=True)
-    told = log.aborted_in(piece)
-    assert told[0] == (10, 4)
-    assert len(told) < 5
+    found = log.aborted_in(piece)
+    assert found[0] == (10, 4)
+    assert len(found) < 5
     assert log.aborted_in(log.read(3, 10, at_least_one_batch=True)) == ()
 
 

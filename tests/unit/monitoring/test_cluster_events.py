@@ -79,9 +79,9 @@ def test_topics_come_and_go() -> None:
 
 
 def test_listeners_are_called_once_per_change() -> None:
-    events, told = ClusterEvents(), []
-    events.listeners[lambda: told.append(len(events.since(0)))] = None
+    events, counts = ClusterEvents(), []
+    events.listeners[lambda: counts.append(len(events.since(0)))] = None
     first, second = image(None), image()
     events.take(MetadataDelta.between(EMPTY_IMAGE, first), first)
     events.take(MetadataDelta.between(first, second), second)
-    assert told == [1]
+    assert counts == [1]

@@ -99,10 +99,10 @@ def test_a_blocking_call_is_reported_but_is_no_stall():
 
 def test_a_stall_is_recorded_for_whoever_runs_the_node(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     record = tmp_path / "stalls"
-    told = StallLog(3, LIMIT_MS, lambda: 0.0, str(record))
+    stall_log = StallLog(3, LIMIT_MS, lambda: 0.0, str(record))
     for _ in range(2):
-        told(Stall(73.0, 0.0, ("a.py:1 a < b.py:2 b",)))
-    told(Stall(1.0, 400.0, ()))  # blocked: only told
+        stall_log(Stall(73.0, 0.0, ("a.py:1 a < b.py:2 b",)))
+    stall_log(Stall(1.0, 400.0, ()))  # blocked: only told
     lines = [json.loads(line) for line in record.read_text().splitlines()]
     assert [(line["node"], line["cpu_ms"]) for line in lines] == [(3, 73.0)] * 2
     assert len(caplog.records) == 1
@@ -113,10 +113,12 @@ def test_what_fails_a_test(tmp_path: Path):
     record = tmp_path / "stalls"
     stalls = Stalls(record)
     assert stalls.new() == []
-    told = StallLog(3, LIMIT_MS, lambda: 0.0, str(record))
-    told(Stall(FAILS_FROM_MS - 1, 0.0, ("a.py:1 slow",)))
-    told(Stall(FAILS_FROM_MS, 0.0, ("a.py:1 very_slow", "b.py:2 later")))
-    told(Stall(FAILS_FROM_MS, 0.0, ("c.py:3 schema < <frozen importlib._bootstrap>:1 _load", "b.py:2 later")))
+    stall_log = StallLog(3, LIMIT_MS, lambda: 0.0, str(record))
+    stall_log(Stall(FAILS_FROM_MS - 1, 0.0, ("a.py:1 slow",)))
+    stall_log(Stall(FAILS_FROM_MS, 0.0, ("a.py:1 very_slow", "b.py:2 later")))
+    stall_log(
+        Stall(FAILS_FROM_MS, 0.0, ("c.py:3 schema < <frozen importlib._bootstrap>:1 _load", "b.py:2 later"))
+    )
     with open(record, "a", encoding="utf-8") as file:
         file.write('{"node": 4, "cpu_')  # and goes on writing
     (failure,) = stalls.new()

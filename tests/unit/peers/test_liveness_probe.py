@@ -36,11 +36,11 @@ def test_a_listener_that_closes_while_we_call() -> None:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         gone: list[int] = []
-        told = asyncio.Event()
+        probed = asyncio.Event()
 
         def on_gone(broker_id: int) -> None:
             gone.append(broker_id)
-            told.set()
+            probed.set()
 
         address = Address("127.0.0.1", listener.getsockname()[1])
         calls = LivenessProbe(loop, lambda broker_id: address, on_gone, 10.0)
@@ -48,7 +48,7 @@ def test_a_listener_that_closes_while_we_call() -> None:
         calls.probe(3)  # the second broken connection of one death
         await asyncio.sleep(0)
         listener.close()
-        await told.wait()
+        await probed.wait()
         await calls.close()
         return gone
 

@@ -132,10 +132,10 @@ def test_an_apply_that_raises_ends_the_voter(mutant: Mutant | None, monkeypatch:
 def test_a_proposer_that_raises_is_called_once_and_nothing_is_applied_twice() -> None:
     rig = Rig(1)
     rig.elect(1)
-    told = []
+    outcomes = []
 
     def bad(applied: Applied) -> None:
-        told.append(applied)
+        outcomes.append(applied)
         raise RuntimeError("client gone")
 
     rig.rafts[1].propose(b"once", bad)
@@ -143,7 +143,7 @@ def test_a_proposer_that_raises_is_called_once_and_nothing_is_applied_twice() ->
         rig.settle()
     with pytest.raises(InvariantViolation):
         rig.tick()
-    assert len(told) == 1
+    assert len(outcomes) == 1
     rig.kill(1)
     rig.start(1)
     rig.elect(1)

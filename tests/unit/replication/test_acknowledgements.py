@@ -100,10 +100,10 @@ async def test_who_waits_for_a_flush_learns_that_leadership_was_lost():
         cluster.create_topic("t", [[1, 2]], flush_messages="1")
         leader = cluster.leader()
         cluster.produce(b"x", acks=1)
-        told: list[ErrorCode] = []
-        leader.when_flushed(told.append)
+        codes: list[ErrorCode] = []
+        leader.when_flushed(codes.append)
         cluster.elect("t", 0, 2)
-        assert told == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+        assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
 @pytest.mark.row("P3")

@@ -228,11 +228,11 @@ async def test_late_work_on_a_directory_never_reaches_the_next_one_of_its_name(l
     for after in (0, 1, None):
         piece, operation = 0, 0
         while True:
-            told = f"piece {piece}, before operation {operation}, then {after} more"
+            moment = f"piece {piece}, before operation {operation}, then {after} more"
             try:
                 there, within = await history(late, between, (piece, operation), after, monkeypatch)
             except AssertionError as error:
-                raise AssertionError(told) from error
+                raise AssertionError(moment) from error
             if not there:
                 break
             orders += 1

@@ -196,7 +196,7 @@ async def test_a_log_that_cannot_be_identified_is_its_own_affair_and_is_tried_ag
         assert boundary.faults
 
 
-class Told:
+class RecordingDirectoryChannel:
     """A controller that hears where replicas lie."""
 
     def __init__(self) -> None:
@@ -209,19 +209,19 @@ class Told:
 @in_loop
 async def test_the_controller_hears_of_a_replica_that_was_given_up():
     """Else it would stay the leader that serves nobody."""
-    told = Told()
-    async with Cluster(1, directory_channel=told) as cluster:
+    directories = RecordingDirectoryChannel()
+    async with Cluster(1, directory_channel=directories) as cluster:
         boundary_of(cluster)
         partitions = cluster.brokers[1].partitions
         cluster.create_topic("bad", [[1]])
         replica = cluster.replica(1, "bad")
         partitions.failures.give_up(replica, "the log", KeyError("a bug"))
-        await until(lambda: bool(told.places))
+        await until(lambda: bool(directories.places))
         cluster.commit(ConfigRecord(resource_type=2, resource_name="bad", name="retention.ms", value="7"))
         cluster.disks[1].fail("open", errno.EMFILE, path_part="/other-0/")
         cluster.create_topic("other", [[1]])
-        await until(lambda: len(told.places) == 2)
-        assert [place.directory for place in told.places] == [LOST_DIR] * 2
+        await until(lambda: len(directories.places) == 2)
+        assert [place.directory for place in directories.places] == [LOST_DIR] * 2
 
 
 @in_loop

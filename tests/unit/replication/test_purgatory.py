@@ -58,26 +58,26 @@ def test_a_wait_that_is_over_is_freed_at_once(ending: str):
 def test_a_callback_that_fails_takes_neither_the_others_with_it_nor_who_made_the_number_rise():
     faults: list[Exception] = []
     waits = ThresholdPurgatory(lambda work, error: faults.append(error))
-    told: list[ErrorCode] = []
-    waits.add(5, told.append)
+    codes: list[ErrorCode] = []
+    waits.add(5, codes.append)
     waits.add(5, lambda outcome: {}["a bug"])
-    waits.add(5, told.append)
+    waits.add(5, codes.append)
     assert waits.reached(5) == 3
-    assert told == [ErrorCode.NONE] * 2
+    assert codes == [ErrorCode.NONE] * 2
     assert [type(error) for error in faults] == [KeyError]
 
 
 @pytest.mark.row("P1")
 def test_who_waits_beyond_the_end_that_is_left_waits_for_that_end():
     waits = ThresholdPurgatory(_raise)
-    told: list[int] = []
+    codes: list[int] = []
     for offset in (3, 5, 7, 9):
-        waits.add(offset, lambda _, offset=offset: told.append(offset))  # type: ignore[misc]
-    cancelled = waits.add(8, lambda _: told.append(8))
+        waits.add(offset, lambda _, offset=offset: codes.append(offset))  # type: ignore[misc]
+    cancelled = waits.add(8, lambda _: codes.append(8))
     waits.lower(5)
     cancelled.cancel()
     waits.reached(4)
-    assert told == [3]
+    assert codes == [3]
     waits.reached(5)
-    assert sorted(told) == [3, 5, 7, 9]
+    assert sorted(codes) == [3, 5, 7, 9]
     assert not waits

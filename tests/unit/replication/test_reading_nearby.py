@@ -49,9 +49,13 @@ async def test_who_is_sent_elsewhere_gets_no_records_and_does_not_wait() -> None
         cluster.produce(b"a")
         await until(lambda: cluster.replica(2).high_watermark == 1)
         consumer = Consumer(cluster, max_wait_ms=60_000, preferred_replica_of=lambda replica, offset: 2)
-        (told,) = (await consumer.fetch(want(topic_id))).partitions
-        assert (told.error, told.preferred_read_replica, told.slice) == (ErrorCode.NONE, 2, None)
-        assert told.high_watermark == 1
+        (partition,) = (await consumer.fetch(want(topic_id))).partitions
+        assert (partition.error, partition.preferred_read_replica, partition.slice) == (
+            ErrorCode.NONE,
+            2,
+            None,
+        )
+        assert partition.high_watermark == 1
         # The follower has no leader's knowledge, so it serves: the one that sent them does not matter.
         there = Consumer(cluster, broker_id=2, preferred_replica_of=lambda replica, offset: 1)
         (found,) = (await there.fetch(want(topic_id))).partitions

@@ -31,7 +31,7 @@ VERSIONS = {
 }
 
 HANG_UP = "hang up"
-Trouble = ErrorCode | str | Callable[["Partition"], None]
+Failure = ErrorCode | str | Callable[["Partition"], None]
 """For one request: an answer with that error, no answer but the end of the connection, or a change of the
 partition before it is answered."""
 
@@ -56,12 +56,12 @@ class Partition:
 
 
 class ScriptedBroker:
-    """Made by `scripted_broker`; `partition` and the troubles may be changed before and while it is asked."""
+    """Made by `scripted_broker`; `partition` and the failures may be changed before and while it is asked."""
 
     def __init__(self) -> None:
         self.partition = Partition()
-        self.fetch_trouble: deque[Trouble] = deque()
-        self.offsets_trouble: deque[Trouble] = deque()
+        self.fetch_failures: deque[Failure] = deque()
+        self.offsets_failures: deque[Failure] = deque()
         self.questions: list[int] = []
         """The API keys of all requests but fetches."""
         self.fetches: list[int] = []
@@ -123,7 +123,7 @@ class ScriptedBroker:
 
     def _offsets(self, request: Any) -> dict[str, Any] | str:
         (wanted,) = request.topics[0].partitions
-        error = self._trouble(self.offsets_trouble)
+        error = self._failure(self.offsets_failures)
         if error == HANG_UP:
             return HANG_UP
         offset = {-1: self.partition.high_watermark, -2: self.partition.start}.get(wanted.timestamp, -1)
@@ -137,7 +137,7 @@ class ScriptedBroker:
         self.fetch_sizes.append(wanted.max_bytes)
         if not self.answers_fetches:
             return None
-        error = self._trouble(self.fetch_trouble)
+        error = self._failure(self.fetch_failures)
         if error == HANG_UP:
             return HANG_UP
         held = self.partition
@@ -164,12 +164,12 @@ class ScriptedBroker:
         ]
         return memoryview(b"".join(wanted)[:max_bytes])
 
-    def _trouble(self, queue: deque[Trouble]) -> ErrorCode | str:
-        trouble = queue.popleft() if queue else ErrorCode.NONE
-        if callable(trouble):
-            trouble(self.partition)
+    def _failure(self, queue: deque[Failure]) -> ErrorCode | str:
+        failure = queue.popleft() if queue else ErrorCode.NONE
+        if callable(failure):
+            failure(self.partition)
             return ErrorCode.NONE
-        return trouble
+        return failure
 
 
 @contextmanager

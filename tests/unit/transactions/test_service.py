@@ -233,10 +233,10 @@ def test_only_the_leader_of_the_partition_answers() -> None:
 @pytest.mark.row("P4")
 def test_what_a_client_wrote_among_the_coordinators_records_keeps_nobody_from_loading() -> None:
     """No coordinator writes an epoch that falls back: it ends no node, and counts for nothing."""
-    told: list[object] = []
+    faults: list[object] = []
 
     async def test() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
         log = MemoryLog()
         async with service(log, MarkerLog()) as transactions:
             for _ in range(3):
@@ -249,4 +249,4 @@ def test_what_a_client_wrote_among_the_coordinators_records_keeps_nobody_from_lo
             assert (await transactions.describe("x")).producer_epoch == known.producer_epoch == 2
 
     run(test)
-    assert told == []
+    assert faults == []

@@ -19,7 +19,7 @@ NOT_NAMED = 50
 """Larger than any version of any API."""
 
 
-class Questions:
+class SmallRequests:
     """A small request for each API; `wanted` are the error codes that may come at the top."""
 
     def __init__(self, topic: str, topic_id: UUID, cluster_id: str) -> None:

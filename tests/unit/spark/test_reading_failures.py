@@ -1,4 +1,4 @@
-"""What a reader makes of a broker's troubles; each by a broker that has it on demand."""
+"""What a reader makes of a broker's failures; each by a broker that has it on demand."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from tests.unit.spark.scripted_broker import (
     HANG_UP,
     TOPIC,
     TOPIC_ID,
+    Failure,
     Partition,
     ScriptedBroker,
-    Trouble,
     scripted_broker,
 )
 
@@ -147,7 +147,7 @@ def test_a_replica_in_the_same_rack(broker: ScriptedBroker) -> None:
     with scripted_broker() as near:
         broker.replica = ("here", near)
         near.partition.batches = [batch(0, 0, 1), batch(2, 2)]
-        near.fetch_trouble.extend([ErrorCode.NOT_LEADER_OR_FOLLOWER])
+        near.fetch_failures.extend([ErrorCode.NOT_LEADER_OR_FOLLOWER])
         assert offsets_read(broker, 0, 3, client_rack="here") == [0, 1, 2]
         assert broker.fetches == [0, 0]
         assert near.fetches == [0, 0]
@@ -167,7 +167,7 @@ def test_a_corrupt_batch(broker: ScriptedBroker) -> None:
 
 
 @pytest.mark.parametrize(
-    "trouble",
+    "failure",
     [
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.FENCED_LEADER_EPOCH,
@@ -179,10 +179,10 @@ def test_a_corrupt_batch(broker: ScriptedBroker) -> None:
         HANG_UP,
     ],
 )
-def test_trouble_that_passes(broker: ScriptedBroker, trouble: Trouble) -> None:
+def test_failures_that_pass(broker: ScriptedBroker, failure: Failure) -> None:
     broker.partition.batches = [batch(base, base) for base in range(6)]
-    broker.fetch_trouble.extend([lambda _: None, trouble, trouble])
-    broker.offsets_trouble.extend([HANG_UP, ErrorCode.LEADER_NOT_AVAILABLE, lambda _: None])
+    broker.fetch_failures.extend([lambda _: None, failure, failure])
+    broker.offsets_failures.extend([HANG_UP, ErrorCode.LEADER_NOT_AVAILABLE, lambda _: None])
     assert offsets_read(broker, 0, 6, max_partition_fetch_bytes=80) == list(range(6))
 
 
@@ -217,7 +217,7 @@ def test_a_leader_that_is_silent(broker: ScriptedBroker) -> None:
 
 def test_an_error_that_stays(broker: ScriptedBroker) -> None:
     broker.partition.batches = [batch(0, 0)]
-    broker.fetch_trouble.append(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    broker.fetch_failures.append(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(SourceError, match=r"\[TOPIC_AUTHORIZATION_FAILED\] scripted-0"):
         offsets_read(broker, 0, 1)
 
@@ -286,7 +286,7 @@ def recreation(partition: Partition) -> None:
 
 
 @pytest.mark.parametrize(
-    ("event", "kept", "told"),
+    ("event", "kept", "message"),
     [
         (retention, [0, 3, 4], r"\[1, 3\) of scripted-0: the log begins at 3"),
         (truncation, [0, 1], r"\[2, 5\) of scripted-0: the log ends at 2"),
@@ -297,16 +297,16 @@ def recreation(partition: Partition) -> None:
 def test_lost_records(
     broker: ScriptedBroker,
     caplog: pytest.LogCaptureFixture,
-    event: Trouble,
+    event: Failure,
     kept: list[int],
-    told: str,
+    message: str,
 ) -> None:
     for fail in (True, False):
         broker.partition = Partition([batch(base, base) for base in range(5)])
-        broker.fetch_trouble.extend([lambda _: None, event])
+        broker.fetch_failures.extend([lambda _: None, event])
         size = len(batch(0, 0))
         if fail:
-            with pytest.raises(DataLossError, match=told):
+            with pytest.raises(DataLossError, match=message):
                 offsets_read(broker, 0, 5, max_partition_fetch_bytes=size)
             close_clusters()
         else:
@@ -346,7 +346,7 @@ def test_a_high_watermark_that_is_behind_is_no_loss(broker: ScriptedBroker) -> N
     def arrived(partition: Partition) -> None:
         partition.batches, partition.end = [batch(0, 0)], 1
 
-    broker.offsets_trouble.extend([lambda _: None, arrived])
+    broker.offsets_failures.extend([lambda _: None, arrived])
     assert offsets_read(broker, 0, 1) == [0]
 
 
@@ -355,7 +355,7 @@ def test_a_high_watermark_that_is_behind_is_no_loss(broker: ScriptedBroker) -> N
 
 def test_offsets_survive_trouble(broker: ScriptedBroker) -> None:
     broker.partition.batches = [batch(0, 0, 1, 2)]
-    broker.offsets_trouble.extend([HANG_UP, ErrorCode.NOT_LEADER_OR_FOLLOWER])
+    broker.offsets_failures.extend([HANG_UP, ErrorCode.NOT_LEADER_OR_FOLLOWER])
     partition = TopicPartition(TOPIC, 0)
     assert cluster({"bootstrap.servers": broker.bootstrap}).latest([partition]) == {partition: 3}
 
