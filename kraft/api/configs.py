@@ -206,8 +206,8 @@ def topic_configs(node: NodeContext, own: Mapping[str, str]) -> Iterator[TopicCo
         if broker_key is not None and broker_key in BROKER_KEYS:
             *overrides, default = _broker_chain(node, broker_key, str(node.node_id))
             default_of_topic = node.config.topic_defaults.get(key.name, default.value)
-            told = default.value is not None
-            chain += [*overrides, SourcedValue(default.name, default_of_topic, ConfigSource.DEFAULT, told)]
+            is_set = default.value is not None
+            chain += [*overrides, SourcedValue(default.name, default_of_topic, ConfigSource.DEFAULT, is_set)]
         else:
             chain.append(SourcedValue(key.name, key.default, ConfigSource.DEFAULT))
         yield TopicConfig(key, tuple(chain))
@@ -313,7 +313,7 @@ async def handle_incremental_alter(
         incremental=True,
         levels=partial(_alter_levels, controller.node, request),
     )
-    judged = await _results(
+    results = await _results(
         controller.node,
         request.resources,
         known,
@@ -321,7 +321,7 @@ async def handle_incremental_alter(
             [_change(each) for each in resources], validate_only=request.validate_only
         ),
     )
-    return _all_altered(known, judged)
+    return _all_altered(known, results)
 
 
 async def _results(
@@ -354,9 +354,9 @@ def _replacement(resource: Message) -> ConfigReplacement:
     )
 
 
-def _all_altered(known: Iterable[ConfigResult | None], judged: Iterable[ConfigResult]) -> Response:
+def _all_altered(known: Iterable[ConfigResult | None], results: Iterable[ConfigResult]) -> Response:
     """In the order asked for."""
-    rest = iter(judged)
+    rest = iter(results)
     return {"responses": [_altered(next(rest) if outcome is None else outcome) for outcome in known]}
 
 
@@ -380,7 +380,7 @@ def _alter_levels(node: NodeContext, request: Message, resource: Message) -> Con
 
 async def handle_alter(controller: ControllerContext, ctx: RequestContext, request: Message) -> Response:
     known = await outcomes(controller.node, request.resources, incremental=False)
-    judged = await _results(
+    results = await _results(
         controller.node,
         request.resources,
         known,
@@ -388,7 +388,7 @@ async def handle_alter(controller: ControllerContext, ctx: RequestContext, reque
             [_replacement(each) for each in resources], validate_only=request.validate_only
         ),
     )
-    return _all_altered(known, judged)
+    return _all_altered(known, results)
 
 
 def _altered(result: ConfigResult) -> dict[str, Any]:

@@ -63,13 +63,13 @@ async def handle_heartbeat(broker: BrokerContext, ctx: RequestContext, request: 
             may_see=_may_describe(broker.node, ctx),
         )
     )
-    told = reply.assignment
+    assignment = reply.assignment
     return {
         "error_code": 0,
         "member_id": reply.member_id,
         "member_epoch": reply.member_epoch,
         "heartbeat_interval_ms": reply.heartbeat_interval_ms,
-        "assignment": None if told is None else {"topic_partitions": _topics(told)},
+        "assignment": None if assignment is None else {"topic_partitions": _topics(assignment)},
     }
 
 

@@ -187,9 +187,9 @@ async def _commit_in_transaction(
         asks = verifier.verifies or ctx.version >= _FIRST_TO_ADD
         if asks and not log.producers.has_open_transaction(*producer):
             add = ctx.version >= _FIRST_TO_ADD
-            told = await verifier.ask(request.transactional_id, producer, {place: guard}, add=add)
-            if told[place] is not ErrorCode.NONE:
-                raise BrokerError(_as_group_coordinator(told[place], ctx.version))
+            outcomes = await verifier.ask(request.transactional_id, producer, {place: guard}, add=add)
+            if outcomes[place] is not ErrorCode.NONE:
+                raise BrokerError(_as_group_coordinator(outcomes[place], ctx.version))
             if not guard.holds:  # a marker has come between: asked again, it is another transaction
                 raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         committing = service.commit_offsets(

@@ -115,9 +115,9 @@ async def _append_queued(
     return await reply.wait(loop) if isinstance(reply, DelayedReply) else reply
 
 
-def _check_config(partition: Partition, judged_by: LogConfig) -> None:
+def _check_config(partition: Partition, checked_under: LogConfig) -> None:
     """What was found right by another configuration may not be so by this one: let it be sent again."""
-    if partition.log.config != judged_by:
+    if partition.log.config != checked_under:
         message = f"the configuration of {partition.tp} has changed meanwhile"
         raise BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
 
@@ -227,10 +227,10 @@ class _Produce:
                     raise refusals[place]
                 if isinstance(found, BrokerError):
                     raise found
-                partition, checked, judged_by = found
+                partition, checked, checked_under = found
                 if self._waited:
                     partition = self._find(wanted)  # it may have gone, or be another one
-                    _check_config(partition, judged_by)
+                    _check_config(partition, checked_under)
                 appending = partition
                 info = appending.append_as_leader(checked, acks=self._request.acks, now=now, now_ms=now_ms)
             except BrokerError as error:

@@ -87,8 +87,8 @@ def _name_wanted(match_type: int, match: str | None) -> object:
             return match
         case MatchType.DEFAULT | MatchType.SPECIFIED:
             if match is not None:
-                told = f"MATCH_TYPE_{MatchType(match_type).name}"
-                raise _invalid(f"Request specified {told}, but also specified a match string.")
+                match_name = f"MATCH_TYPE_{MatchType(match_type).name}"
+                raise _invalid(f"Request specified {match_name}, but also specified a match string.")
             return None if match_type == MatchType.DEFAULT else _ANY_NAME
         case _:
             raise _invalid(f"Unknown match type {match_type}")

@@ -16,7 +16,7 @@ from kraft.net.connection import Buffers
 
 
 class DelayedReply:
-    """One reply. `settle` it once; one party is told."""
+    """One reply. `settle` it once; one party is called."""
 
     __slots__ = ("_buffers", "_error", "_on_done")
 
@@ -48,14 +48,14 @@ class DelayedReply:
         assert self._buffers is not None
         return self._buffers
 
-    def when_done(self, told: Callable[[DelayedReply], None]) -> None:
-        """Call `told` as soon as it is done, which it is not yet."""
-        self._on_done = told
+    def when_done(self, on_done: Callable[[DelayedReply], None]) -> None:
+        """Call `on_done` as soon as it is done, which it is not yet."""
+        self._on_done = on_done
 
     async def wait(self, loop: asyncio.AbstractEventLoop) -> Buffers:
         """For a handler that is a coroutine already."""
         if not self.done:
-            told: asyncio.Future[None] = loop.create_future()
-            self.when_done(lambda _: None if told.done() else told.set_result(None))
-            await told
+            done: asyncio.Future[None] = loop.create_future()
+            self.when_done(lambda _: None if done.done() else done.set_result(None))
+            await done
         return self.result()

@@ -436,7 +436,7 @@ class SyncObjRaft(Raft):
         def attempt() -> tuple[T | None, Exception | None]:
             try:
                 return work(), None
-            except Exception as error:  # noqa: BLE001 - told where it can be judged
+            except Exception as error:  # noqa: BLE001 - raised again on the loop
                 return None, error
 
         def ended(outcome: tuple[T | None, Exception | None]) -> None:
