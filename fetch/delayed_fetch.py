@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
 
 from data_plane.purgatory.timing_wheel import Deadline, WheelTimer
 from data_plane.quotas.replication import ReplicationQuota
@@ -30,6 +31,8 @@ from fetch.sessions import FetchSession, PartitionSource, SessionCache
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from metadata_quorum.foundation.supervision import report_fault
+
+MS_PER_S: Final = 1000
 
 Reply = Callable[[FetchResponse], None]
 
@@ -69,11 +72,14 @@ class FetchService:
         except BrokerError as e:
             reply(FetchResponse(e.code))
             return None
+        session.admit_deferred(now, request.max_wait_ms / MS_PER_S)
         pending = DelayedFetch(self, session, request, reply)
         reading = read_session(session, request, self.source, now, self.quota)
         if request.max_wait_ms <= 0 or not session.partitions or pending.is_enough(reading):
             pending.answer(reading)
             return None
+        if session.defers_high_watermarks:
+            reading.set_aside(session)
         pending.park()
         return pending
 
@@ -112,7 +118,9 @@ class DelayedFetch:
         service = self._service
         self._session.parked = self
         service.parked += 1
-        self._deadline = service.timer.call_later(self._request.max_wait_ms / 1000, self._answer_with_what_is)
+        self._deadline = service.timer.call_later(
+            self._request.max_wait_ms / MS_PER_S, self._answer_with_what_is
+        )
 
     def wake(self) -> None:
         """There may be enough now."""
@@ -162,6 +170,7 @@ class DelayedFetch:
         if self._done:
             return
         try:
+            self._session.admit_deferred(self._service.loop.time(), self._request.max_wait_ms / MS_PER_S)
             reading = self._read()
             if self.is_enough(reading) and self._leave(keep_session=True):
                 self.answer(reading)
@@ -171,6 +180,7 @@ class DelayedFetch:
     def _answer_with_what_is(self) -> None:
         try:
             if self._leave(keep_session=True):
+                self._session.admit_deferred(self._service.loop.time(), 0.0)
                 self.answer(self._read())
         except Exception as error:  # noqa: BLE001
             self._fail(error)

@@ -75,8 +75,17 @@ class Reading:
             if news or full:
                 wanted.sent_high_watermark = result.high_watermark
                 wanted.sent_log_start_offset = result.log_start_offset
+                session.deferred.pop(wanted, None)
                 answered.append(result)
         return answered
+
+    def set_aside(self, session: FetchSession) -> None:
+        """The follower's fetch is parked: partitions without news are not read again before they have any."""
+        for wanted, result in self.found:
+            if result.slice is None and wanted not in self.starved and wanted.has_only_high_watermark:
+                session.dirty.pop(wanted, None)
+                if result.high_watermark != wanted.sent_high_watermark:
+                    session.deferred[wanted] = None
 
 
 def _count(wanted: CachedPartition, result: FetchedPartition, *, by_follower: bool) -> None:

@@ -7,6 +7,10 @@ request, and a parked fetch that is woken, look at the dirty ones only: 600 idle
 nothing. Dirty ones are served in the order in which they became so, and one that could not be
 served within the size limits stays in front, so partitions take turns.
 
+A follower gets the high watermark with the next records of the partition. Where nothing but the watermark
+advanced, the partition is deferred: such ones are looked at once per replica.fetch.wait.max.ms, which is how
+long it takes on an idle cluster. Otherwise every record would be answered twice.
+
 A fetch without a session uses a `FetchSession` too, one that lives as long as the request.
 Read by reader.py, parked by delayed_fetch.py.
 """
@@ -102,10 +106,19 @@ class CachedPartition:
 
     def readable_range_changed(self) -> None:
         session = self._session
+        if session.defers_high_watermarks and self.has_only_high_watermark:
+            session.deferred[self] = None
+            return
         session.dirty[self] = None
         # A follower learns it with its next answer; unless consumers read from it, that is soon enough.
         if session.parked is not None and (not session.from_follower or session.prompt):
             session.parked.wake()
+
+    @property
+    def has_only_high_watermark(self) -> bool:
+        """Whether its log start, too, is as the fetcher knows it."""
+        replica = self.replica
+        return replica is not None and replica.log.log_start_offset == self.sent_log_start_offset
 
     def role_changed(self) -> None:
         session = self._session
@@ -140,6 +153,9 @@ class FetchSession:
     __slots__ = (
         "clock",
         "created_at",
+        "deferred",
+        "deferred_at",
+        "defers_high_watermarks",
         "dirty",
         "expected_epoch",
         "from_follower",
@@ -160,6 +176,11 @@ class FetchSession:
         self.uses_topic_ids = request.uses_topic_ids
         self.partitions: dict[Key, CachedPartition] = {}
         self.dirty: dict[CachedPartition, None] = {}
+        self.defers_high_watermarks = request.from_follower and not prompt
+        self.deferred: dict[CachedPartition, None] = {}
+        """Their high watermark rose, and that is all there is to tell a follower of them."""
+        self.deferred_at = now
+        """When the follower was last told of those."""
         self.clock = FetchClock(now)
         self.created_at = now
         self.last_used = now
@@ -175,6 +196,7 @@ class FetchSession:
             gone = self.partitions.pop((topic_id if by_id else topic, partition), None)
             if gone is not None:
                 self.dirty.pop(gone, None)
+                self.deferred.pop(gone, None)
                 gone.leave()
         for wanted in request.partitions:
             key = (wanted.topic_id if by_id else wanted.topic, wanted.partition)
@@ -185,6 +207,13 @@ class FetchSession:
                 known.update(wanted)
                 self.dirty.pop(known, None)  # it has had its turn: to the end
             self.dirty[known] = None
+
+    def admit_deferred(self, now: float, wait_s: float) -> None:
+        """Look at the deferred partitions, too, if the last time was `wait_s` or longer ago."""
+        if self.deferred and now - self.deferred_at >= wait_s:
+            self.dirty.update(self.deferred)
+            self.deferred.clear()
+            self.deferred_at = now
 
     def must_send_high_watermark(self, partition: CachedPartition, high_watermark: int) -> bool:
         """Whether it must be sent to a follower now."""
@@ -197,7 +226,7 @@ class FetchSession:
         for partition in self.partitions.values():
             partition.leave()
         # They refer to the session and it to them: freed now, not by the cycle collector.
-        self.partitions, self.dirty = {}, {}
+        self.partitions, self.dirty, self.deferred = {}, {}, {}
 
 
 class SessionCache:

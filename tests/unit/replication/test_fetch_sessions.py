@@ -332,3 +332,47 @@ def test_what_a_session_remembered_is_dropped_with_it():
     cache.drop(session.session_id)
     assert not session.partitions  # each of them holds the session
     assert not session.dirty
+
+
+@pytest.mark.row("R7")
+@in_loop
+async def test_a_follower_is_not_answered_twice_for_each_record():
+    async with Cluster(2) as cluster:
+        cluster.cuts.add((2, 1))
+        topic_id = cluster.create_topic("t", [[1, 2]] * 2)
+        epoch = cluster.image.brokers[2].broker_epoch
+        follower = Consumer(cluster, replica_id=2, replica_epoch=epoch)
+        await follower.fetch(want(topic_id), want(topic_id, 1))
+        cluster.produce(b"a")
+        assert got(await follower.fetch()) == {0: [b"a"]}
+        waits = {"max_wait_ms": 60_000}
+        parked = asyncio.ensure_future(follower.fetch(want(topic_id, 0, 1), **waits))
+        await until(lambda: cluster.leader().high_watermark == 1)
+        cluster.produce(b"b", number=1)
+        assert got(await parked) == {1: [b"b"]}  # the high watermark of 0 waits
+        parked = asyncio.ensure_future(follower.fetch(want(topic_id, 1, 1), **waits))
+        await until(lambda: cluster.leader(number=1).high_watermark == 1)
+        cluster.produce(b"c")
+        (answer,) = (await parked).partitions
+        assert (records_of(answer), answer.high_watermark) == ([b"c"], 1)  # until there are records
+        last = await follower.fetch(want(topic_id, 0, 2), max_wait_ms=1)  # or the wait is over
+        assert {each.partition: each.high_watermark for each in last.partitions} == {0: 2, 1: 1}
+        assert (await follower.fetch(max_wait_ms=1)).partitions == []
+
+
+@in_loop
+async def test_a_follower_hears_of_a_log_start_with_its_next_answer():
+    async with Cluster(2) as cluster:
+        cluster.cuts.add((2, 1))
+        topic_id = cluster.create_topic("t", [[1, 2]] * 2)
+        epoch = cluster.image.brokers[2].broker_epoch
+        follower = Consumer(cluster, replica_id=2, replica_epoch=epoch)
+        await follower.fetch(want(topic_id), want(topic_id, 1))
+        cluster.produce(b"a")
+        await follower.fetch()
+        parked = asyncio.ensure_future(follower.fetch(want(topic_id, 0, 1), max_wait_ms=60_000))
+        await until(lambda: cluster.leader().high_watermark == 1)
+        cluster.leader().delete_records(1)
+        cluster.produce(b"b", number=1)
+        starts = {each.partition: each.log_start_offset for each in (await parked).partitions}
+        assert starts == {0: 1, 1: 0}
