@@ -344,7 +344,7 @@ class Dispatcher:
     def _log_error(self, ctx: RequestContext, error: Exception) -> None:
         report_fault(self._node.loop, f"{ctx.api_key.api_name} v{ctx.version} from {ctx.client_host}", error)
 
-    def _start(self, work: Coroutine[Any, Any, Buffers], ctx: RequestContext) -> asyncio.Task[Buffers]:
+    def _start(self, work: Coroutine[object, object, Buffers], ctx: RequestContext) -> asyncio.Task[Buffers]:
         task = awaited(self._node.loop, work, ctx.api_key.api_name)
         self._watch(task)
         return task

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from typing import Any
+from typing import Generic, TypeVar
+
+Result = TypeVar("Result")
 
 
 class RequestCost:
@@ -30,27 +32,28 @@ class RequestCost:
         """Until now, also while it runs."""
         return self._spent_s if self._since is None else self._spent_s + self._stopwatch() - self._since
 
-    def watching(self, steps: Coroutine[Any, Any, Any]) -> Awaitable[Any]:
+    def watching(self, steps: Coroutine[object, object, Result]) -> Awaitable[Result]:
         """The same coroutine; its steps count, its waits do not."""
         return _TimedSteps(steps, self)
 
 
-class _TimedSteps:
+class _TimedSteps(Generic[Result]):
     """See `RequestCost.watching`."""
 
-    def __init__(self, steps: Coroutine[Any, Any, Any], work: RequestCost) -> None:
+    def __init__(self, steps: Coroutine[object, object, Result], cost: RequestCost) -> None:
         self._steps = steps
-        self._work = work
+        self._cost = cost
 
-    def __await__(self) -> Generator[Any, Any, Any]:
-        value: Any = None
+    def __await__(self) -> Generator[object, object, Result]:
+        value: object = None
         error: BaseException | None = None
         while True:
             try:
-                with self._work:
+                with self._cost:
                     waits_for = self._steps.send(value) if error is None else self._steps.throw(error)
             except StopIteration as done:
-                return done.value
+                result: Result = done.value
+                return result
             try:
                 value, error = (yield waits_for), None
             except BaseException as thrown:  # noqa: BLE001 (a cancellation goes where it was meant to)
