@@ -78,12 +78,12 @@ class Player:
     def play(self, steps: Schedule, seconds: float) -> None:
         """To the end of the schedule, at least for so long; what has no end of its own is still on then."""
         zero = self._now_s()
-        for mark in schedule.step_boundaries(steps):
-            self._wait_until(zero + mark.at_s)
-            if mark.begins:
-                zero += self._begin(mark)
+        for boundary in schedule.step_boundaries(steps):
+            self._wait_until(zero + boundary.at_s)
+            if boundary.begins:
+                zero += self._begin(boundary)
             else:
-                self._end(mark.step)
+                self._end(boundary.step)
         self._wait_until(zero + seconds)
 
     def heal(self) -> None:
@@ -109,9 +109,9 @@ class Player:
             self.watch()
             time.sleep(min(left, LOOK_S))
 
-    def _begin(self, mark: StepBoundary) -> float:
+    def _begin(self, boundary: StepBoundary) -> float:
         """How long its roles were waited for."""
-        step, start_s = mark.step, self._now_s()
+        step, start_s = boundary.step, self._now_s()
         filled = self._filled(step.fault)
         waited_s = self._now_s() - start_s
         if filled is None:

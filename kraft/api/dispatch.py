@@ -142,8 +142,8 @@ class Dispatcher:
             return refusal
         if self._node.quotas is None:
             return self._run(ctx, row, frame[header.body :])
-        ctx.work = RequestCost(self._node.stopwatch, len(frame))
-        with ctx.work:
+        ctx.cost = RequestCost(self._node.stopwatch, len(frame))
+        with ctx.cost:
             return self._run(ctx, row, frame[header.body :])
 
     def _run(self, ctx: RequestContext, row: ApiRow, body: memoryview) -> Reply:
@@ -197,7 +197,7 @@ class Dispatcher:
         except Exception as error:  # noqa: BLE001
             started.resume_others()
             return await self._long_error_reply(call, error)
-        with ctx.work or nullcontext():
+        with ctx.cost or nullcontext():
             reply = self._run_handler(call, authorized)
         started.resume_others()
         return await reply if isinstance(reply, asyncio.Future) else reply
@@ -268,8 +268,8 @@ class Dispatcher:
 
     async def _reply_when_done(self, call: _Call, result: Awaitable[Response | None]) -> Buffers:
         """The reply of a handler that does not answer at once, or answers at length."""
-        if call.ctx.work is not None and isinstance(result, Coroutine):
-            result = call.ctx.work.watching(result)
+        if call.ctx.cost is not None and isinstance(result, Coroutine):
+            result = call.ctx.cost.watching(result)
         try:
             response = await result
         except Exception as error:  # noqa: BLE001
@@ -337,7 +337,7 @@ class Dispatcher:
         return _sealed(call, _encoded(call.ctx, response))
 
     def _throttled(self, call: _Call, response: Response) -> Response:
-        if call.ctx.work is None or not call.row.is_throttled:
+        if call.ctx.cost is None or not call.row.is_throttled:
             return response
         return throttled(self._node, call.ctx, response)
 

@@ -116,7 +116,7 @@ def _fetch(
     started.counts_as(requests.fetch_follower if request.from_follower else requests.fetch_consumer)
     if node.authorizer is not None:
         request.may_read = read_authorization(node, ctx, follower=request.from_follower)
-    if ctx.work is not None and not request.from_follower:
+    if ctx.cost is not None and not request.from_follower:
         most = max_fetch_bytes(node, ctx)
         if most is not None:
             request.max_bytes = min(request.max_bytes, most)

@@ -29,7 +29,7 @@ async def forward(node: NodeContext, ctx: RequestContext, body: memoryview) -> B
         raise BrokerError(ErrorCode(answer.error_code))
     wrapped = memoryview(answer.response_data)
     reply = wrapped[response_body(ctx.api_key, ctx.version, wrapped) :]
-    if ctx.work is not None and response_has(ctx.api_key, THROTTLE_TIME_MS):
+    if ctx.cost is not None and response_has(ctx.api_key, THROTTLE_TIME_MS):
         (pause_ms,) = INT32.unpack_from(reply)  # the first field of all that are forwarded and have it
         throttle_connection(ctx, pause_ms / MS_PER_S)
     return ctx.framed((reply,))

@@ -311,7 +311,7 @@ class _Produce:
     def reply(self) -> Buffers:
         hints = [result.current_leader for result in self._results if result.current_leader]
         endpoints = partition_lookup.endpoints_of(self._node, self._ctx.listener, hints) if hints else ()
-        throttle_time_ms = 0 if self._ctx.work is None else charge_produce(self._node, self._ctx)
+        throttle_time_ms = 0 if self._ctx.cost is None else charge_produce(self._node, self._ctx)
         body = write_produce_response(
             self._ctx.version, self._results, throttle_time_ms=throttle_time_ms, endpoints=endpoints
         )
@@ -322,7 +322,7 @@ class _Produce:
         if failed:
             code = ErrorCode(failed[0].error_code).name
             raise ProtocolError(f"a produce with acks=0 failed with {code}; it has no response to say so")
-        if self._ctx.work is not None:
+        if self._ctx.cost is not None:
             charge_produce(self._node, self._ctx, answered=False)
         return ()
 

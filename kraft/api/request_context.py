@@ -51,7 +51,7 @@ class RequestContext:
     """Set when the answer is NOT_CONTROLLER."""
     is_long: bool = False
     """Its frame has room for very many items: loops over all of them run outside the event loop."""
-    work: RequestCost | None = None
+    cost: RequestCost | None = None
     """What it costs; None while no quota is set."""
 
     @property

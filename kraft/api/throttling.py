@@ -57,10 +57,10 @@ def throttled(node: NodeContext, ctx: RequestContext, response: Response) -> Res
 
 def charge_produce(node: NodeContext, ctx: RequestContext, *, answered: bool = True) -> int:
     """Count a produce request; returns the throttle time in ms. Without acks no response says it."""
-    if node.quotas is None or ctx.work is None:
+    if node.quotas is None or ctx.cost is None:
         return 0
     now = node.loop.time()
-    pause_s = node.quotas.used(QuotaType.PRODUCED_BYTES, client_of(ctx), ctx.work.request_bytes, now)
+    pause_s = node.quotas.used(QuotaType.PRODUCED_BYTES, client_of(ctx), ctx.cost.request_bytes, now)
     return throttle_connection(ctx, max(pause_s, _busy(node, ctx, now)) if answered else pause_s)
 
 
@@ -89,9 +89,9 @@ def charge_connection(node: NodeContext, host: str) -> float:
 
 
 def _busy(node: NodeContext, ctx: RequestContext, now: float) -> float:
-    if node.quotas is None or ctx.work is None:
+    if node.quotas is None or ctx.cost is None:
         return 0.0
-    percent = ctx.work.spent_s * PERCENT
+    percent = ctx.cost.spent_s * PERCENT
     return node.quotas.used(QuotaType.REQUEST_TIME, client_of(ctx), percent, now)
 
 

@@ -57,7 +57,7 @@ class TransactionVerifier:
         self,
         node_id: int,
         metadata_cache: MetadataCache,
-        here: TransactionCoordinator,
+        local: TransactionCoordinator,
         broker_channels: BrokerChannels,
         guards: VerificationGuards,
         *,
@@ -68,7 +68,7 @@ class TransactionVerifier:
         """`verifies`: transaction.partition.verification.enable, for producers that name their partitions."""
         self._node_id = node_id
         self._metadata_cache = metadata_cache
-        self._here = here
+        self._local = local
         self._broker_channels = broker_channels
         self._timeout_s = timeout_s
         self._repetition = retry
@@ -105,8 +105,8 @@ class TransactionVerifier:
         try:
             coordinator = self._coordinator(transactional_id)
             if coordinator == self._node_id:
-                return await self._ask_here(transactional_id, producer, partitions, add)
-            return await self._ask_there(coordinator, transactional_id, producer, partitions, add)
+                return await self._ask_local(transactional_id, producer, partitions, add)
+            return await self._ask_remote(coordinator, transactional_id, producer, partitions, add)
         except BrokerError as error:
             return dict.fromkeys(partitions, error.code)
         except OSError:
@@ -121,7 +121,7 @@ class TransactionVerifier:
             raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return partition.leader
 
-    async def _ask_here(
+    async def _ask_local(
         self,
         transactional_id: str,
         producer: ProducerIdAndEpoch,
@@ -129,12 +129,12 @@ class TransactionVerifier:
         add: bool,
     ) -> dict[TopicPartition, ErrorCode]:
         if add:
-            await self._here.add_partitions(transactional_id, producer, partitions, EPOCH_PER_TRANSACTION)
+            await self._local.add_partitions(transactional_id, producer, partitions, EPOCH_PER_TRANSACTION)
             return dict.fromkeys(partitions, ErrorCode.NONE)
-        missing = await self._here.verify(transactional_id, producer, partitions)
+        missing = await self._local.verify(transactional_id, producer, partitions)
         return {tp: ErrorCode.TRANSACTION_ABORTABLE if tp in missing else ErrorCode.NONE for tp in partitions}
 
-    async def _ask_there(
+    async def _ask_remote(
         self,
         coordinator: int,
         transactional_id: str,

@@ -167,7 +167,7 @@ class BrokerRole:
         config, loop, now_ms = node.config, node.loop, node.now_ms
         request_timeout_s = config.request_timeout_ms * settings.MS
         self.group_coordinator = GroupCoordinator(
-            settings.group_settings(config),
+            settings.group_config(config),
             InternalTopic(OFFSETS_TOPIC, self.replica_manager, loop, now_ms, blocking),
             loop,
             node.random,
@@ -196,7 +196,7 @@ class BrokerRole:
         )
         self.producer_ids = ProducerIds(partial(allocate_block, self._controller))
         self.transaction_coordinator = TransactionCoordinator(
-            settings.transaction_settings(config),
+            settings.transaction_config(config),
             InternalTopic(TRANSACTIONS_TOPIC, self.replica_manager, loop, now_ms, blocking),
             self._marker_channel,
             self.producer_ids.next_id,

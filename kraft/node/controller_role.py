@@ -68,7 +68,7 @@ class ControllerRole:
             self.state_machine,
             loop.time,
             node.random,
-            settings.raft_settings(config),
+            settings.raft_config(config),
             self._background,
         )
         self.raft = self._background.driver = RaftDriver(self.voter, loop, environment.boundary.end_node)
@@ -76,7 +76,7 @@ class ControllerRole:
             config.node_id,
             self.raft,
             self.state_machine,
-            replace(settings.controller_settings(config, cluster_id), bootstrap_users=tuple(bootstrap_users)),
+            replace(settings.controller_config(config, cluster_id), bootstrap_users=tuple(bootstrap_users)),
             loop=loop,
             random=node.random,
             now_ms=node.now_ms,

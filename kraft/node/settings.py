@@ -37,7 +37,7 @@ HEARTBEATS_PER_TIMEOUT: Final = 8
 """Raft heartbeats that fit into the shortest election timeout."""
 
 
-def raft_settings(config: Config) -> RaftConfig:
+def raft_config(config: Config) -> RaftConfig:
     """`controller.quorum.fetch.timeout.ms` is how long a voter waits for a silent leader at most; half of
     it at least, so that not all become candidates at once."""
     longest = config.controller_quorum_fetch_timeout_ms
@@ -51,7 +51,7 @@ def raft_settings(config: Config) -> RaftConfig:
     )
 
 
-def controller_settings(config: Config, cluster_id: str) -> ControllerConfig:
+def controller_config(config: Config, cluster_id: str) -> ControllerConfig:
     return ControllerConfig(
         cluster_id=cluster_id,
         voters=tuple(voter.node_id for voter in config.voters),
@@ -89,7 +89,7 @@ def fetch_limits(config: Config) -> FetchLimits:
     )
 
 
-def group_settings(config: Config) -> GroupCoordinatorConfig:
+def group_config(config: Config) -> GroupCoordinatorConfig:
     return GroupCoordinatorConfig(
         groups=GroupLimits(
             rules=ClassicGroupConfig(
@@ -118,7 +118,7 @@ def group_settings(config: Config) -> GroupCoordinatorConfig:
     )
 
 
-def transaction_settings(config: Config) -> TransactionCoordinatorConfig:
+def transaction_config(config: Config) -> TransactionCoordinatorConfig:
     return TransactionCoordinatorConfig(
         transactions=TransactionLimits(
             max_timeout_ms=config.transaction_max_timeout_ms,

@@ -49,7 +49,7 @@ class BrokerMarkerChannel:
         self,
         node_id: int,
         metadata_cache: MetadataCache,
-        here: MarkerWriter,
+        local: MarkerWriter,
         broker_channels: BrokerChannels,
         loop: asyncio.AbstractEventLoop,
         timeout_s: float,
@@ -57,7 +57,7 @@ class BrokerMarkerChannel:
         """`timeout_s`: patience with another broker's answer."""
         self._node_id = node_id
         self._metadata_cache = metadata_cache
-        self._here = here
+        self._local = local
         self._broker_channels = broker_channels
         self._loop = loop
         self._timeout_s = timeout_s
@@ -105,7 +105,7 @@ class BrokerMarkerChannel:
         self, leader: int, marker: TransactionMarker, partitions: list[TopicPartition]
     ) -> Mapping[TopicPartition, ErrorCode]:
         if leader == self._node_id:
-            return await self._here.write(
+            return await self._local.write(
                 marker.producer, marker.coordinator_epoch, partitions, commit=marker.commit
             )
         outbox = self._outboxes.get(leader)

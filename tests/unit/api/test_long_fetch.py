@@ -42,7 +42,7 @@ def asked(partitions: int) -> tuple[Any, Any, asyncio.Future[Any], Charged]:
     charged = Charged()
     peer.started = lambda: charged
     ctx: Any = SimpleNamespace(
-        version=VERSION, role=Role.BROKER, connection=peer, work=None, framed=lambda body: tuple(body)
+        version=VERSION, role=Role.BROKER, connection=peer, cost=None, framed=lambda body: tuple(body)
     )
     reply = fetch.handle(broker, ctx, named(partitions))
     peer.started = asked_too_late

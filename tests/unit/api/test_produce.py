@@ -84,7 +84,7 @@ class Broker:
     def produce(self, *batches: bytes, acks: int = 1, version: int = 9) -> Any:
         """The response, or a future of it; each batch is for the same partition."""
         ctx: Any = SimpleNamespace(
-            version=version, connection=self.connection, client_id="c", work=None, framed=lambda body: body[0]
+            version=version, connection=self.connection, client_id="c", cost=None, framed=lambda body: body[0]
         )
         return produce.handle(self.broker, ctx, memoryview(bytearray(request(version, batches, acks))))
 

@@ -31,7 +31,7 @@ class Stopwatch:
 
 def test_the_steps_of_a_coroutine_count_and_its_waits_do_not() -> None:
     stopwatch = Stopwatch()
-    work = RequestCost(stopwatch, request_bytes=7)
+    cost = RequestCost(stopwatch, request_bytes=7)
 
     async def handler(gate: asyncio.Event) -> str:
         stopwatch.now_s += 1
@@ -41,14 +41,14 @@ def test_the_steps_of_a_coroutine_count_and_its_waits_do_not() -> None:
 
     async def run() -> str:
         gate = asyncio.Event()
-        task = asyncio.ensure_future(work.watching(handler(gate)))
+        task = asyncio.ensure_future(cost.watching(handler(gate)))
         await asyncio.sleep(0)
         stopwatch.now_s += 100
         gate.set()
         return cast(str, await task)
 
     assert asyncio.run(run()) == "done"
-    assert work.spent_s == 3
+    assert cost.spent_s == 3
 
 
 def test_what_is_watched_fails_and_is_cancelled_as_it_would_be_by_itself() -> None:

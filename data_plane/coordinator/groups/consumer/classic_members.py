@@ -32,8 +32,8 @@ from data_plane.coordinator.groups.consumer.membership import (
 )
 from data_plane.coordinator.groups.consumer.rebalance import (
     RebalanceContext,
-    follow,
     reconcile,
+    refresh_target,
     waits_for_others,
 )
 from data_plane.coordinator.groups.consumer.state import ConsumerGroupMember, ConsumerGroupState, MemberState
@@ -69,7 +69,7 @@ def join(draft: Draft, request: JoinGroup, context: RebalanceContext) -> JoinRes
     if timeout_ms < 0:  # JoinGroup v0 has only a session timeout
         timeout_ms = request.session_timeout_ms
     changed = write_metadata(draft, before, _metadata(before, request, subscription, timeout_ms))
-    follow(draft, context, subscriptions_changed=changed or draft.state.epoch == 0)
+    refresh_target(draft, context, subscriptions_changed=changed or draft.state.epoch == 0)
     owned = by_id(subscription.owned, context.view)
     after = reconcile(draft, draft.state.members[member_id], owned)
     protocol = request.protocols[0].name

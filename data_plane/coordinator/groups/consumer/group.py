@@ -172,7 +172,7 @@ class ConsumerGroup:
     def _leave(
         self, draft: Draft, request: ConsumerHeartbeat, at: Instant
     ) -> Outcome[ConsumerHeartbeatReply]:
-        member = membership.leave(draft.state, request.member_id, request.instance_id)
+        member = membership.leaving_member(draft.state, request.member_id, request.instance_id)
         reply = ConsumerHeartbeatReply(request.member_id, request.member_epoch)
         if request.member_epoch == LEAVING_FOR_NOW:
             membership.leave_for_now(draft, member)

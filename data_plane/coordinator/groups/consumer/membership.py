@@ -17,10 +17,10 @@ from data_plane.coordinator.groups.consumer.draft import Draft
 from data_plane.coordinator.groups.consumer.messages import ConsumerHeartbeat, ConsumerHeartbeatReply
 from data_plane.coordinator.groups.consumer.rebalance import (
     RebalanceContext,
-    follow,
     forget_patterns,
     pattern_for_later,
     reconcile,
+    refresh_target,
 )
 from data_plane.coordinator.groups.consumer.state import (
     JOINING,
@@ -43,7 +43,7 @@ def heartbeat(draft: Draft, request: ConsumerHeartbeat, context: RebalanceContex
         compiled(regex)
     changed = write_metadata(draft, before, metadata)
     later = pattern_for_later(draft.state, metadata) if changed else None
-    follow(draft, context, subscriptions_changed=changed or draft.state.epoch == 0, later=later)
+    refresh_target(draft, context, subscriptions_changed=changed or draft.state.epoch == 0, later=later)
     after = reconcile(draft, draft.state.members[request.member_id], request.owned)
     has_changed = request.is_full or after.assigned != before.assigned
     return ConsumerHeartbeatReply(
@@ -54,7 +54,7 @@ def heartbeat(draft: Draft, request: ConsumerHeartbeat, context: RebalanceContex
     )
 
 
-def leave(state: ConsumerGroupState, member_id: str, instance_id: str | None) -> ConsumerGroupMember:
+def leaving_member(state: ConsumerGroupState, member_id: str, instance_id: str | None) -> ConsumerGroupMember:
     """Who it is that leaves."""
     if instance_id is None:
         return known_member(state, member_id)

@@ -39,7 +39,7 @@ class RebalanceContext:
     """Which topics the patterns of the requesting member may match."""
 
 
-def follow(
+def refresh_target(
     draft: Draft, context: RebalanceContext, *, subscriptions_changed: bool, later: str | None = None
 ) -> None:
     """See that epoch and target are those of the present subscriptions and topics. `later`: a pattern that
