@@ -52,6 +52,9 @@ UNCOMMITTED_S: Final = 0.005
 QUICK_BYTES: Final = 32_768
 """A batch of this size has some 500 records."""
 
+ACTIVE_S: Final = 2.0
+"""Four times as long as Kafka's controllers are idle without writing a record."""
+
 _REDIRECTS: Final = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -84,8 +87,13 @@ class MetadataFollower:
         self._task: asyncio.Task[None] | None = None
         self._client: PeerClient | None = None
         self._client_of = -1
+        self._leader = -1
         self._leader_epoch = 0
-        """Of the quorum, as an answer told it last. Kafka's controllers refuse a fetch without it."""
+        """Of the quorum, as an answer told them last. Kafka's controllers refuse a fetch
+        without the epoch."""
+        self._leader_since = 0.0
+        self._active_epoch = -1
+        """The epoch in which a controller has last been seen to be active: it wrote a record."""
         self._asked = 0
         """How many voters have failed to answer: the next one has its turn."""
         self._uncommitted_s = UNCOMMITTED_S
@@ -124,6 +132,8 @@ class MetadataFollower:
 
     def _failed(self, voter: int | None, error: Exception) -> None:
         self._asked += 1
+        if voter == self._leader and isinstance(error, OSError):
+            self._leader = -1
         if isinstance(error, BrokerError) and error.code in _REDIRECTS:
             return
         failure = f"metadata is not to be had from controller {voter}: {error}"
@@ -133,8 +143,9 @@ class MetadataFollower:
 
     def _voter(self) -> int | None:
         channel = self._controller_channel
-        if channel.active >= 0 and channel.connected(channel.active):
-            return channel.active
+        for known in (self._leader, channel.active):
+            if known >= 0 and channel.connected(known):
+                return known
         connected = [voter for voter in channel.voters if channel.connected(voter)]
         return connected[self._asked % len(connected)] if connected else None
 
@@ -171,11 +182,24 @@ class MetadataFollower:
                 self._uncommitted_s = min(self._uncommitted_s * 2, MAX_WAIT_MS / 1000)
             else:
                 self._uncommitted_s = UNCOMMITTED_S
+        self._look_who_is_active()
 
     def _learn_leader(self, current: Message) -> None:
-        if current.leader_epoch >= self._leader_epoch:
-            self._leader_epoch = current.leader_epoch
-            self._controller_channel.leader_is(current.leader_id)
+        if current.leader_epoch < self._leader_epoch:
+            return
+        if current.leader_epoch > self._leader_epoch:
+            self._leader_since = self._loop.time()
+        self._leader, self._leader_epoch = current.leader_id, current.leader_epoch
+
+    def _look_who_is_active(self) -> None:
+        """A leader is not the active controller at once, and until it is, Apache Kafka's logs an ERROR for
+        whoever asks it. One that has written a record is; so is one that surely had the time to, where idle
+        controllers write nothing."""
+        had_time = (
+            self._loop.time() - self._leader_since > ACTIVE_S and self.image.epoch == self._leader_epoch
+        )
+        if self._leader >= 0 and (had_time or self._active_epoch == self._leader_epoch):
+            self._controller_channel.active_is(self._leader)
 
     async def _connected(self, voter: int) -> PeerClient:
         """A connection for fetches alone: responses come in order, and heartbeats must not wait behind a
@@ -203,6 +227,8 @@ class MetadataFollower:
             work = partial(_next, self.image, self._transaction, batches, position, header)
             quick = header.size <= QUICK_BYTES
             delta, image, self._transaction = work() if quick else await self._off_loop(work)
+            if not header.is_control:
+                self._active_epoch = header.partition_leader_epoch
             self._notify(delta, image)
 
     async def _load_snapshot(self, voter: int, snapshot_id: SnapshotId) -> None:

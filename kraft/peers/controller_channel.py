@@ -2,7 +2,7 @@
 
     broker/lifecycle -> heartbeat to every voter ------> the active one answers, the others note the link
     api/forwarding, IsrChannel, … -> request ----------> the voter that last answered as the active one
-    broker/metadata_follower -> leader_is
+    broker/metadata_follower -> active_is
 
 Every broker keeps a connection to every voter, also to those that are not active: when the
 controller changes, the new one already has the connected brokers and those that have failed
@@ -65,8 +65,8 @@ class ControllerChannel:
         self.active: int = -1
         """The voter that last answered as the active controller; -1 where none is known."""
         self.on_connected: OnConnected | None = None
-        """Called at every new connection, and with every new leader: the broker introduces itself by a
-        heartbeat at once."""
+        """Called at every new connection, and with every new active controller: the broker introduces itself
+        by a heartbeat at once."""
 
     @property
     def voters(self) -> Sequence[int]:
@@ -92,8 +92,8 @@ class ControllerChannel:
         """Whether the voter takes it well where it is not active."""
         return self.connected(voter) and (voter == self.active or voter not in self._of_kafka)
 
-    def leader_is(self, voter: int) -> None:
-        """The quorum's leader, as the metadata log tells it."""
+    def active_is(self, voter: int) -> None:
+        """The active controller, as the metadata log tells it."""
         if voter in self._voters and voter != self.active:
             self.active = voter
             if self.on_connected is not None:

@@ -21,7 +21,7 @@ from confluent_kafka import Consumer, ElectionType, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraft.local.free_ports import HOST
-from kraft.peers.blocking_client import ask, live_brokers, out_of_sync
+from kraft.peers.blocking_client import ask, describe_quorum, live_brokers, out_of_sync
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from kraft.wire.coordinator_type import CoordinatorType
@@ -90,6 +90,18 @@ class MixedCluster:
     def elect_preferred(self) -> None:
         """Every partition is led by its first replica."""
         self.admin.elect_leaders(ElectionType.PREFERRED, None).result()
+
+    def active_controller(self) -> int:
+        at = next(each for each in self.nodes.brokers if each in self.nodes.processes)
+
+        def leader() -> int:
+            with suppress(OSError, BrokerError):
+                return max(
+                    int(describe_quorum(HOST, self.nodes.ports[at]).topics[0].partitions[0].leader_id), 0
+                )
+            return 0
+
+        return wait_until(leader, "a controller is active")
 
     def leaders(self, topic: str) -> list[int]:
         (found,) = self.ask(ApiKey.METADATA, 12, topics=[{"name": topic}]).topics

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kraft.broker.metadata_follower import MetadataFollower
+from kraft.broker.metadata_follower import ACTIVE_S, MetadataFollower
 from kraft.peers.controller_channel import ControllerChannel
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import MalformedMessage, decode_request, encode_response
@@ -121,7 +121,7 @@ class KraftQuorum:
     def connected(self, voter: int) -> bool:
         return True
 
-    def leader_is(self, voter: int) -> None:
+    def active_is(self, voter: int) -> None:
         self.active = voter
 
     async def connect_apart(self, voter: int, client_id: str, timeout_s: float) -> Any:
@@ -218,14 +218,36 @@ def test_it_finds_the_leader_and_shows_it_the_epochs() -> None:
     async def test(follower: MetadataFollower) -> None:
         await level(follower, 20)
         quorum.leader, quorum.epoch = 1, 8
-        quorum.batches.append(batch(1, feature(21), epoch=8))
-        await level(follower, 21)
+        quorum.batches += [batch(1, feature(21), epoch=8), batch(2, feature(22), epoch=8)]
+        await level(follower, 22)
 
     following(quorum, test)
     assert quorum.asked[0] == (1, 0, 0, 0)
     assert (2, 0, 7, 0) in quorum.asked
     assert (1, 1, 8, 3) in quorum.asked
     assert quorum.active == 1
+
+
+def test_a_leader_is_active_once_it_has_written_a_record() -> None:
+    leader_change = encode_batch([Record(timestamp=1, value=b"")], leader_epoch=7, control=True)
+    quorum = KraftQuorum([leader_change])
+
+    async def test(follower: MetadataFollower) -> None:
+        await reached(follower, lambda image: image.epoch == 7)
+        await asyncio.sleep(ACTIVE_S / 2)
+        assert quorum.active == -1
+        quorum.batches.append(batch(1, feature(20), epoch=7))
+        await level(follower, 20)
+        quorum.leader, quorum.epoch = 1, 8
+        quorum.batches.append(
+            encode_batch([Record(timestamp=1, value=b"")], base_offset=2, leader_epoch=8, control=True)
+        )
+        await reached(follower, lambda image: image.epoch == 8)
+        assert quorum.active == 2
+        await asyncio.sleep(ACTIVE_S * 2)  # it writes nothing while it is idle
+        assert quorum.active == 1
+
+    following(quorum, test)
 
 
 def test_what_is_not_committed_is_not_shown() -> None:

@@ -80,9 +80,9 @@ def test_only_who_takes_it_well_is_asked(api_keys: tuple[ApiKey, ...]) -> None:
         asking = asyncio.ensure_future(channel.request(ApiKey.BROKER_HEARTBEAT, 1, heartbeat))
         if of_kafka:
             await asyncio.sleep(0)  # the request looks around, and finds nobody to ask
-            channel.leader_is(ACTIVE)
-            channel.leader_is(ACTIVE)
-            channel.leader_is(9)  # no voter
+            channel.active_is(ACTIVE)
+            channel.active_is(ACTIVE)
+            channel.active_is(9)  # no voter
             assert (introduced.get_nowait(), introduced.empty()) == (ACTIVE, True)
         await asking
         assert (channel.active, controllers.heartbeats[-1]) == (ACTIVE, ACTIVE)
