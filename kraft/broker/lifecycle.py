@@ -39,6 +39,11 @@ SHUTDOWN_LIMIT_S: Final = 20.0
 SHUTDOWN_SILENCE_S: Final = 1.5
 """Nor does it wait longer than this for a quorum that does not answer: all nodes may be stopping."""
 
+_REASONS: Final = {
+    ErrorCode.DUPLICATE_BROKER_REGISTRATION: "the session of our last incarnation is not over",
+    ErrorCode.UNSUPPORTED_VERSION: "the cluster has finalized a feature, or a level, that we do not have",
+}
+
 log = logging.getLogger(__name__)
 
 
@@ -192,6 +197,7 @@ class BrokerLifecycle:
             "log_dirs": list(identity.log_dirs),
             "previous_broker_epoch": self._whole_epoch(),
         }
+        refusal = ErrorCode.NONE
         while self.broker_epoch < 0:
             try:
                 answer = await self._controller_channel.request(
@@ -208,8 +214,9 @@ class BrokerLifecycle:
                 log.info("registered with broker epoch %d", self.broker_epoch)
                 self._on_registered(self.broker_epoch)
                 return
-            # DUPLICATE_BROKER_REGISTRATION: our last incarnation's session is not over yet.
-            log.info("not registered yet: %s", ErrorCode(answer.error_code).name)
+            if answer.error_code != refusal:
+                refusal = ErrorCode(answer.error_code)
+                log.warning("not registered yet: %s", _REASONS.get(refusal, refusal.name))
             await asyncio.sleep(RETRY_S)
 
     def _heartbeat_on_connect(self, voter: int) -> None:

@@ -18,26 +18,20 @@ from functools import partial
 from typing import Final, TypeVar
 
 from fetch.messages import FetchPartition, FetchRequest
-from kraft.net.client import PeerClient
+from kraft.net.client import Address, PeerClient
 from kraft.peers.controller_channel import ControllerChannel
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import MalformedMessage, Message, decode_response
 from kraft.wire.fast_fetch import FETCH_VERSION
 from kraft.wire.fast_fetch_request import write_fetch_request
-from metadata_quorum.foundation.batch import BatchHeader, check_crc, decode_batch, iter_headers
+from metadata_quorum.foundation.batch import check_crc, iter_headers
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import METADATA_TOPIC, METADATA_TOPIC_ID
 from metadata_quorum.foundation.supervision import bounded, restarted
+from metadata_quorum.metadata.batch_loader import Transaction, load_batch
 from metadata_quorum.metadata.delta import MetadataDelta
 from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
 from metadata_quorum.metadata.metadata_log import SnapshotId
-from metadata_quorum.metadata.records import (
-    AbortTransactionRecord,
-    BeginTransactionRecord,
-    EndTransactionRecord,
-    MetadataRecord,
-    decode,
-)
 from metadata_quorum.metadata.snapshot import decode_checkpoint
 
 FETCH_SNAPSHOT_VERSION: Final = 1
@@ -66,8 +60,6 @@ _REDIRECTS: Final = frozenset(
 
 T = TypeVar("T")
 
-Transaction = tuple[MetadataRecord, ...] | None
-"""The records so far of a metadata transaction (KIP-868) that has not ended; None: there is none."""
 Change = tuple[MetadataDelta, MetadataImage]
 Listener = Callable[[MetadataDelta, MetadataImage], None]
 
@@ -169,6 +161,8 @@ class MetadataFollower:
             ApiKey.FETCH, FETCH_VERSION, await client.exchange(ApiKey.FETCH, FETCH_VERSION, body, TIMEOUT_S)
         )
         found = _only_partition(answer.error_code, answer.responses)
+        for each in answer.node_endpoints:
+            self._controller_channel.learn(each.node_id, Address(each.host, each.port))
         self._learn_leader(found.current_leader)
         _check(found.error_code)
         if found.snapshot_id.end_offset >= 0:
@@ -224,9 +218,12 @@ class MetadataFollower:
                 break
             if header.base_offset > self.image.offset + 1 or not check_crc(batches, position, header):
                 raise MalformedMessage(f"a gap or a damaged batch at metadata offset {header.base_offset}")
-            work = partial(_next, self.image, self._transaction, batches, position, header)
-            quick = header.size <= QUICK_BYTES
-            delta, image, self._transaction = work() if quick else await self._off_loop(work)
+            work = partial(load_batch, self.image, self._transaction, batches, position, header)
+            try:
+                loaded = work() if header.size <= QUICK_BYTES else await self._off_loop(work)
+            except ValueError as error:
+                raise MalformedMessage(str(error)) from None
+            delta, image, self._transaction = loaded
             if not header.is_control:
                 self._active_epoch = header.partition_leader_epoch
             self._notify(delta, image)
@@ -289,39 +286,6 @@ def _only_partition(error_code: int, topics: Sequence[Message]) -> Message:
 def _check(error_code: int) -> None:
     if error_code != ErrorCode.NONE:
         raise BrokerError(ErrorCode(error_code))
-
-
-def _next(
-    image: MetadataImage, transaction: Transaction, batches: memoryview, position: int, header: BatchHeader
-) -> tuple[MetadataDelta, MetadataImage, Transaction]:
-    """The image after one batch, and the transaction that it leaves open. Raises `MalformedMessage`."""
-    delta = MetadataDelta(image)
-    delta.offset = header.last_offset
-    delta.epoch = header.partition_leader_epoch
-    delta.timestamp_ms = header.max_timestamp
-    if header.is_control:
-        return delta, delta.apply(), transaction
-    held = None if transaction is None else list(transaction)
-    for stored in decode_batch(batches, position):
-        if stored.offset <= image.offset:
-            continue
-        try:
-            record = decode(stored.value or b"")
-        except ValueError as error:
-            raise MalformedMessage(f"the metadata record at offset {stored.offset}: {error}") from None
-        if isinstance(record, BeginTransactionRecord):
-            held = []
-        elif isinstance(record, AbortTransactionRecord):
-            held = None
-        elif isinstance(record, EndTransactionRecord):
-            for each in held or ():
-                delta.replay(each)
-            held = None
-        elif held is None:
-            delta.replay(record)
-        else:
-            held.append(record)
-    return delta, delta.apply(), None if held is None else tuple(held)
 
 
 def _loaded(before: MetadataImage, data: bytes, snapshot_id: SnapshotId) -> Change:

@@ -1,4 +1,5 @@
-"""`kraft storage`: prepare a node's directories, as kafka-storage does."""
+"""`kraft storage`: prepare a node's directories, as kafka-storage does; leave a quorum's to Apache Kafka, and
+take Apache Kafka's over."""
 
 from __future__ import annotations
 
@@ -52,6 +53,49 @@ def format_(
         print(f"Formatted {directory} for cluster {cluster_id}.")
     if not fresh:
         print("All directories are formatted already.")
+
+
+Configs = Annotated[
+    list[str],
+    typer.Option(
+        "--config",
+        "-c",
+        metavar="server.properties",
+        help="Of every controller of the quorum, each by a -c of its own.",
+    ),
+]
+
+
+@app.command("export")
+def export(config: Configs) -> None:
+    """Leave the directories of our controllers, which have been stopped, to Apache Kafka's."""
+    from kraft.config.node_config import Config
+    from kraft.storage.migration import export_quorum
+    from metadata_quorum.foundation.disk import OsDisk
+
+    configs = [Config.load(path) for path in config]
+    done = export_quorum(OsDisk(), configs)
+    print(
+        f"Cluster {done.cluster_id} is Apache Kafka's from offset {done.end_offset}, epoch {done.epoch} on."
+    )
+    print("Start Apache Kafka's controllers with the same properties, without formatting anything.")
+    ignored = sorted({key for each in configs for key in each.given if key.startswith("kraft.")})
+    if ignored:
+        print(f"It does not know {', '.join(ignored)}, and ignores it.")
+
+
+@app.command("import")
+def import_(config: Configs) -> None:
+    """Take the directories of Apache Kafka's controllers over, which have been stopped."""
+    from kraft.api.versions import SUPPORTED_FEATURES
+    from kraft.config.node_config import Config
+    from kraft.storage.migration import import_quorum
+    from metadata_quorum.foundation.disk import OsDisk
+
+    configs = [Config.load(path) for path in config]
+    done = import_quorum(OsDisk(), configs, SUPPORTED_FEATURES, random.SystemRandom())
+    print(f"Cluster {done.cluster_id} is kraft's from offset {done.end_offset}, epoch {done.epoch} on.")
+    print("Start the controllers (kraft start) with the same properties.")
 
 
 @app.command("random-uuid")

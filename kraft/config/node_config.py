@@ -111,6 +111,16 @@ class Config(ConfigKeys):
         return tuple(sorted(_parse_nodes("controller.quorum.voters", self.controller_quorum_voters)))
 
     @cached_property
+    def quorum_entries(self) -> tuple[NodeAddress, ...]:
+        """Whom a node asks for the quorum's leader: the voters, or where they are not known the bootstrap
+        servers, numbered as Kafka's clients do it, downward from -2."""
+        servers = enumerate(self.controller_quorum_bootstrap_servers)
+        addresses = (
+            _parse_address("controller.quorum.bootstrap.servers", number, each) for number, each in servers
+        )
+        return self.voters or tuple(addresses)
+
+    @cached_property
     def peer_addresses(self) -> dict[int, NodeAddress]:
         """By broker id: brokers that this node reaches elsewhere than they have registered."""
         return {
@@ -286,6 +296,13 @@ def _parse_nodes(key: str, text: str) -> Iterator[NodeAddress]:
         yield NodeAddress(int(node), host.strip("[]"), int(port))
 
 
+def _parse_address(key: str, number: int, text: str) -> NodeAddress:
+    host, colon, port = text.rpartition(":")
+    if not (colon and host and port.isdecimal() and 0 < int(port) < 65536):
+        reject(key, text, "each server is HOST:PORT")
+    return NodeAddress(-2 - number, host.strip("[]"), int(port))
+
+
 def _parse_listeners(key: str, text: str, protocols: Mapping[str, SecurityProtocol]) -> tuple[Endpoint, ...]:
     found: list[Endpoint] = []
     for item in _items(text):
@@ -354,7 +371,7 @@ def _check_roles(config: Config) -> None:
 def _check_voters(config: Config) -> None:
     text = config.controller_quorum_voters
     ids = [voter.node_id for voter in config.voters]
-    if not ids:
+    if not ids and (config.is_controller or not config.quorum_entries):
         raise FatalError(
             ExitCode.BAD_CONFIG, "controller.quorum.voters is not set: ID@HOST:PORT,... of every controller"
         )

@@ -12,6 +12,10 @@ class QuorumKeys:
     """Kafka's QuorumConfig and KRaftConfigs."""
 
     controller_quorum_voters: str = key("", "ID@HOST:PORT,... of every controller; the voters are fixed")
+    controller_quorum_bootstrap_servers: tuple[str, ...] = key(
+        (), "HOST:PORT,... of some controllers, where controller.quorum.voters is not set: a broker under "
+        "Apache Kafka's dynamic quorum learns from them where the leader is",
+    )  # fmt: skip
     controller_quorum_election_timeout_ms: int = key(
         1 * SECOND, "accepted; elections are timed by controller.quorum.fetch.timeout.ms", minimum=1
     )

@@ -52,6 +52,8 @@ from metadata_quorum.foundation.features import SUPPORTED_FEATURES
 from metadata_quorum.foundation.model import FeatureRange
 from metadata_quorum.foundation.uuids import random_uuid
 
+_FOLLOWED: Final = {"kraft.version": (0, 1)}
+"""Apache Kafka's controllers whose quorum is dynamic take only brokers that say so."""
 _ANSWER_GRACE_S: Final = 5.0
 """On top of the other broker's own patience: its answer says what became of each partition."""
 
@@ -276,7 +278,9 @@ def _identity(node: NodeContext, log_dirs: tuple[UUID, ...]) -> BrokerIdentity:
         node.cluster_id,
         random_uuid(node.random),
         node.config.advertised_endpoints,
-        tuple(FeatureRange(name, low, high) for name, (low, high) in SUPPORTED_FEATURES.items()),
+        tuple(
+            FeatureRange(name, low, high) for name, (low, high) in (SUPPORTED_FEATURES | _FOLLOWED).items()
+        ),
         node.config.broker_rack,
         log_dirs,
     )

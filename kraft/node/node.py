@@ -74,7 +74,7 @@ class Node:
         users = read_users(environment.disk, config) if config.is_controller else ()
         self.controller_channel = ControllerChannel(
             loop,
-            {v.node_id: Address(v.host, v.port) for v in config.voters},
+            {each.node_id: Address(each.host, each.port) for each in config.quorum_entries},
             environment.random,
             client_id=f"node-{config.node_id}",
             request_timeout_s=config.request_timeout_ms * settings.MS,

@@ -52,6 +52,7 @@ class ControllerChannel:
         paused, and another one active); a client's request in an envelope has all of `request_timeout_s`."""
         self._loop = loop
         self._voters = dict(voters)
+        self._discovers = any(voter < 0 for voter in voters)
         self._random = random
         self._client_id = client_id
         self._request_timeout_s = request_timeout_s
@@ -73,9 +74,23 @@ class ControllerChannel:
         return tuple(self._voters)
 
     def start(self) -> None:
-        for voter, address in self._voters.items():
-            work = partial(self._keep_connected, voter, address)
-            self._tasks.append(restarted(self._loop, work, f"controller-link-{voter}"))
+        for voter in self._voters:
+            self._start_link(voter)
+
+    def _start_link(self, voter: int) -> None:
+        work = partial(self._keep_connected, voter)
+        self._tasks.append(restarted(self._loop, work, f"controller-link-{voter}"))
+
+    def learn(self, voter: int, address: Address) -> None:
+        """Where a voter is, as another one tells it; for nodes that know the quorum by bootstrap servers."""
+        if not self._discovers:
+            return
+        known = self._voters.get(voter)
+        self._voters[voter] = address
+        if known is None:
+            self._start_link(voter)
+        elif known != address and voter in self._clients:
+            self._clients[voter].close()
 
     async def close(self) -> None:
         for task in self._tasks:
@@ -89,8 +104,11 @@ class ControllerChannel:
         return client is not None and client.connected
 
     def may_ask(self, voter: int) -> bool:
-        """Whether the voter takes it well where it is not active."""
-        return self.connected(voter) and (voter == self.active or voter not in self._of_kafka)
+        """Whether the voter takes it well where it is not active. A bootstrap server (its id is below 0) is
+        asked for metadata alone."""
+        return self.connected(voter) and (
+            voter == self.active or (voter >= 0 and voter not in self._of_kafka)
+        )
 
     def active_is(self, voter: int) -> None:
         """The active controller, as the metadata log tells it."""
@@ -149,13 +167,13 @@ class ControllerChannel:
             return [self.active]
         return [voter for voter in self._voters if self.may_ask(voter)]
 
-    async def _keep_connected(self, voter: int, address: Address) -> None:
+    async def _keep_connected(self, voter: int) -> None:
         redial = ReconnectBackoff(self._random)
         while True:
             lost = asyncio.Event()
             began = self._loop.time()
             try:
-                client = await self._dial(voter, address, on_lost=lambda _, lost=lost: lost.set())  # type: ignore[misc]
+                client = await self._dial(voter, on_lost=lambda _, lost=lost: lost.set())  # type: ignore[misc]
             except OSError:
                 held_s = 0.0
             else:
@@ -171,11 +189,11 @@ class ControllerChannel:
                 held_s = self._loop.time() - began
             await asyncio.sleep(redial.pause_s(held_s))
 
-    async def _dial(self, voter: int, address: Address, on_lost: OnLost) -> PeerClient:
+    async def _dial(self, voter: int, on_lost: OnLost) -> PeerClient:
         """A connection, and whose it is. Raises `OSError`."""
         client = await dial(
             self._loop,
-            address,
+            self._voters[voter],
             self._client_id,
             self._security,
             timeout_s=CONNECT_TIMEOUT_S,

@@ -68,6 +68,15 @@ class _DecidedCommand:
     rolling_hash: bytes
 
 
+def _snapshot_head(image: MetadataImage, rolling_hash: bytes) -> bytes:
+    return _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, image.offset + 1, image.epoch, rolling_hash)
+
+
+def first_snapshot(image: MetadataImage) -> bytes:
+    """For a quorum that begins with metadata from elsewhere; the same bytes for all of its voters."""
+    return _snapshot_head(image, bytes(16)) + encode_checkpoint(image)
+
+
 class LeadershipListener(Protocol):
     """Called when this node begins and ends to lead: the controller."""
 
@@ -147,7 +156,7 @@ class MetadataStateMachine:
         """The whole state; a `.checkpoint` file is kept beside the log as a by-product."""
         image = self.image
         snapshot_id = SnapshotId(image.offset + 1, max(image.epoch, 0))
-        head = _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, image.offset + 1, image.epoch, self.rolling_hash)
+        head = _snapshot_head(image, self.rolling_hash)
         self._rewind_once()
 
         def encode() -> bytes:

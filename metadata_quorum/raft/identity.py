@@ -22,9 +22,12 @@ from uuid import UUID
 from metadata_quorum.foundation.blocking import RAFT
 from metadata_quorum.foundation.disk import Disk, make_dirs_durably
 from metadata_quorum.foundation.errors import ExitCode, FatalError
-from metadata_quorum.raft.journal import RaftJournal
+from metadata_quorum.raft.journal import GENESIS, RaftJournal
+from metadata_quorum.raft.snapshots import Snapshot, SnapshotStore
 
 FILE_NAME: Final = "voter.properties"
+SEED_INDEX: Final = GENESIS[1] + 1
+"""Of the snapshot that stands for all that came before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,26 @@ def format_voter(disk: Disk, directory: str, identity: Identity, *, new_cluster:
         f"incarnation.id={identity.incarnation}\n"
     )
     disk.write_atomic(f"{directory}/{FILE_NAME}", text.encode(), RAFT)
+
+
+def seed_voter(
+    disk: Disk, directory: str, identity: Identity, state: bytes, *, epoch: int, term: int
+) -> None:
+    """Prepare an empty directory for a voter of a quorum that begins with a state from elsewhere, of that
+    epoch, and in a term beyond all that its followers have seen. All of its voters are given the same."""
+    format_voter(disk, directory, identity, new_cluster=True)
+    SnapshotStore(disk, directory).save(Snapshot.of(SEED_INDEX, epoch, 0, state))
+    journal = RaftJournal(disk, directory)
+    journal.setCurrentTerm(term, None)
+    journal.trim_to(SEED_INDEX, epoch)
+    journal.close()
+
+
+def last_term(disk: Disk, directory: str) -> int:
+    """That a voter, which has been stopped, has seen. Raises `FatalError` where its journal is damaged."""
+    journal = RaftJournal(disk, directory)
+    journal.close()
+    return journal.getCurrentTerm()
 
 
 def is_formatted(disk: Disk, directory: str) -> bool:

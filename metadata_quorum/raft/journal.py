@@ -164,7 +164,7 @@ class RaftJournal:
         """PySyncObj flushes its metadata here; ours is durable before it matters."""
 
     def _destroy(self) -> None:
-        self._file.close()
+        self.close()
 
     # -- what the voter calls -------------------------------------------------------------
 
@@ -223,6 +223,9 @@ class RaftJournal:
         """This voter counts from now on."""
         self._admitted = dict(peers)
         self._note(_pack_admitted(self._admitted))
+
+    def close(self) -> None:
+        self._file.close()
 
     def sync(self) -> None:
         """Put everything that was noted so far on the device, with one write and one fsync."""

@@ -11,10 +11,11 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Final
 
 from confluent_kafka import Consumer, ElectionType, KafkaException
@@ -30,7 +31,7 @@ from tests.support.clients.load import Load
 from tests.support.clients.rdkafka import QUIET, send
 from tests.support.clients.transactions import committed
 from tests.support.clients.wire_client import Wire
-from tests.support.nodes.role_nodes import RoleNodes
+from tests.support.nodes.role_nodes import KRAFT, RoleNodes, Software
 from tests.support.waiting import PATIENCE_S, wait_until
 
 SETTINGS: Final = {
@@ -69,11 +70,12 @@ class MixedCluster:
         topic.config = config
         self.admin.create_topics([topic])[name].result()
 
-    def wait_in_sync(self) -> None:
-        """Until every broker that should run does, and has all that it replicates."""
+    def wait_in_sync(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Until every broker that should run does, and has all that it replicates; `meanwhile` runs, too."""
         brokers = {each for each in self.nodes.brokers if each in self.nodes.processes}
 
         def whole() -> bool:
+            meanwhile()
             with suppress(OSError, BrokerError):
                 ports = [self.nodes.ports[each] for each in brokers]
                 return all(
@@ -152,6 +154,15 @@ class MixedCluster:
         """All segments of a replica, one after the other."""
         directory = self.nodes.home(broker) / "data" / f"{topic}-{partition}"
         return b"".join(each.read_bytes() for each in sorted(directory.glob("*.log")))
+
+    def log_sizes(self, broker: int, topic: str) -> dict[Path, int]:
+        logs = (self.nodes.home(broker) / "data").glob(f"{topic}-*/*.log")
+        return {each: each.stat().st_size for each in logs}
+
+    def check_kept(self, broker: int, sizes: Mapping[Path, int]) -> None:
+        """The logs of a broker are no shorter than they were, but for a tail that nobody else had."""
+        for path, size in sizes.items():
+            assert path.stat().st_size > size - TAIL_BYTES, f"broker {broker} fetches {path} again"
 
     def check_equal_logs(self, topic: str) -> None:
         """Of all replicas, once followers have what the leaders have."""
@@ -242,6 +253,43 @@ def warm_up(cluster: MixedCluster) -> None:
     for key_type in (CoordinatorType.GROUP, CoordinatorType.TRANSACTION):
         wait_until(lambda: cluster.coordinator("x", key_type), "internal topics are made")  # noqa: B023
     cluster.wait_in_sync()
+
+
+VALUE: Final = b"v" * 10_000
+VALUES: Final = 200
+"""Of each partition, before the load: what must not be fetched again."""
+TAIL_BYTES: Final = 100_000
+"""What a leader that is killed may have, and nobody else: it is cut off."""
+
+
+def swapped(cluster: MixedCluster, stopped: int, killed: int, other: Software) -> None:
+    """Two brokers of kraft run the other software, and then kraft again, on the same properties and
+    directories; one of them is stopped each time, the other one killed."""
+    topic, brokers = "swapped", cluster.nodes.brokers[:3]
+    cluster.make_topic(topic, [[*brokers[first:], *brokers[:first]] for first in (0, 1, 2)])
+    send(
+        cluster.bootstrap,
+        topic,
+        ({"value": VALUE, "partition": n % 3} for n in range(3 * VALUES)),
+        acks="all",
+    )
+    warm_up(cluster)
+    with Load(cluster.bootstrap, topic, 3) as load:
+        for software in (other, KRAFT):
+            for end, broker in ((cluster.nodes.stop, stopped), (cluster.nodes.kill, killed)):
+                end(broker)
+                cluster.nodes.software[broker] = software
+                sizes = cluster.log_sizes(broker, topic)
+                cluster.nodes.start(broker)
+                cluster.wait_in_sync(lambda: cluster.check_kept(broker, sizes))  # noqa: B023
+                cluster.elect_preferred()
+                load.wait_for_acks()
+                assert broker in cluster.leaders(topic)
+    load.check(cluster.bootstrap, others=[VALUE])
+    cluster.check_equal_logs(topic)
+    for broker in (stopped, killed):
+        data = cluster.nodes.home(broker) / "data"
+        assert not [each.name for each in data.iterdir() if each.name.endswith(("-stray", "-delete"))]
 
 
 BATCHES: Final = 2_000

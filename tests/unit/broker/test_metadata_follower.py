@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from kraft.broker.metadata_follower import ACTIVE_S, MetadataFollower
+from kraft.net.client import Address
 from kraft.peers.controller_channel import ControllerChannel
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import MalformedMessage, decode_request, encode_response
@@ -86,7 +87,7 @@ def test_large_changes_are_worked_out_beside_the_loop(monkeypatch: pytest.Monkey
     data = encode_checkpoint(machine.image)
     follower, heard_on = _follow(machine, [data[:1000], data[1000:]])
     assert follower.image == machine.image
-    assert beside == ["_next", "_next", "_loaded"]  # the topic, the fence, the snapshot
+    assert beside == ["load_batch", "load_batch", "_loaded"]  # the topic, the fence, the snapshot
     assert set(heard_on) == {threading.get_ident()}
 
 
@@ -120,6 +121,9 @@ class KraftQuorum:
 
     def connected(self, voter: int) -> bool:
         return True
+
+    def learn(self, voter: int, address: Address) -> None:
+        assert (voter, address) == (self.leader, Address("h", 9))
 
     def active_is(self, voter: int) -> None:
         self.active = voter
@@ -175,7 +179,7 @@ class KraftQuorum:
                 if header.last_offset >= wanted.fetch_offset
             )
         topic = {"topic": METADATA_TOPIC, "topic_id": METADATA_TOPIC_ID, "partitions": [partition]}
-        return {"responses": [topic]}
+        return {"responses": [topic], "node_endpoints": [{"node_id": self.leader, "host": "h", "port": 9}]}
 
 
 def batch(offset: int, *records: MetadataRecord, epoch: int = 3) -> bytes:

@@ -67,6 +67,18 @@ def test_a_broker_with_two_listeners():
     assert config.inter_broker_listener == "IN"
 
 
+def test_a_broker_that_knows_the_quorum_by_bootstrap_servers():
+    servers = {"controller.quorum.voters": "", "controller.quorum.bootstrap.servers": "a:1, [::1]:2"}
+    config = Config.from_properties(BROKER | servers)
+    assert config.voters == ()
+    assert config.quorum_entries == (NodeAddress(-2, "a", 1), NodeAddress(-3, "::1", 2))
+    named = Config.from_properties(COMBINED | {"controller.quorum.bootstrap.servers": "a:1"})
+    assert named.quorum_entries == named.voters
+
+
+BOOTSTRAP_ALONE = {"controller.quorum.voters": None, "controller.quorum.bootstrap.servers": "a:1"}
+
+
 @pytest.mark.parametrize(
     ("base", "changes", "sentence"),
     [
@@ -86,6 +98,12 @@ def test_a_broker_with_two_listeners():
         ),
         (COMBINED, {"kraft.peer.addresses": "2@a:1,1@b:2"}, "names this node itself"),
         (COMBINED, {"controller.quorum.voters": None}, "controller.quorum.voters is not set"),
+        (COMBINED, BOOTSTRAP_ALONE, "controller.quorum.voters is not set"),
+        (
+            BROKER,
+            BOOTSTRAP_ALONE | {"controller.quorum.bootstrap.servers": "1@a:x"},
+            "controller.quorum.bootstrap.servers=1@a:x: each server is HOST:PORT",
+        ),
         (COMBINED, {"listeners": "PLAINTEXT://:9092"}, "a controller must listen on CONTROLLER"),
         (COMBINED, {"listeners": "CONTROLLER://:9092"}, "a broker needs a listener"),
         (COMBINED, {"listeners": "PLAINTEXT://:1,CONTROLLER://:1"}, "each listener needs a port of its own"),

@@ -1,4 +1,4 @@
-"""Which voters get requests: of ours all, of Apache Kafka's the active one alone."""
+"""Which voters get requests: of ours all, of Apache Kafka's the active one alone; and how they are found."""
 
 from __future__ import annotations
 
@@ -60,24 +60,31 @@ class Controllers:
         return serve
 
 
+HEARTBEAT = {"broker_id": 4, "broker_epoch": 1, "current_metadata_offset": 1, "want_fence": False,
+             "want_shut_down": False, "offline_log_dirs": []}  # fmt: skip
+
+
+def started(voters: dict[int, Address]) -> tuple[ControllerChannel, asyncio.Queue[int]]:
+    """With the voters that it introduces itself to."""
+    channel = ControllerChannel(
+        asyncio.get_running_loop(), voters, random.Random(7), client_id="4",
+        request_timeout_s=10, attempt_timeout_s=2, retry_backoff_s=0.01,
+    )  # fmt: skip
+    introduced: asyncio.Queue[int] = asyncio.Queue()
+    channel.on_connected = introduced.put_nowait
+    channel.start()
+    return channel, introduced
+
+
 @pytest.mark.parametrize("api_keys", [OURS, KAFKAS])
 def test_only_who_takes_it_well_is_asked(api_keys: tuple[ApiKey, ...]) -> None:
-    heartbeat = {"broker_id": 4, "broker_epoch": 1, "current_metadata_offset": 1, "want_fence": False,
-                 "want_shut_down": False, "offline_log_dirs": []}  # fmt: skip
-
     async def run() -> None:
         controllers = Controllers(api_keys)
-        channel = ControllerChannel(
-            asyncio.get_running_loop(), await controllers.start(), random.Random(7), client_id="4",
-            request_timeout_s=10, attempt_timeout_s=2, retry_backoff_s=0.01,
-        )  # fmt: skip
-        introduced: asyncio.Queue[int] = asyncio.Queue()
-        channel.on_connected = introduced.put_nowait
-        channel.start()
+        channel, introduced = started(await controllers.start())
         assert {await introduced.get() for _ in range(3)} == {1, 2, 3}
         of_kafka = api_keys is KAFKAS
         assert [channel.may_ask(voter) for voter in (1, 2, 3)] == [not of_kafka] * 3
-        asking = asyncio.ensure_future(channel.request(ApiKey.BROKER_HEARTBEAT, 1, heartbeat))
+        asking = asyncio.ensure_future(channel.request(ApiKey.BROKER_HEARTBEAT, 1, HEARTBEAT))
         if of_kafka:
             await asyncio.sleep(0)  # the request looks around, and finds nobody to ask
             channel.active_is(ACTIVE)
@@ -89,6 +96,31 @@ def test_only_who_takes_it_well_is_asked(api_keys: tuple[ApiKey, ...]) -> None:
         assert controllers.heartbeats == ([ACTIVE] if of_kafka else [1, ACTIVE])
         assert [channel.may_ask(voter) for voter in (1, 2, 3)] == [not of_kafka, True, not of_kafka]
         await channel.close()
+        controllers.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("api_keys", [OURS, KAFKAS])
+def test_voters_are_learned_by_who_knows_bootstrap_servers_alone(api_keys: tuple[ApiKey, ...]) -> None:
+    async def run() -> None:
+        controllers = Controllers(api_keys)
+        addresses = await controllers.start()
+        channel, introduced = started({-2: Address("127.0.0.1", 1), -3: addresses[1]})
+        assert await introduced.get() == -3
+        assert not channel.may_ask(-3)
+        channel.learn(ACTIVE, addresses[3])  # where it was
+        assert await introduced.get() == ACTIVE
+        channel.learn(ACTIVE, addresses[ACTIVE])
+        assert await introduced.get() == ACTIVE
+        channel.active_is(ACTIVE)
+        await channel.request(ApiKey.BROKER_HEARTBEAT, 1, HEARTBEAT)
+        assert controllers.heartbeats == [ACTIVE]
+        await channel.close()
+        named, _ = started(addresses)
+        named.learn(7, addresses[1])
+        assert named.voters == (1, 2, 3)
+        await named.close()
         controllers.close()
 
     asyncio.run(run())

@@ -1,0 +1,136 @@
+"""The whole quorum changes its software on its own directories, and back, while clients go on: brokers 11
+(kraft) and 12 (Apache Kafka) follow whoever leads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from kraft.wire.api_keys import ApiKey
+from tests.mixed.brokers import SETTINGS, MixedCluster, Reading
+from tests.support.clients.load import Load
+from tests.support.clients.transactions import committed, transactional
+from tests.support.kafka.kafka_node import KafkaNode, errors_in
+from tests.support.nodes.role_nodes import BROKER, CONTROLLER, KRAFT, RoleNodes, Software, role_nodes
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.long, pytest.mark.kafka]
+
+CONTROLLERS = (1, 2, 3)
+ROLES = dict.fromkeys(CONTROLLERS, CONTROLLER) | dict.fromkeys((11, 12), BROKER)
+AUTHORIZED = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
+
+
+def storage(nodes: RoleNodes, command: str) -> None:
+    """`kraft storage export`, or import."""
+    configs = [word for each in CONTROLLERS for word in ("-c", str(nodes.home(each) / "server.properties"))]
+    arguments = [sys.executable, "-m", "kraft", "storage", command, *configs]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def change_quorum(nodes: RoleNodes, command: str, software: Software) -> None:
+    for each in CONTROLLERS:
+        nodes.stop(each)
+    storage(nodes, command)
+    for each in CONTROLLERS:
+        nodes.software[each] = software
+        nodes.start(each)
+
+
+def fill(cluster: MixedCluster) -> None:
+    """Something of every kind."""
+    cluster.make_topic(
+        "flights", [[11, 12], [12, 11]], **{"min.insync.replicas": "1", "retention.ms": "86400000"}
+    )
+    binding = AclBinding(ResourceType.TOPIC, "flights", ResourcePatternType.LITERAL, "User:anna", "*",
+                         AclOperation.READ, AclPermissionType.ALLOW)  # fmt: skip
+    for created in cluster.admin.create_acls([binding]).values():
+        created.result()
+    credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+    user = UserScramCredentialUpsertion("anna", credential, b"secret")
+    for altered in cluster.admin.alter_user_scram_credentials([user]).values():
+        altered.result()
+    quota = {
+        "entity": [{"entity_type": "user", "entity_name": "anna"}],
+        "ops": [{"key": "producer_byte_rate", "value": 1e6, "remove": False}],
+    }
+    cluster.ask(ApiKey.ALTER_CLIENT_QUOTAS, 1, entries=[quota], validate_only=False)
+
+
+def described(cluster: MixedCluster, broker: int) -> list[str]:
+    """What is the same whoever leads, as one broker knows it."""
+    every_acl = {"resource_type_filter": 1, "resource_name_filter": None, "pattern_type_filter": 1,
+                 "principal_filter": None, "host_filter": None, "operation": 1,
+                 "permission_type": 1}  # fmt: skip
+    topic = {"resource_type": 2, "resource_name": "flights", "configuration_keys": ["retention.ms"]}
+    (flights,) = cluster.ask(ApiKey.METADATA, 12, broker, topics=[{"name": "flights"}]).topics
+    return [
+        str(flights.topic_id),
+        str(cluster.ask(ApiKey.DESCRIBE_CONFIGS, 4, broker, resources=[topic]).results[0].configs[0].value),
+        str(cluster.ask(ApiKey.DESCRIBE_ACLS, 3, broker, **every_acl).resources),
+        str(cluster.ask(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, broker, users=None).results),
+        str(cluster.ask(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, broker, components=[], strict=False).entries),
+    ]
+
+
+def test_there_and_back(
+    kafka_node: KafkaNode, tmp_path: Path, free_ports: Callable[[int], list[int]]
+) -> None:
+    settings = SETTINGS | AUTHORIZED | {"transaction.state.log.replication.factor": "2"}
+    with role_nodes(tmp_path, free_ports(10), ROLES, settings, software={12: kafka_node}) as nodes:
+        cluster = MixedCluster(nodes)
+        fill(cluster)
+        before = described(cluster, 11)
+        assert [("anna" in each) for each in before] == [False, False, True, True, True]
+        producer = transactional(cluster.bootstrap, "open", transaction_timeout_ms=600_000)
+        cluster.make_topic("in", [[11, 12]], **{"min.insync.replicas": "1"})
+        with (
+            Load(cluster.bootstrap, "flights", 2) as load,
+            Reading(cluster, "classic-group", "classic") as classic,
+            Reading(cluster, "consumer-group", "consumer") as consumer,
+        ):
+            for part, (command, software) in enumerate([("export", kafka_node), ("import", KRAFT)], 1):
+                producer.begin_transaction()
+                producer.produce("in", f"value {part}")
+                producer.flush()
+                change_quorum(nodes, command, software)
+                load.wait_for_acks()
+                wait_until(lambda: made(cluster, f"after-{command}"), "a controller decides")  # noqa: B023
+                for broker in (11, 12):
+                    wait_until(lambda: described(cluster, broker) == before, f"{broker} knows all")  # noqa: B023
+                producer.commit_transaction()
+                for reading in (classic, consumer):
+                    reading.read(part)
+                cluster.wait_in_sync()
+                load.wait_for_acks()
+        load.check(cluster.bootstrap)
+        cluster.check_equal_logs("flights")
+        assert committed(cluster.bootstrap, "in") == ["value 1", "value 2"]
+        assert [line for line in errors_in(nodes.log(12)) if "RaftManager" not in line] == []
+
+
+def made(cluster: MixedCluster, topic: str) -> bool:
+    with suppress(KafkaException):
+        cluster.make_topic(topic, [[11, 12], [12, 11]])
+        return True
+    return False
