@@ -51,7 +51,7 @@ def _described(image: MetadataImage, user: str, times: int) -> dict[str, Any]:
         for mechanism in ScramMechanism
         if (found := image.scram.get((user, int(mechanism)))) is not None
     ]
-    error, message = ErrorCode.NONE, None
+    error, message = ErrorCode.NONE, ""  # as Kafka says it
     if times > 1:
         error = ErrorCode.DUPLICATE_RESOURCE
         message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}"
