@@ -16,7 +16,7 @@ JOBS    ?= 2
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fast pure demo test test-long chaos bench bench-guard rows lint types layers lock docs clean
+.PHONY: help setup fast pure demo grow test test-long chaos bench bench-guard rows lint types layers lock docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ pure: ## what `make fast` built is removed: the same modules as Python again
 
 demo: $(READY) ## 336,776 flights through three nodes and Spark; a node and the query are killed
 	$(BIN)/python -m examples.flights
+
+grow: $(READY) ## flights stream on while kraft becomes Apache Kafka, node by node (java; mvn fetches Kafka)
+	$(BIN)/python -m examples.grow
 
 test: $(READY) ## everything that runs in minutes
 	@rm -f build/rows.json

@@ -274,6 +274,10 @@ class SchemaRegistry:
 
         return enter_class
 
+    def version(self, cls: type[Any]) -> int:
+        """In which a struct is written."""
+        return self._by_type[cls].version
+
     def write_type(self, out: bytearray, value: object) -> SchemaRow:
         """Append number and version of `value`'s struct."""
         row = self._by_type[type(value)]

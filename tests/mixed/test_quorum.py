@@ -33,6 +33,7 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.long, pytest.mark.kafka]
 
 CONTROLLERS = (1, 2, 3)
+STOP_PATIENCE_S = 10
 SEPARATE = dict.fromkeys(CONTROLLERS, CONTROLLER) | dict.fromkeys((11, 12), BROKER)
 COMBINED = dict.fromkeys(CONTROLLERS, BOTH)
 AUTHORIZED = {
@@ -52,7 +53,10 @@ def storage(nodes: RoleNodes, command: str) -> None:
 
 def change_quorum(nodes: RoleNodes, command: str, software: Software) -> None:
     for each in CONTROLLERS:
-        nodes.stop(each)
+        try:
+            nodes.stop(each, STOP_PATIENCE_S)
+        except subprocess.TimeoutExpired:  # of Kafka's combined nodes the last one waits minutes for a quorum
+            nodes.kill(each)
     storage(nodes, command)
     for each in CONTROLLERS:
         nodes.software[each] = software

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -56,6 +57,11 @@ class KafkaNode:
         command = [*self._java(), "kafka.tools.StorageTool", *arguments, *scram]
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
+
+    @property
+    def command(self) -> str:
+        """For a shell, before the name of a main class."""
+        return shlex.join(self._java())
 
     def _java(self) -> list[str]:
         logging = self.directory / "log4j2.properties"

@@ -149,9 +149,11 @@ class RoleNodes:
 
     def stop(self, node_id: int, patience_s: float = 30) -> int:
         """SIGTERM; its exit code."""
-        process = self.processes.pop(node_id)
+        process = self.processes[node_id]
         process.send_signal(signal.SIGTERM)
-        return process.wait(patience_s)
+        status = process.wait(patience_s)
+        del self.processes[node_id]
+        return status
 
     def wait_ready(self) -> None:
         """Until every running broker knows every running broker."""
