@@ -1,6 +1,6 @@
 """Every kind of record of Apache Kafka's own topics, as its own code writes it: read, and written again.
 
-kafka_records/VERSION.txt was printed by tests/compat/java/KafkaRecords.java; each line:
+A Java program beside tests/compat (`SOURCE`) has printed them; each line:
 
     topic kind version fields key value      (hexadecimal; fields: "defaults", or all of them "set")
 """

@@ -18,7 +18,7 @@ from tests.mixed.brokers import (
 from tests.support.kafka.kafka_node import KafkaNode, errors_in
 from tests.support.nodes.role_nodes import BROKER, CONTROLLER, role_nodes
 
-pytestmark = [pytest.mark.long, pytest.mark.kafka]
+pytestmark = [pytest.mark.long, pytest.mark.kafka, pytest.mark.row("M1")]
 
 KAFKAS, LATER = 13, 14
 

@@ -23,7 +23,7 @@ from tests.support.clients.load import Load
 from tests.support.kafka.kafka_node import KafkaNode, errors_in
 from tests.support.nodes.role_nodes import BROKER, CONTROLLER, Software, role_nodes
 
-pytestmark = [pytest.mark.long, pytest.mark.kafka]
+pytestmark = [pytest.mark.long, pytest.mark.kafka, pytest.mark.row("M2")]
 
 CONTROLLERS = (1, 2, 3)
 OURS, KAFKAS, LATER = (11, 12), 13, 14

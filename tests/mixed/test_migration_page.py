@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.kafka.kafka_node import KafkaNode
 
-pytestmark = [pytest.mark.long, pytest.mark.kafka]
+pytestmark = [pytest.mark.long, pytest.mark.kafka, pytest.mark.row("M4")]
 
 PAGE = Path(__file__).parents[2] / "docs" / "MIGRATION.md"
 PATIENCE_S = 600

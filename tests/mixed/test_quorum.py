@@ -30,7 +30,7 @@ from tests.support.kafka.kafka_node import KafkaNode
 from tests.support.nodes.role_nodes import BOTH, BROKER, CONTROLLER, KRAFT, RoleNodes, Software, role_nodes
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.long, pytest.mark.kafka]
+pytestmark = [pytest.mark.long, pytest.mark.kafka, pytest.mark.row("M4")]
 
 CONTROLLERS = (1, 2, 3)
 STOP_PATIENCE_S = 10

@@ -11,7 +11,7 @@ from tests.mixed.brokers import SETTINGS, MixedCluster, swapped
 from tests.support.kafka.kafka_node import KafkaNode, errors_in
 from tests.support.nodes.role_nodes import BROKER, CONTROLLER, role_nodes
 
-pytestmark = [pytest.mark.long, pytest.mark.kafka]
+pytestmark = [pytest.mark.long, pytest.mark.kafka, pytest.mark.row("M3")]
 
 ROLES = dict.fromkeys((1, 2, 3), CONTROLLER) | dict.fromkeys((11, 12, 13), BROKER)
 

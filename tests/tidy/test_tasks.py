@@ -73,6 +73,8 @@ DO_NOT_SERVE: Final = {
     "kraft/local/local_cluster.py",
     "kraft/node/node.py",
     "kraft/storage/formatter.py",
+    "kraft/storage/migration.py",
+    "kraft/storage/stopped_log.py",
 }
 OF_RAFT: Final = {
     "metadata_quorum/metadata/metadata_log.py",
