@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,8 @@ def test_the_page(section: str, kafka_node: KafkaNode, tmp_path: Path, free_row:
             subprocess.run(
                 [commands / "kraft", "down", "--dir", tmp_path / "cluster"], capture_output=True, check=False
             )
-            os.killpg(shell.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGKILL)
     assert status == 0, output.read_text()[-3_000:]
     said = output.read_text().splitlines()
     assert said.count("one") == 2  # there, and back
