@@ -87,13 +87,12 @@ def export(config: Configs) -> None:
 @app.command("import")
 def import_(config: Configs) -> None:
     """Take the directories of Apache Kafka's controllers over, which have been stopped."""
-    from kraft.api.versions import SUPPORTED_FEATURES
     from kraft.config.node_config import Config
     from kraft.storage.migration import import_quorum
     from metadata_quorum.foundation.disk import OsDisk
 
     configs = [Config.load(path) for path in config]
-    done = import_quorum(OsDisk(), configs, SUPPORTED_FEATURES, random.SystemRandom())
+    done = import_quorum(OsDisk(), configs, random.SystemRandom())
     print(f"Cluster {done.cluster_id} is kraft's from offset {done.end_offset}, epoch {done.epoch} on.")
     print("Start the controllers (kraft start) with the same properties.")
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
@@ -32,6 +32,7 @@ from metadata_quorum.controller.state_machine import first_snapshot
 from metadata_quorum.foundation.blocking import NOT_SERVING
 from metadata_quorum.foundation.disk import Disk
 from metadata_quorum.foundation.errors import ExitCode, FatalError
+from metadata_quorum.foundation.features import SUPPORTED_FEATURES
 from metadata_quorum.foundation.uuids import random_uuid
 from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.raft.identity import Identity, is_formatted, last_term, seed_voter
@@ -39,7 +40,6 @@ from metadata_quorum.raft.identity import Identity, is_formatted, last_term, see
 METADATA_DIR: Final = "__cluster_metadata-0"
 _ASIDE: Final = "raft-exported"
 """Below the metadata log's directory, where Apache Kafka looks for no partitions."""
-_QUORUM_STATE: Final = "quorum-state"
 _UNFINISHED: Final = ".importing"
 _DELEGATION_TOKEN: Final = 10
 _REMOTE: Final = "remote.storage.enable"
@@ -78,21 +78,18 @@ def export_quorum(disk: Disk, configs: Sequence[Config]) -> Migrated:
         return Migrated(cluster_id, newest.end[1], epoch)
 
 
-def import_quorum(
-    disk: Disk, configs: Sequence[Config], supported: Mapping[str, tuple[int, int]], rng: random.Random
-) -> Migrated:
-    """Take the directories of all of Apache Kafka's controllers over. `supported`: levels of features. Raises
-    `FatalError`; then nothing that Kafka's need has changed."""
+def import_quorum(disk: Disk, configs: Sequence[Config], rng: random.Random) -> Migrated:
+    """Take the directories of all of Apache Kafka's controllers over. Raises `FatalError`; then nothing that
+    Kafka's need has changed."""
     with _stopped(disk, configs) as cluster_id:
         for config in configs:
-            if is_formatted(disk, config.raft_dir):
-                raise _refused(
-                    f"{config.raft_dir} is there: a controller of ours has run here since the export"
-                )
+            # With Kafka's own files beside it, it is of an import that did not come to its end.
+            if is_formatted(disk, config.raft_dir) and not disk.exists(_quorum_state(config)):
+                raise _refused(f"{config.raft_dir} is there: this is a directory of ours already")
         logs = [read_stopped_log(disk, _metadata_dir(config)) for config in configs]
         newest = max(logs, key=lambda each: each.end)
         image = newest.image()
-        _check_carried(newest, image, supported)
+        _check_carried(newest, image)
         epoch = max(newest.end[0], *(_kafkas_epoch(disk, config) for config in configs))
         state = first_snapshot(image)
         with _telling_of_disks():
@@ -102,9 +99,11 @@ def import_quorum(
                 seed_voter(disk, unfinished, identity, state, epoch=newest.end[0], term=epoch)
             _give_all(disk, newest, logs)
             for config in configs:
-                remove_kafkas_own(disk, _metadata_dir(config))
+                disk.remove_tree(config.raft_dir, NOT_SERVING)
                 disk.rename(config.raft_dir + _UNFINISHED, config.raft_dir)
                 disk.sync_dir(config.metadata_dir, NOT_SERVING)
+            for config in configs:
+                remove_kafkas_own(disk, _metadata_dir(config))
         return Migrated(cluster_id, newest.end[1], epoch)
 
 
@@ -153,6 +152,10 @@ def _metadata_dir(config: Config) -> str:
     return f"{config.metadata_dir}/{METADATA_DIR}"
 
 
+def _quorum_state(config: Config) -> str:
+    return f"{_metadata_dir(config)}/quorum-state"
+
+
 def _refused(why: str) -> FatalError:
     return FatalError(ExitCode.BAD_CONFIG, why)
 
@@ -172,8 +175,7 @@ def _write_quorum_state(disk: Disk, config: Config, epoch: int) -> None:
         "currentVoters": [{"voterId": voter.node_id} for voter in config.voters],
         "data_version": 0,
     }
-    path = f"{_metadata_dir(config)}/{_QUORUM_STATE}"
-    disk.write_atomic(path, json.dumps(state).encode(), NOT_SERVING)
+    disk.write_atomic(_quorum_state(config), json.dumps(state).encode(), NOT_SERVING)
 
 
 def _set_aside(disk: Disk, config: Config) -> None:
@@ -189,7 +191,7 @@ def _set_aside(disk: Disk, config: Config) -> None:
 
 def _kafkas_epoch(disk: Disk, config: Config) -> int:
     """The newest that a controller of Apache Kafka's has voted in."""
-    path = f"{_metadata_dir(config)}/{_QUORUM_STATE}"
+    path = _quorum_state(config)
     if not disk.exists(path):
         return 0
     try:
@@ -198,12 +200,12 @@ def _kafkas_epoch(disk: Disk, config: Config) -> int:
         raise FatalError(ExitCode.LOG_DIR_UNUSABLE, f"{path} is damaged: it names no epoch") from None
 
 
-def _check_carried(log: StoppedLog, image: MetadataImage, supported: Mapping[str, tuple[int, int]]) -> None:
+def _check_carried(log: StoppedLog, image: MetadataImage) -> None:
     """Refuse what we would lose."""
     if _DELEGATION_TOKEN in log.record_types():
         raise _refused("there are delegation tokens, and we have none: remove them, and wait for a snapshot")
     for name, level in image.features.items():
-        low, high = supported.get(name, (0, 0))
+        low, high = SUPPORTED_FEATURES.get(name, (0, 0))
         if not low <= level <= high and level != 0:
             raise _refused(f"{name} is at level {level}, and we support {low} to {high}: downgrade it first")
     for (_, resource), values in sorted(image.configs.items()):

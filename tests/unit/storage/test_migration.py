@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import random
 from collections.abc import Sequence
@@ -33,8 +34,6 @@ from tests.support.metadata_machine import MetadataMachine
 
 DISK = OsDisk()
 RNG = random.Random(1)
-SUPPORTED = {"metadata.version": (7, 27), "transaction.version": (0, 2), "group.version": (0, 1),
-             "eligible.leader.replicas.version": (0, 1)}  # fmt: skip
 TERM = 9
 """The voters' newest; the metadata's is 3."""
 
@@ -84,7 +83,7 @@ class Quorum:
         return export_quorum(DISK, self.configs)
 
     def import_(self) -> Migrated:
-        return import_quorum(DISK, self.configs, SUPPORTED, RNG)
+        return import_quorum(DISK, self.configs, RNG)
 
     def append(self, *records: MetadataRecord | bytes) -> None:
         """To all logs, as Apache Kafka's controllers would have."""
@@ -144,7 +143,7 @@ def test_there_and_back(quorum: Quorum) -> None:
         assert machine.image == image
         assert (log.end_offset, log.last_epoch) == (image.offset + 1, 3)
         assert log.start_offset < log.end_offset  # followers go on from where they were
-    with pytest.raises(FatalError, match="a controller of ours has run here since the export"):
+    with pytest.raises(FatalError, match="is a directory of ours already"):
         quorum.import_()
 
 
@@ -153,6 +152,26 @@ def test_the_newest_epoch_of_apache_kafkas_is_surpassed(quorum: Quorum) -> None:
     quorum.append(FeatureLevelRecord(name="metadata.version", feature_level=26))
     assert quorum.import_().epoch == TERM + 4
     assert {last_term(DISK, config.raft_dir) for config in quorum.configs} == {TERM + 4}
+
+
+def test_an_import_that_breaks_off_is_begun_again(quorum: Quorum, monkeypatch: pytest.MonkeyPatch) -> None:
+    newest = quorum.newest()
+    quorum.export()
+    renamed: list[str] = []
+    rename = OsDisk.rename
+
+    def breaking(disk: OsDisk, source: str, target: str) -> None:
+        if target.endswith("/raft"):
+            renamed.append(target)
+            if len(renamed) == 2:
+                raise OSError(errno.EIO, "Input/output error", target)
+        rename(disk, source, target)
+
+    monkeypatch.setattr(OsDisk, "rename", breaking)
+    with pytest.raises(FatalError, match="try again"):
+        quorum.import_()
+    assert quorum.import_().end_offset == newest.image.offset + 1
+    assert all(is_formatted(DISK, config.raft_dir) for config in quorum.configs)
 
 
 REFUSED: Sequence[tuple[MetadataRecord | bytes, str]] = [
