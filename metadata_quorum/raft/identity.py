@@ -40,16 +40,14 @@ class Identity:
 
 
 def format_voter(disk: Disk, directory: str, identity: Identity, *, new_cluster: bool = False) -> None:
-    """Prepare an empty directory for this voter.
+    """Prepare a directory for this voter; what an unfinished formatting left there is gone.
 
     As a rule a formatted voter counts once it has heard from all others that the quorum is as new as
     itself, or, where the quorum is older, once it has caught up. `new_cluster` vouches that no voter
     of this quorum ever ran, so that it can begin with a majority; use it for all of its voters.
     """
+    disk.remove_tree(directory, RAFT)
     make_dirs_durably(disk, directory, RAFT)
-    for name in disk.list(directory, RAFT):
-        disk.remove_tree(f"{directory}/{name}", RAFT)
-        disk.remove(f"{directory}/{name}")
     RaftJournal.create(disk, directory, admitted=new_cluster)
     text = (
         f"version=1\ncluster.id={identity.cluster_id}\nnode.id={identity.node_id}\n"
