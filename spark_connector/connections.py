@@ -455,6 +455,7 @@ def _tls_context(tls: Tls | None) -> ssl.SSLContext | None:
 
 
 def common_version(client: PeerClient, api_key: ApiKey, versions: tuple[int, int]) -> int:
+    """Raises SourceError if there is none."""
     try:
         return client.version_of(api_key, *versions)
     except UnsupportedVersion as error:

@@ -83,7 +83,8 @@ class Batch(NamedTuple):
 
 
 def whole_batches(records: memoryview) -> list[Batch]:
-    """The batches in a Fetch answer's bytes; the last one may be cut off there, and is left out."""
+    """The batches in a Fetch answer's bytes; the last one may be cut off there, and is left out.
+    Raises CorruptBatchError."""
     batches: list[Batch] = []
     position, size = 0, len(records)
     while size - position >= BATCH_OVERHEAD:

@@ -23,7 +23,8 @@ class JavaNotFound(RuntimeError):
 
 
 def java_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What to add to the environment so that Spark finds a Java; nothing where it finds one by itself."""
+    """What to add to the environment so that Spark finds a Java; nothing where it finds one by itself.
+    Raises JavaNotFound."""
     if _found(environ):
         return {}
     try:

@@ -108,7 +108,8 @@ class MicroBatch:
         return topic
 
     def check(self, last: CommittedMark) -> None:
-        """Against the mark of the micro-batch that was committed last, this one or a later one."""
+        """Against the mark of the micro-batch that was committed last, this one or a later one.
+        Raises SinkError."""
         if last.offset > self.number + 1:
             raise SinkError(
                 "KAFKA_TRANSACTION_ROLLED_BACK",

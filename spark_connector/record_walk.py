@@ -61,6 +61,7 @@ def record_ends(data: Bytes, runs: list[BatchSpan]) -> Positions:
 
 
 def one_after_the_other(buffer: memoryview, runs: list[BatchSpan]) -> Iterator[int]:
+    """Raises CorruptBatchError."""
     for run in runs:
         at = run.begin
         for _ in range(run.rows):

@@ -78,7 +78,7 @@ class ChaosCluster:
 
     @classmethod
     def attach(cls, directory: Path) -> Self:
-        """One that runs already, by its directory."""
+        """One that runs already, by its directory. Raises CliError."""
         local = LocalCluster.attach(directory)
         if not runs_beside(local):
             raise CliError(f"the cluster in {directory} has no links")
@@ -174,7 +174,7 @@ def _await_silence(port: int) -> None:
 def put_links_in(
     local: LocalCluster, clients: int, say: Callable[[str], None], take_ports: TakePorts = _take_ports
 ) -> Wiring:
-    """Give links to a cluster that runs without, restarting its nodes one after another."""
+    """Give links to a cluster that runs without, restarting its nodes one after another. Raises CliError."""
     running = [node for node in local.nodes.values() if node.process() is not None]
     if not running:
         raise CliError(f"no node of the cluster in {local.directory} runs")

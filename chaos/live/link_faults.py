@@ -185,7 +185,7 @@ class LinkFault:
 
 
 def parse_link(text: str) -> tuple[End, End, bool]:
-    """`2>1` or `2-1`: source, target, both ways."""
+    """`2>1` or `2-1`: source, target, both ways. Raises BadFault."""
     source, target, both, rest = _parse_link(text.strip())
     if rest:
         raise BadFault(f"{rest}: nothing may follow the link")

@@ -81,7 +81,7 @@ class Wiring:
 
     @classmethod
     def load(cls, directory: Path) -> Self:
-        """Of a cluster that has links."""
+        """Of a cluster that has links. Raises CliError."""
         try:
             fields = json.loads((directory / FILE).read_text())
         except FileNotFoundError:
@@ -117,7 +117,7 @@ class Wiring:
         }
 
     def bootstrap(self, client: int) -> str:
-        """HOST:PORT,... of a client's own links."""
+        """HOST:PORT,... of a client's own links. Raises CliError."""
         own = [f"{HOST}:{link.listen}" for link in self._of(CLIENTS, f"c{client}")]
         if not own:
             raise CliError(f"there is no client c{client}; there are {self.clients}, counted from c0")

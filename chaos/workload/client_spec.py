@@ -68,6 +68,7 @@ class _ClientNumber:
 
 
 def make_clients(spec: ClientSpec, bootstraps: Sequence[str]) -> WorkloadClients:
+    """Raises ValueError."""
     kinds = list(dict.fromkeys(each.writing for each in spec.topics))
     if len(bootstraps) < len(kinds):
         raise ValueError(f"{len(kinds)} kinds of producers need as many clients, not {len(bootstraps)}")

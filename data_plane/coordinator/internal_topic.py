@@ -74,6 +74,7 @@ class InternalTopic:
         return log.log_start_offset, log.log_end_offset
 
     async def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
+        """Raises BrokerError."""
         found = self._get(partition)
         piece = found.read(offset, max_bytes, found.log.log_end_offset, at_least_one_batch=True)
         if piece is None:

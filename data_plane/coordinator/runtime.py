@@ -214,6 +214,7 @@ class Shard(Generic[RecordT]):
         await self.submit(lambda ticket, at: CoordinatorResult(replies=[(ticket, None)]))
 
     def check_serving(self) -> None:
+        """Raises BrokerError, COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR, while it does not serve."""
         if self.state is CoordinatorState.LOADING:
             raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         if self.state is not CoordinatorState.ACTIVE:

@@ -264,7 +264,7 @@ def _opened(segment: LogSegment, header: BatchHeader, work: Callable[[], Result]
 
 
 def batches_of(segment: LogSegment) -> Iterator[tuple[Buffer, BatchHeader]]:
-    """Every whole batch of a segment with its header."""
+    """Every whole batch of a segment with its header. Raises UncleanableError at a damaged one."""
     read = segment.file.read
     try:
         for position, header in segment.headers(0, segment.size, read):

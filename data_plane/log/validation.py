@@ -126,6 +126,7 @@ class WorkBudget:
         self.left = steps
 
     def spend(self, steps: int) -> None:
+        """Raises BudgetExceeded."""
         if steps > self.left:
             raise BudgetExceeded
         self.left -= steps

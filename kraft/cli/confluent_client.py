@@ -113,7 +113,7 @@ def wait(future: Future[Result], context: str) -> Result:
 
 
 def key_values(pairs: list[str], what: str) -> dict[str, str]:
-    """`["a=1", "b=2"]` as a mapping."""
+    """`["a=1", "b=2"]` as a mapping. Raises CliError."""
     values: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")

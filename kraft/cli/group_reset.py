@@ -100,7 +100,7 @@ def new_offset(rule: Rule, place: PartitionOffsets) -> int:
 
 
 def parse_time(text: str) -> int:
-    """`2026-11-21T09:00:00.000`, in UTC where it names no zone: ms since 1970."""
+    """`2026-11-21T09:00:00.000`, in UTC where it names no zone: ms since 1970. Raises CliError."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
@@ -111,7 +111,7 @@ def parse_time(text: str) -> int:
 
 
 def parse_duration(text: str) -> int:
-    """`P1DT2H3M4S`: ms."""
+    """`P1DT2H3M4S`: ms. Raises CliError."""
     match = _DURATION.fullmatch(text)
     if match is None:
         raise CliError(f"{text}: a duration is written as P1DT2H3M4S, any of its parts may be missing")
@@ -120,7 +120,7 @@ def parse_duration(text: str) -> int:
 
 
 def parse_selection(texts: Iterable[str]) -> dict[str, list[int]]:
-    """`orders` or `orders:0,2`; no numbers: all partitions."""
+    """`orders` or `orders:0,2`; no numbers: all partitions. Raises CliError."""
     selection: dict[str, list[int]] = {}
     for text in texts:
         topic, colon, numbers = text.partition(":")
@@ -132,7 +132,8 @@ def parse_selection(texts: Iterable[str]) -> dict[str, list[int]]:
 
 
 def read_csv(lines: Iterable[str], group_id: str, name: str) -> dict[TopicPartition, int]:
-    """`topic,partition,offset`, or with the group before them; lines of other groups are left out."""
+    """`topic,partition,offset`, or with the group before them; lines of other groups are left out.
+    Raises CliError."""
     offsets: dict[TopicPartition, int] = {}
     for number, row in enumerate(csv.reader(lines), start=1):
         match [cell.strip() for cell in row]:

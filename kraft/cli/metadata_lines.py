@@ -23,7 +23,7 @@ CHECKPOINT: Final = ".checkpoint"
 
 
 def from_files(paths: list[Path]) -> Iterator[str]:
-    """The lines for segments and checkpoints, or for directories of them."""
+    """The lines for segments and checkpoints, or for directories of them. Raises CliError."""
     for path in _expand(paths):
         data = path.read_bytes()
         yield f"Dumping {path}"
@@ -34,7 +34,7 @@ def from_files(paths: list[Path]) -> Iterator[str]:
 
 
 def from_node(host: str, port: int) -> Iterator[str]:
-    """The lines for the snapshot and log of the cluster that this node is in."""
+    """The lines for the snapshot and log of the cluster that this node is in. Raises CliError."""
     try:
         for chunk in metadata_chunks(host, port):
             yield from _lines(chunk)

@@ -111,7 +111,8 @@ def alter(bootstrap: str, targets: Mapping[Place, Sequence[int] | None]) -> None
 
 
 def choose_log_dirs(bootstrap: str, plan: Iterable[PlacedPartition]) -> None:
-    """Assign replicas to log dirs, on brokers that have them already and on those that will get them."""
+    """Assign replicas to log dirs, on brokers that have them already and on those that will get them.
+    Raises CliError."""
     by_broker: dict[int, dict[str, dict[str, list[int]]]] = {}
     for each in plan:
         for broker, path in zip(each.replicas, each.log_dirs, strict=False):

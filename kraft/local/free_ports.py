@@ -18,7 +18,8 @@ TRIES_PER_PORT: Final = 100
 
 
 def free_ports(count: int, rng: random.Random, first: int = FIRST_PORT, last: int = LAST_PORT) -> list[int]:
-    """`count` different ports on which nothing listened when they were checked."""
+    """`count` different ports on which nothing listened when they were checked.
+    Raises OSError if there are not so many."""
     ports: list[int] = []
     # Held until all are found, so that they differ.
     with contextlib.ExitStack() as held:

@@ -28,6 +28,7 @@ class LocalNode(LocalProcess):
 
 
 def nodes_from(nodes: int, port: int) -> list[LocalNode]:
+    """Raises FatalError if there are no such ports."""
     if not 1 <= nodes <= CONTROLLER_OFFSET or not 0 < port <= 65535 - HTTP_OFFSET - nodes:
         raise FatalError(ExitCode.USAGE, f"{nodes} nodes from port {port} on do not fit")
     ports = [port + offset + i for offset in (0, CONTROLLER_OFFSET, HTTP_OFFSET) for i in range(nodes)]
@@ -35,6 +36,7 @@ def nodes_from(nodes: int, port: int) -> list[LocalNode]:
 
 
 def nodes_at(nodes: int, ports: Sequence[int]) -> list[LocalNode]:
+    """Raises ValueError unless there are three ports for each node."""
     if len(ports) != 3 * nodes:
         raise ValueError(f"{nodes} nodes need {3 * nodes} ports")
     columns = zip(ports[:nodes], ports[nodes : 2 * nodes], ports[2 * nodes :], strict=True)
@@ -45,6 +47,7 @@ def nodes_at(nodes: int, ports: Sequence[int]) -> list[LocalNode]:
 
 
 def refuse_taken_port(node_id: int, port: int) -> None:
+    """Raises FatalError if something listens there."""
     with socket.socket() as probe:
         # As the node will bind: connections of a former process that still fade away do not matter.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

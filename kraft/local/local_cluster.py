@@ -101,6 +101,8 @@ class LocalCluster:
         those counted from `port`. `settings`: keys of server.properties for every node. `users`: whom
         the cluster knows from its beginning, as `kraft storage format --add-scram` takes them. `program`:
         a module that takes what kraft.node.process takes, and more options for it.
+
+        Raises FatalError if a cluster runs there, or one of another size lies there.
         """
         directory = directory.absolute()
         table = nodes_from(nodes, port) if ports is None else nodes_at(nodes, ports)
@@ -126,7 +128,7 @@ class LocalCluster:
 
     @classmethod
     def attach(cls, directory: Path) -> LocalCluster:
-        """A cluster that was made before, by its directory."""
+        """A cluster that was made before, by its directory. Raises FatalError if there is none."""
         path = directory.absolute() / "cluster.json"
         try:
             found = json.loads(path.read_text())
@@ -202,7 +204,8 @@ class LocalCluster:
         self.wait_ready(patience_s, self.nodes)
 
     def start_node(self, node_id: int, *, patience_s: float = START_PATIENCE_S, wait: bool = True) -> None:
-        """Start one node that is not running; `wait` until the others see it."""
+        """Start one node that is not running; `wait` until the others see it.
+        Raises FatalError if it runs already."""
         node = self.node(node_id)
         if node.process() is not None:
             raise FatalError(ExitCode.USAGE, f"node {node_id} is running already")
@@ -238,7 +241,7 @@ class LocalCluster:
                 time.sleep(POLL_S)
 
     def node(self, node_id: int) -> LocalNode:
-        """A node by its id."""
+        """A node by its id. Raises FatalError if there is none."""
         if node_id not in self.nodes:
             known = ", ".join(map(str, self.nodes))
             raise FatalError(ExitCode.USAGE, f"there is no node {node_id}; the nodes are {known}")
@@ -251,7 +254,7 @@ class LocalCluster:
         self._forget([self.nodes[node_id]])
 
     def stop(self, node_id: int, patience_s: float = STOP_PATIENCE_S) -> None:
-        """SIGTERM: the node hands its leaders over and ends."""
+        """SIGTERM: the node hands its leaders over and ends. Raises FatalError if it does not end in time."""
         self._signal(node_id, signal.SIGTERM)
         if await_end([self.nodes[node_id]], patience_s):
             raise FatalError(ExitCode.USAGE, f"node {node_id} did not end within {patience_s:g} s")
@@ -262,6 +265,8 @@ class LocalCluster:
 
         A thread may stop later than the signal comes back: it is in a system call, or waits for a core. And
         only a process that sleeps as a whole is ended by the system when its owner dies.
+
+        Raises FatalError if it does not stop in time.
         """
         self._signal(node_id, signal.SIGSTOP)
         deadline = time.monotonic() + STOP_PATIENCE_S

@@ -179,7 +179,7 @@ class PeerClient(asyncio.BufferedProtocol):
         return answer
 
     async def negotiate(self, *, timeout_s: float = 10.0) -> None:
-        """Learn which versions the other end answers."""
+        """Learn which versions the other end answers. Raises UnsupportedVersion if it refuses."""
         software = {"client_software_name": "kraft", "client_software_version": "1"}
         answer = await self.request(ApiKey.API_VERSIONS, API_VERSIONS_VERSION, software, timeout_s=timeout_s)
         if answer.error_code != ErrorCode.NONE:
@@ -191,7 +191,8 @@ class PeerClient(asyncio.BufferedProtocol):
         return api_key in self._versions
 
     def version_of(self, api_key: ApiKey, lowest: int, highest: int) -> int:
-        """The newest version in that range that the other end answers too (after `negotiate`)."""
+        """The newest version in that range that the other end answers too (after `negotiate`).
+        Raises UnsupportedVersion if there is none."""
         theirs = self._versions.get(api_key)
         if theirs is not None:
             version = min(highest, theirs[1])

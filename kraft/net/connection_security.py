@@ -196,7 +196,7 @@ class ScramClient:
         return f"n,,{self._first_bare}".encode()
 
     def answer(self, challenge: bytes) -> bytes:
-        """The proof that we know the password."""
+        """The proof that we know the password. Raises AuthenticationFailed."""
         fields = _fields(challenge)
         try:
             nonce, salt, iterations = fields["r"], base64.b64decode(fields["s"]), int(fields["i"])
@@ -217,7 +217,7 @@ class ScramClient:
         return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
 
     def check(self, verdict: bytes) -> None:
-        """That the server knows the password too."""
+        """That the server knows the password too. Raises AuthenticationFailed if it does not."""
         fields = _fields(verdict)
         if "e" in fields:
             raise AuthenticationFailed(f"SCRAM: {fields['e']}")

@@ -48,6 +48,7 @@ class PlainExchange:
         self.user: str | None = None
 
     def step(self, message: bytes) -> bytes:
+        """Raises AuthenticationFailed."""
         try:
             authorization_id, user, password = message.decode().split("\0", 3)
         except ValueError:  # also for what is not UTF-8

@@ -58,6 +58,7 @@ class ScramExchange:
         """Who has proved to be; None until then."""
 
     def step(self, message: bytes) -> bytes:
+        """Raises AuthenticationFailed."""
         try:
             text = message.decode()
         except UnicodeDecodeError:

@@ -51,7 +51,7 @@ class MalformedHeader(ValueError):
 
 def read_request_header(frame: memoryview) -> RequestHeader:
     """The header of a frame (without its length). An unknown version is taken as flexible, as
-    Kafka does: only so can a newer client's ApiVersions request be answered."""
+    Kafka does: only so can a newer client's ApiVersions request be answered. Raises MalformedHeader."""
     try:
         api_key, version, correlation_id, length = REQUEST_FIXED.unpack_from(frame, 0)
     except struct.error:

@@ -35,7 +35,8 @@ def create_acls(image: MetadataImage, command: CreateAcls) -> Decision:
 
 
 def delete_acls(image: MetadataImage, command: DeleteAcls) -> Decision:
-    """One result per filter: what it matched. What two filters match is named by both, and removed once."""
+    """One result per filter: what it matched. What two filters match is named by both, and removed once.
+    Raises BrokerError."""
     results = []
     gone: dict[UUID, None] = {}
     by_name: dict[str | None, list[AccessControlEntryRecord]] = {}

@@ -134,7 +134,7 @@ def read_array_length(buf: memoryview, pos: int) -> tuple[int, int]:
 
 
 def read_compact_array_length(buf: memoryview, pos: int) -> tuple[int, int]:
-    """As `read_array_length`."""
+    """As `read_array_length`. Raises ValueError if it cannot fit."""
     count, pos = read_uvarint(buf, pos)
     if count > len(buf) - pos + 1:
         raise ValueError("an array that cannot fit")
@@ -258,7 +258,7 @@ class Reader:
         return self.end - self.pos
 
     def take(self, length: int) -> memoryview:
-        """The next `length` bytes, not copied."""
+        """The next `length` bytes, not copied. Raises ValueError if there are fewer."""
         pos = self.pos
         if length < 0 or pos + length > self.end:
             raise ValueError(f"needs {length} bytes at {pos}, has {self.end - pos}")

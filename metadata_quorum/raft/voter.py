@@ -171,6 +171,7 @@ class SyncObjRaft(Raft):
         self._proposals.submit(_COMMAND + command, self.core.term, deadline, on_done)
 
     def receive(self, peer: int, frame: bytes) -> None:
+        """Raises MalformedFrame."""
         if peer not in self._others:
             raise MalformedFrame(f"{peer} is not a voter of this quorum")
         incarnation, message = decode(frame)

@@ -87,7 +87,8 @@ class TransactionStateManager:
         at: Instant,
     ) -> TransactionResult:
         """A producer starts, or (`expected`, KIP-360) continues after an error. CONCURRENT_TRANSACTIONS: its
-        last transaction is not complete yet; retry. The reply is the `ProducerIdAndEpoch`."""
+        last transaction is not complete yet; retry. The reply is the `ProducerIdAndEpoch`.
+        Raises BrokerError."""
         if not 0 < timeout_ms <= self._limits.max_timeout_ms:
             raise BrokerError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         known = self._transactions.get(transactional_id)
@@ -131,7 +132,8 @@ class TransactionStateManager:
         ticket: Ticket,
         at: Instant,
     ) -> TransactionResult:
-        """The producer is about to write there; this starts a transaction where none is open. Reply: True."""
+        """The producer is about to write there; this starts a transaction where none is open. Reply: True.
+        Raises BrokerError."""
         known = self._owned(transactional_id, producer)
         if known.state in PREPARED:
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -155,7 +157,7 @@ class TransactionStateManager:
         at: Instant,
     ) -> TransactionResult:
         """Which of them are not part of the producer's open transaction (a leader verifies this before it
-        appends the first batch)."""
+        appends the first batch). Raises BrokerError."""
         known = self._owned(transactional_id, producer)
         if known.state in PREPARED:
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)

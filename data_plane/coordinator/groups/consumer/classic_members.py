@@ -79,6 +79,7 @@ def join(draft: Draft, request: JoinGroup, context: RebalanceContext) -> JoinRes
 
 
 def check_protocol(member: ConsumerGroupMember, request: SyncGroup) -> None:
+    """Raises BrokerError, INCONSISTENT_GROUP_PROTOCOL."""
     chosen = _protocols(member)[0].name
     for claimed, actual in (
         (request.protocol_type, CONSUMER_PROTOCOL_TYPE),

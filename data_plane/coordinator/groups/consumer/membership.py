@@ -76,6 +76,7 @@ def remove(draft: Draft, member_ids: Collection[str], context: RebalanceContext)
 
 
 def check_room(draft: Draft, member_id: str, context: RebalanceContext) -> None:
+    """Raises BrokerError, GROUP_MAX_SIZE_REACHED."""
     state, most = draft.state, context.rules.max_size
     if len(state.members) >= most and member_id not in state.members:
         raise BrokerError(
@@ -96,6 +97,7 @@ def write_metadata(draft: Draft, before: ConsumerGroupMember, metadata: MemberMe
 
 
 def known_member(state: ConsumerGroupState, member_id: str) -> ConsumerGroupMember:
+    """Raises BrokerError, UNKNOWN_MEMBER_ID."""
     member = state.members.get(member_id)
     if member is None:
         raise BrokerError(
@@ -105,6 +107,7 @@ def known_member(state: ConsumerGroupState, member_id: str) -> ConsumerGroupMemb
 
 
 def known_static_member(state: ConsumerGroupState, member_id: str, instance_id: str) -> ConsumerGroupMember:
+    """Raises BrokerError, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
     member = state.static_member(instance_id)
     if member is None:
         raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
@@ -121,7 +124,7 @@ def subscribed_static_member(
     draft: Draft, member_id: str, instance_id: str, *, classic: bool
 ) -> ConsumerGroupMember:
     """A static member that joins: it is new, or takes over the place that it left. Between two of the
-    consumer protocol the place must have been left first."""
+    consumer protocol the place must have been left first. Raises BrokerError, UNRELEASED_INSTANCE_ID."""
     holder = draft.state.static_member(instance_id)
     if holder is None:
         return ConsumerGroupMember(member_id, MemberMetadata(instance_id=instance_id))

@@ -36,7 +36,8 @@ def reconciled(
     owned: Assignment | None,
     is_free: Callable[[TopicIdPartition], bool],
 ) -> ConsumerGroupMember:
-    """The member after one step. `owned` is what it reports to own; None: not reported."""
+    """The member after one step. `owned` is what it reports to own; None: not reported.
+    Raises BrokerError, FENCED_MEMBER_EPOCH."""
     match member.state:
         case MemberState.STABLE if member.epoch == target_epoch:
             return member
