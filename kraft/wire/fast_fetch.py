@@ -24,10 +24,12 @@ from uuid import UUID
 from fetch.messages import CONSUMER, FetchedPartition, FetchPartition, FetchRequest, FetchResponse
 from kraft.wire.bridge import MalformedMessage
 from kraft.wire.fast_produce import LeaderHint, NodeEndpoint, endpoints_tag
+from kraft.wire.limits import check_count
 from metadata_quorum.foundation.errors import NO_ERROR, ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID
 from metadata_quorum.foundation.primitives import (
     INT32,
+    INT_MAX,
     array_length,
     compact_array_length,
     compact_string,
@@ -260,9 +262,11 @@ def _read_response(version: int, body: memoryview) -> FetchResponse:
     flexible = version >= FIRST_FLEXIBLE
     read_length = read_compact_array_length if flexible else read_array_length
     topics, pos = read_length(body, pos)
+    check_count(topics, INT_MAX)
     for _ in range(topics):
         name, topic_id, pos = read_topic(version, body, pos)
         count, pos = read_length(body, pos)
+        check_count(count, INT_MAX)
         for _ in range(count):
             partition, pos = _read_partition(version, body, pos, name, topic_id)
             response.partitions.append(partition)

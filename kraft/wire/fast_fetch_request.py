@@ -128,7 +128,7 @@ def _read_request(version: int, body: memoryview, most: int) -> FetchRequest:
     for _ in range(topics):
         name, topic_id, pos = read_topic(version, body, pos)
         count, pos = read_length(body, pos)
-        check_count(len(request.partitions) + count, most)
+        check_count(count, most, len(request.partitions))
         for _ in range(count):
             wanted, pos = _read_wanted(version, body, pos, name, topic_id)
             request.partitions.append(wanted)
@@ -138,7 +138,9 @@ def _read_request(version: int, body: memoryview, most: int) -> FetchRequest:
         pos = _read_forgotten(version, body, pos, request, most)
     if version >= 11:
         rack, pos = read_compact_string(body, pos) if flexible else read_string(body, pos)
-        request.rack_id = rack or ""
+        if rack is None:
+            raise ValueError("a rack id that is null")
+        request.rack_id = rack
     if flexible and body[pos]:
         _read_request_tags(version, body, pos, request)
     return request
@@ -146,15 +148,20 @@ def _read_request(version: int, body: memoryview, most: int) -> FetchRequest:
 
 def _read_request_tags(version: int, body: memoryview, pos: int, request: FetchRequest) -> None:
     start = pos + len(_ONE_REPLICA_STATE)
-    if version >= FIRST_WITH_REPLICA_STATE and body[pos:start] == _ONE_REPLICA_STATE:  # every follower's
-        if start + _REPLICA_STATE.size >= len(body):
-            raise ValueError("a tagged field runs over the end")
+    has_state = version >= FIRST_WITH_REPLICA_STATE
+    if has_state and body[pos:start] == _ONE_REPLICA_STATE and not body[start + _REPLICA_STATE.size]:
         request.replica_id, request.replica_epoch = _REPLICA_STATE.unpack_from(body, start)
-        return
+        return  # every follower's
 
     def on_tag(tag: int, data: memoryview) -> None:
-        if tag == 1 and version >= FIRST_WITH_REPLICA_STATE:
+        end = len(data)
+        if tag == 1 and has_state:
             request.replica_id, request.replica_epoch = _REPLICA_STATE.unpack_from(data, 0)
+            end = skip_tags(data, _REPLICA_STATE.size)
+        elif tag == 0:
+            _, end = read_compact_string(data, 0)  # the cluster's id, which is Raft's to look at
+        if end != len(data):
+            raise ValueError(f"a tagged field {tag} of {len(data)} bytes")
 
     read_tags(body, pos, on_tag)
 
@@ -189,7 +196,7 @@ def _read_forgotten(version: int, body: memoryview, pos: int, request: FetchRequ
     for _ in range(topics):
         name, topic_id, pos = read_topic(version, body, pos)
         count, pos = read_length(body, pos)
-        check_count(len(request.forgotten) + count, most)
+        check_count(count, most, len(request.forgotten))
         for _ in range(count):
             (index,) = INT32.unpack_from(body, pos)
             pos += INT32.size

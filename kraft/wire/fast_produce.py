@@ -166,7 +166,7 @@ def _read_flexible(version: int, body: memoryview, max_partitions: int) -> Produ
         if name is None:
             raise ValueError("a topic without name")
         count, pos = read_compact_array_length(body, pos)
-        check_count(len(partitions) + count, max_partitions)
+        check_count(count, max_partitions, len(partitions))
         for _ in range(count):
             (index,) = INT32.unpack_from(body, pos)
             size, pos = read_uvarint(body, pos + 4)
@@ -195,7 +195,7 @@ def _read_classic(body: memoryview, max_partitions: int) -> ProduceRequest:
         if name is None:
             raise ValueError("a topic without name")
         count, pos = read_array_length(body, pos)
-        check_count(len(partitions) + count, max_partitions)
+        check_count(count, max_partitions, len(partitions))
         for _ in range(count):
             (index,) = INT32.unpack_from(body, pos)
             records, pos = read_records(body, pos + 4)

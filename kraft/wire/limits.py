@@ -14,9 +14,12 @@ LONGEST_ERROR_MESSAGE: Final = 8_000
 """Characters of an error message. Each takes four bytes at most."""
 
 
-def check_count(count: int, most: int) -> None:
-    """Raises `ValueError` for more topics or partitions than a request may name."""
-    if count > most:
+def check_count(count: int, most: int, before: int = 0) -> None:
+    """Raises `ValueError` for more topics or partitions than a message may name, `before` of which it has
+    named already, and for an array that is null."""
+    if count < 0:
+        raise ValueError("an array that must not be null")
+    if before + count > most:
         raise ValueError(f"more than {most} topics or partitions")
 
 
