@@ -114,6 +114,9 @@ class BrokerContext:
     producer_ids: ProducerIds
     channels: BrokerChannels
     """To the other brokers."""
+    console_channels: BrokerChannels
+    """The same for what is shown to people. A broker of another make may end the connection at it: nothing
+    that matters is to be lost with it."""
     lifecycle: BrokerLifecycle
     failover_metadata: FailoverMetadata
     """Brokers that die or may have died."""

@@ -24,6 +24,7 @@ from kraft.api import (
     log_dirs,
     metadata,
     metadata_fetch,
+    node_view,
     offsets,
     produce,
     producer_ids,
@@ -68,6 +69,7 @@ FAMILIES: Final[tuple[tuple[ApiRow, ...], ...]] = (
     acls.ROWS,
     versions.ROWS,
     raft.ROWS,
+    node_view.ROWS,
 )
 
 ROWS: Final[dict[int, ApiRow]] = {

@@ -32,7 +32,7 @@ class SocketServerKeys:
         "",
         "ID@HOST:PORT,... of brokers that this node reaches elsewhere than they advertise: a tunnel, a proxy",
     )
-    kraft_http_port: int | None = key(None, "port of GET /metrics and /status on 127.0.0.1; none if not set",
+    kraft_http_port: int | None = key(None, "port of the console, /api, /metrics, /status on 127.0.0.1",
                                       minimum=0, maximum=65535)  # fmt: skip
 
     max_connections: int = key(

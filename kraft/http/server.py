@@ -1,66 +1,161 @@
-"""A node's HTTP server: what it answers on which path.
+"""A node's HTTP server: what it answers on which path, to whom, and under which rules for browsers.
 
-    GET /status    the node's own view, as JSON (status.py)
-    GET /metrics   OpenMetrics (kraft/metrics/exposition.py); ?names=reporter or confluent for other names
+    GET /            the console (console/), after a login where the cluster asks for one
+    GET /api         the JSON API's description; /api/v1/... (api.py, live.py)
+    GET /status      the node's own view, as JSON (status.py)
+    GET /metrics     OpenMetrics (kraft/metrics/exposition.py); ?names=reporter or confluent for other names
 
-Read-only, and on the loopback (listener.py).
+It only reads, and listens on the loopback (listener.py). The rules for browsers: nothing is loaded from
+elsewhere, no other site may read or frame it, and it answers to an address or to localhost only, so that no
+other name can be pointed at it.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import json
-from collections.abc import Awaitable, Callable
-from functools import partial
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
+from importlib.metadata import version
+from importlib.resources import files
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
+from kraft.http.api import LIVE, ROUTES, Asked, Json, Refused, Service, openapi
+from kraft.http.cluster_view import ClusterView
+from kraft.http.live import LiveStreams
+from kraft.http.login import LoginRequired, Logins, Visitor
 from kraft.http.status import status
 from kraft.metrics.exposition import CONTENT_TYPE, exposition
 from kraft.metrics.metric import Style
 from kraft.metrics.sources import Sources
+from metadata_quorum.foundation.errors import BrokerError
+from metadata_quorum.foundation.supervision import report_fault
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-Handler = Callable[[Sources, "web.BaseRequest"], Awaitable["web.StreamResponse"]]
+HEADERS: Final[Mapping[str, str]] = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+_FILES: Final[Mapping[str, tuple[str, str]]] = {
+    "/": ("console.html", "text/html"),
+    "/console.js": ("console.js", "text/javascript"),
+    "/console.css": ("console.css", "text/css"),
+    "/api": ("api.html", "text/html"),
+    "/api.js": ("api.js", "text/javascript"),
+}
+OPENAPI: Final = "/api/openapi.json"
+PATHS: Final = ("/", "/api", "/metrics", "/status")
 
 
 def make_server(sources: Sources) -> web.Server:
     """aiohttp's server for one node; imports aiohttp (see listener.py)."""
     from aiohttp import web
 
-    return web.Server(partial(_respond, sources), loop=sources.node.loop)
+    return web.Server(HttpServer(sources).respond, loop=sources.node.loop)
 
 
-async def _respond(sources: Sources, request: web.BaseRequest) -> web.StreamResponse:
+class HttpServer:
+    """See the module."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._logins = Logins(sources.node)
+        self._service = Service(sources, ClusterView(sources))
+        self._live = LiveStreams(self._service)
+        self._open: Mapping[str, Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]] = {
+            "/status": self._status,
+            "/metrics": self._metrics,
+        }
+
+    async def respond(self, request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            _check_host(request.headers.get("Host", ""))
+            if request.method != "GET":
+                raise Refused(405, "only GET: nothing is changed here")
+            answer = self._open.get(request.path)
+            if answer is not None:
+                return await answer(request)
+            return await self._respond_to(request, await self._logins.visitor(request))
+        except Refused as refused:
+            return _json({"error": refused.message}, refused.status)
+        except LoginRequired:
+            return _json({"error": "log in as a user of the cluster"}, 401)
+        except BrokerError as error:
+            return _json({"error": error.message or error.code.name, "code": error.code.name}, 503)
+        except OSError:  # a timeout is one
+            return _json({"error": "a broker that knows this does not answer"}, 503)
+        except Exception as error:  # noqa: BLE001 - one request's affair
+            report_fault(self._sources.node.loop, f"GET {request.path[:100]}", error)
+            return _json({"error": "a bug: the node's log says which"}, 500)
+
+    async def _respond_to(self, request: web.BaseRequest, visitor: Visitor) -> web.StreamResponse:
+        from aiohttp import web
+
+        if request.path in _FILES:
+            name, kind = _FILES[request.path]
+            return web.Response(text=_file(name), content_type=kind, headers=HEADERS)
+        if request.path == OPENAPI:
+            return _json(openapi(version("kraft")))
+        if not request.path.startswith("/api/"):
+            raise Refused(404, f"there is nothing here; there is {', '.join(PATHS)}")
+        if not visitor.may_see_cluster():
+            raise Refused(403, f"{visitor.principal} may not DESCRIBE the cluster")
+        if request.path == LIVE:
+            headers = {**HEADERS, "Content-Type": "text/event-stream"}
+            return await self._live.serve(request, visitor, web.StreamResponse(headers=headers))
+        for route in ROUTES:
+            found = route.match(request.rel_url.raw_path)
+            if found is not None:
+                asked = Asked(visitor, {name: unquote(text) for name, text in found.items()}, request.query)
+                return _json(await route.answer(self._service, asked))
+        raise Refused(404, "no such path; /api describes them")
+
+    async def _status(self, request: web.BaseRequest) -> web.StreamResponse:
+        return _json(status(self._sources))
+
+    async def _metrics(self, request: web.BaseRequest) -> web.StreamResponse:
+        from aiohttp import web
+
+        try:
+            style = Style(request.query.get("names", Style.STRIMZI))
+        except ValueError:
+            raise Refused(400, f"names are one of {', '.join(Style)}") from None
+        response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE})
+        await response.prepare(request)
+        async for piece in exposition(self._sources, style):
+            await response.write(piece)
+        await response.write_eof()
+        return response
+
+
+def _json(body: Json, status: int = 200) -> web.Response:
     from aiohttp import web
 
-    handler = _PATHS.get(request.path)
-    if handler is None:
-        return web.json_response({"paths": list(_PATHS)}, status=404)
-    if request.method != "GET":
-        return web.json_response({"methods": ["GET"]}, status=405)
-    return await handler(sources, request)
+    headers = {**HEADERS, **({"WWW-Authenticate": 'Basic realm="kraft"'} if status == 401 else {})}
+    text = json.dumps(body, indent=1)
+    return web.Response(text=text, status=status, content_type="application/json", headers=headers)
 
 
-async def _status(sources: Sources, request: web.BaseRequest) -> web.StreamResponse:
-    from aiohttp import web
+@cache
+def _file(name: str) -> str:
+    return (files("kraft.http") / "console" / name).read_text("utf-8")
 
-    return web.Response(text=json.dumps(status(sources), indent=1), content_type="application/json")
 
-
-async def _metrics(sources: Sources, request: web.BaseRequest) -> web.StreamResponse:
-    from aiohttp import web
-
+def _check_host(header: str) -> None:
+    """Raises `Refused`: a name that somebody points at 127.0.0.1 makes their pages ours to the browser."""
+    host = header.rpartition(":")[0] if not header.endswith("]") and ":" in header else header
     try:
-        style = Style(request.query.get("names", Style.STRIMZI))
+        ipaddress.ip_address(host.strip("[]"))
     except ValueError:
-        return web.json_response({"names": list(Style)}, status=400)
-    response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE})
-    await response.prepare(request)
-    async for piece in exposition(sources, style):
-        await response.write(piece)
-    await response.write_eof()
-    return response
-
-
-_PATHS: Final[dict[str, Handler]] = {"/status": _status, "/metrics": _metrics}
+        if host.lower() != "localhost":
+            raise Refused(421, "ask by an address, or as localhost") from None

@@ -162,7 +162,7 @@ def _each_group(figure: Callable[[list[PartitionLag]], Number]) -> Callable[[Bro
 
 def _members(broker: Broker) -> Iterator[Sample]:
     for group in broker.lags.groups:
-        yield (group.group.listed.group_id,), group.group.members
+        yield (group.group.listed.group_id,), len(group.group.members)
 
 
 _POSITION: Final = ("consumergroup", "topic", "partition")

@@ -178,6 +178,9 @@ class BrokerRole:
         self._broker_channels = BrokerChannels(
             loop, self._addresses.find, client_id=f"broker-{node.node_id}", security=to_brokers
         )
+        self._console_channels = BrokerChannels(
+            loop, self._addresses.find, client_id=f"console-{node.node_id}", security=to_brokers
+        )
         guards = VerificationGuards()
         self.marker_writer = MarkerWriter(
             self.replica_manager,
@@ -233,6 +236,7 @@ class BrokerRole:
             marker_writer=self.marker_writer,
             producer_ids=self.producer_ids,
             channels=self._broker_channels,
+            console_channels=self._console_channels,
             lifecycle=self.lifecycle,
             failover_metadata=self.failover_metadata,
             timer=self.timer,
@@ -267,6 +271,7 @@ class BrokerRole:
         self.transaction_coordinator.close()
         self._marker_channel.close()
         self._broker_channels.close()
+        self._console_channels.close()
         await self.fetcher_manager.close()
         await self.replica_manager.close(self.lifecycle.broker_epoch)
         self.timer.close()

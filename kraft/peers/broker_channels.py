@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kraft.net.client import Address, PeerClient
+from kraft.net.connection import Buffers
 from kraft.net.connection_security import PLAINTEXT, ConnectionSecurity, dial
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Fields, MalformedMessage, Message
@@ -52,6 +53,13 @@ class BrokerChannels:
         except MalformedMessage as error:
             client.close()
             raise ConnectionResetError(str(error)) from None
+
+    async def exchange(
+        self, broker_id: int, api_key: ApiKey, version: int, body: Buffers, timeout_s: float
+    ) -> memoryview:
+        """As `ask`, with bodies of the caller's making."""
+        client = await self._connected(broker_id)
+        return await client.exchange(api_key, version, body, timeout_s)
 
     def close(self) -> None:
         for connecting in self._connecting.values():

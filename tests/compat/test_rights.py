@@ -4,7 +4,10 @@ in any version, not even whether a topic exists; and each right lets through wha
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
+import http.client
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID
@@ -403,3 +406,48 @@ def test_acls_are_found_and_taken_from_anna(guarded: LocalCluster) -> None:
     )
     assert admin.describe_acls(about).result(60) == [mine]
     assert forget(guarded) == 2
+
+
+# ---- over HTTP ----------------------------------------------------------------------------------------
+
+
+def over_http(cluster: LocalCluster, path: str, user: str | None, password: str | None = None) -> Any:
+    """The status, and the JSON."""
+    connection = http.client.HTTPConnection(HOST, cluster.nodes[1].http_port, timeout=30)
+    try:
+        credentials = base64.b64encode(f"{user}:{password or f'of {user}'}".encode()).decode()
+        connection.request("GET", path, headers={"Authorization": f"Basic {credentials}"} if user else {})
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+    finally:
+        connection.close()
+
+
+@pytest.mark.row("U5")
+def test_the_console_asks_for_the_clusters_login_and_its_rights(guarded: LocalCluster) -> None:
+    path = "/api/v1/topics"
+    assert over_http(guarded, path, None)[0] == 401
+    assert over_http(guarded, path, "node", "wrong")[0] == 401
+    assert over_http(guarded, path, "stranger", "wrong")[0] == 401
+    assert over_http(guarded, "/", None)[0] == 401
+    status, refused = over_http(guarded, path, "nobody")
+    assert (status, refused["error"]) == (403, "User:nobody may not DESCRIBE the cluster")
+    status, told = over_http(guarded, path, "node")
+    assert status == 200
+    assert THERE in {each["name"] for each in told["topics"]}
+
+
+@pytest.mark.row("U5")
+def test_anna_sees_over_http_what_she_may(guarded: LocalCluster) -> None:
+    create_topics(admin_of(guarded, "node"), "shown", "hidden")
+    allow(guarded, AclOperation.DESCRIBE, "kafka-cluster", kind=ResourceType.BROKER)
+    allow(guarded, AclOperation.DESCRIBE, "shown")
+    wait_until(lambda: over_http(guarded, "/api/v1/topics", "anna")[0] == 200, "the right counts")
+    _, told = over_http(guarded, "/api/v1/topics", "anna")
+    assert [each["name"] for each in told["topics"]] == ["shown"]
+    _, told = over_http(guarded, "/api/v1/cluster", "anna")
+    assert {each["topic"] for each in told["partitions"]} == {"shown"}
+    assert over_http(guarded, "/api/v1/topics/hidden", "anna")[0] == 404
+    assert over_http(guarded, "/api/v1/topics/shown", "anna")[1]["configs"] is None
+    status, refused = over_http(guarded, "/api/v1/topics/shown/partitions/0/messages", "anna")
+    assert (status, refused["error"]) == (403, "User:anna may not READ topic shown")

@@ -46,6 +46,7 @@ from data_plane.coordinator.groups.messages import (
     LeaveGroup,
     LeaveReply,
     ListedGroup,
+    MemberSummary,
     OffsetsReply,
     SyncGroup,
     SyncReply,
@@ -271,12 +272,11 @@ class GroupMetadataManager:
     def summaries(self) -> Iterator[GroupSummary]:
         """As they are now, replicated or not: for those who watch."""
         for group_id, group in self._groups.items():
-            members = group.state.members if isinstance(group, ConsumerGroup) else group.metadata.roster
-            yield GroupSummary(_listed(group), len(members), self._offsets.of(group_id))
+            yield GroupSummary(_listed(group), _members(group), self._offsets.of(group_id))
         for group_id in self._offsets.groups():
             if group_id not in self._groups:
                 listed = ListedGroup(group_id, "", ClassicGroupState.EMPTY.value)
-                yield GroupSummary(listed, 0, self._offsets.of(group_id))
+                yield GroupSummary(listed, (), self._offsets.of(group_id))
 
     def describe(self, group_id: str, ticket: Ticket, at: Instant) -> GroupResult:
         group = self._groups.get(group_id)
@@ -433,6 +433,15 @@ def _listed(group: AnyGroup) -> ListedGroup:
         phase = group.state.phase.value
         return ListedGroup(group.group_id, CONSUMER_PROTOCOL_TYPE, phase, GroupType.CONSUMER)
     return ListedGroup(group.group_id, group.metadata.protocol_type, group.metadata.state.value)
+
+
+def _members(group: AnyGroup) -> tuple[MemberSummary, ...]:
+    if isinstance(group, ConsumerGroup):
+        known = ((each.member_id, each.metadata) for each in group.state.members.values())
+        return tuple(MemberSummary(i, its.client_id, its.client_host) for i, its in known)
+    return tuple(
+        MemberSummary(each.member_id, each.client_id, each.client_host) for each in group.metadata.roster
+    )
 
 
 def _not_found(group_id: str, protocol: str, found: object) -> BrokerError:

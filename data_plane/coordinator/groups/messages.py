@@ -192,11 +192,17 @@ class ListedGroup(NamedTuple):
     type: GroupType = GroupType.CLASSIC
 
 
+class MemberSummary(NamedTuple):
+    member_id: str
+    client_id: str
+    client_host: str
+
+
 class GroupSummary(NamedTuple):
     """A group at a glance."""
 
     listed: ListedGroup
-    members: int
+    members: tuple[MemberSummary, ...]
     offsets: Mapping[TopicPartition, CommittedOffset]
 
 

@@ -1,0 +1,108 @@
+"""A broker's view of itself, for the console of another node: an API of ours, between brokers.
+
+    console -> kraft/http/cluster_view -> NodeView to every broker -> here -> JSON
+
+What only one node knows: of a partition its leader knows how far the others have come, of a group its
+coordinator knows the offsets. Strangers do not get it: it asks for ClusterAction, and ApiVersions does not
+list it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, Final
+
+from data_plane.coordinator.groups.messages import GroupSummary
+from data_plane.replication.partition import Partition
+from kraft.api.authz.checks import InHandler
+from kraft.api.authz.raw_requests import is_cluster_action_authorized
+from kraft.api.context import BrokerContext
+from kraft.api.request_context import RequestContext
+from kraft.api.row import ApiRow
+from kraft.api.slices import in_slices
+from kraft.net.connection import Buffers, ProtocolError
+from kraft.wire.api_keys import ApiKey
+from metadata_quorum.foundation.supervision import awaited
+
+VERSION: Final = 0
+PER_SLICE: Final = 200
+"""Partitions or groups that are looked at in one turn of the loop."""
+
+
+def handle(broker: BrokerContext, ctx: RequestContext, body: memoryview) -> asyncio.Future[Buffers]:
+    if not is_cluster_action_authorized(broker.node, ctx):
+        raise ProtocolError(f"NodeView of {ctx.principal}, who may not CLUSTER_ACTION")
+    return awaited(broker.node.loop, _answer(broker, ctx), "NodeView")
+
+
+async def _answer(broker: BrokerContext, ctx: RequestContext) -> Buffers:
+    view = await node_view(broker)
+    text = await broker.node.loop.run_in_executor(None, json.dumps, view)
+    return ctx.framed((text.encode(),))
+
+
+async def node_view(broker: BrokerContext) -> dict[str, Any]:
+    """As JSON has it."""
+    node, now = broker.node, broker.node.loop.time()
+    partitions = [each async for each in in_slices(node.long_work, list(broker.replica_manager), PER_SLICE)]
+    groups = [
+        each
+        async for each in in_slices(node.long_work, list(broker.group_coordinator.summaries()), PER_SLICE)
+    ]
+    return {
+        "node_id": node.node_id,
+        "state": broker.lifecycle.state.name.lower(),
+        "metadata_offset": node.image.offset,
+        "loop": {"stalls": node.loop_health.stalls, "longest_ms": node.loop_health.longest_ms},
+        "faults": dict(node.faults),
+        "log_dirs": [{"path": d.path, "online": d.online} for d in broker.replica_manager.logs.dirs],
+        "replicas": [_replica(each, now) for each in partitions if not each.removed],
+        "groups": [_group(each) for each in groups],
+    }
+
+
+def _replica(partition: Partition, now: float) -> dict[str, Any]:
+    log, leader = partition.log, partition.leader
+    replica: dict[str, Any] = {
+        "topic": partition.tp.topic,
+        "partition": partition.tp.partition,
+        "start": log.log_start_offset,
+        "end": log.log_end_offset,
+        "high_watermark": partition.high_watermark,
+        "size": log.size,
+        "offline": partition.offline,
+    }
+    if leader is not None:
+        replica["isr"] = list(leader.isr)
+        replica["leader_epoch"] = leader.leader_epoch
+        replica["min_isr"] = leader.min_isr
+        replica["followers"] = {
+            each.broker_id: {
+                "end": each.log_end_offset,
+                "caught_up_s": None if each.last_caught_up < 0 else round(now - each.last_caught_up, 1),
+            }
+            for each in leader.followers.values()
+        }
+    return replica
+
+
+def _group(group: GroupSummary) -> dict[str, Any]:
+    return {
+        "id": group.listed.group_id,
+        "type": group.listed.type.value,
+        "state": group.listed.state,
+        "members": [each._asdict() for each in group.members],
+        "offsets": [[tp.topic, tp.partition, kept.offset] for tp, kept in group.offsets.items()],
+    }
+
+
+ROWS: Final = (
+    ApiRow(
+        ApiKey.NODE_VIEW,
+        (VERSION, VERSION),
+        (InHandler("ClusterAction on Cluster"),),
+        raw_broker=handle,
+        internal=True,
+    ),
+)

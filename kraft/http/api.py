@@ -1,0 +1,222 @@
+"""The JSON API: its paths, in one table, from which its OpenAPI description is made too.
+
+Read-only. Who asks has logged in (login.py), and sees what the cluster's ACLs let them see.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from kraft.api.context import BrokerContext
+from kraft.http.cluster_view import ClusterView
+from kraft.http.login import Visitor
+from kraft.http.messages import MAX_MESSAGES, messages
+from kraft.metrics.sources import Sources
+from metadata_quorum.foundation.model import ResourceType, TopicPartition
+from metadata_quorum.metadata.image import TopicImage
+
+Json = dict[str, Any]
+
+
+class Refused(Exception):
+    """An answer that is no success."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request."""
+
+    visitor: Visitor
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+
+    def number(self, name: str) -> int | None:
+        """Of the query; None where it is not given. Raises `Refused`."""
+        text = self.query.get(name)
+        if text is None:
+            return None
+        if not re.fullmatch(r"\d{1,18}", text):
+            raise Refused(400, f"{name}={text[:40]} is no number")
+        return int(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What the answers are made of."""
+
+    sources: Sources
+    view: ClusterView
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    path: str
+    """With {parameters}."""
+    summary: str
+    answer: Callable[[Service, Asked], Awaitable[Json]]
+    query: Mapping[str, str] | None = None
+    """What may be asked for, and what it means."""
+
+    def match(self, path: str) -> Mapping[str, str] | None:
+        found = re.fullmatch(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", self.path), path)
+        return None if found is None else found.groupdict()
+
+
+# ---- answers ---------------------------------------------------------------------------------------
+
+
+async def _cluster(service: Service, asked: Asked) -> Json:
+    return await service.view.snapshot(asked.visitor, asked.query.get("topic"))
+
+
+async def _events(service: Service, asked: Asked) -> Json:
+    since = asked.number("since") or 0
+    return {"events": [asdict(each) for each in service.sources.events.since(since)]}
+
+
+async def _topics(service: Service, asked: Asked) -> Json:
+    image, visitor = service.sources.node.image, asked.visitor
+    return {
+        "topics": [
+            {"name": topic.name, "id": str(topic.id), "partitions": len(topic.partitions)}
+            for name in sorted(image.topics_by_name)
+            if visitor.may_see_topic(name)
+            for topic in (image.topics_by_name[name],)
+        ]
+    }
+
+
+async def _topic(service: Service, asked: Asked) -> Json:
+    topic = _known_topic(service, asked)
+    snapshot = await service.view.snapshot(asked.visitor, topic.name)
+    image = service.sources.node.image
+    configs = dict(image.config(ResourceType.TOPIC, topic.name))
+    return {
+        "name": topic.name,
+        "id": str(topic.id),
+        "configs": configs if asked.visitor.may_see_configs(topic.name) else None,
+        "size": sum(each["size"] or 0 for each in snapshot["partitions"]),
+        "partitions": snapshot["partitions"],
+        "more_partitions": snapshot["more_partitions"],
+    }
+
+
+async def _messages(service: Service, asked: Asked) -> Json:
+    topic = _known_topic(service, asked)
+    if not asked.visitor.may_read_topic(topic.name):
+        raise Refused(403, f"{asked.visitor.principal} may not READ topic {topic.name}")
+    number = asked.path["partition"]
+    if not number.isdecimal() or int(number) not in topic.partitions:
+        raise Refused(404, f"{topic.name} has no partition {number[:20]}")
+    tp = TopicPartition(topic.name, int(number))
+    offset, time_ms = asked.number("offset"), asked.number("time_ms")
+    limit = asked.number("limit")
+    return await messages(_broker(service), tp, offset, time_ms, 20 if limit is None else limit)
+
+
+async def _groups(service: Service, asked: Asked) -> Json:
+    return {"groups": await service.view.groups(asked.visitor)}
+
+
+async def _group(service: Service, asked: Asked) -> Json:
+    for group in await service.view.groups(asked.visitor):
+        if group["id"] == asked.path["group"]:
+            return group
+    raise Refused(404, f"there is no group {asked.path['group'][:200]}, or its coordinator does not answer")
+
+
+def _known_topic(service: Service, asked: Asked) -> TopicImage:
+    name = asked.path["topic"]
+    topic = service.sources.node.image.topics_by_name.get(name)
+    if topic is None or not asked.visitor.may_see_topic(name):
+        raise Refused(404, f"there is no topic {name[:249]}")
+    return topic
+
+
+def _broker(service: Service) -> BrokerContext:
+    if service.sources.broker is None:
+        raise Refused(503, "this node is no broker: ask another")
+    return service.sources.broker.context
+
+
+# ---- the table ---------------------------------------------------------------------------------------
+
+BASE: Final = "/api/v1"
+LIVE: Final = f"{BASE}/live"
+"""A stream of server-sent events (live.py): `cluster` once a second, `events` when something happens."""
+PARTITION_MESSAGES: Final = f"{BASE}/topics/{{topic}}/partitions/{{partition}}/messages"
+
+ROUTES: Final = (
+    Route(
+        f"{BASE}/cluster",
+        "Brokers, quorum, partitions with their replicas, groups: those with a problem first.",
+        _cluster,
+        {"topic": "partitions of this topic only"},
+    ),
+    Route(
+        f"{BASE}/events",
+        "Elections, ISR changes, fences, topics, as this node has seen them.",
+        _events,
+        {"since": "the number of the last event that is known"},
+    ),
+    Route(f"{BASE}/topics", "All topics.", _topics),
+    Route(f"{BASE}/topics/{{topic}}", "A topic: its configs, size and partitions.", _topic),
+    Route(
+        PARTITION_MESSAGES,
+        "Records of a partition; the newest where neither offset nor time is given.",
+        _messages,
+        {
+            "offset": "the first one",
+            "time_ms": "the first one at or after this time",
+            "limit": f"how many, {MAX_MESSAGES} at most",
+        },
+    ),
+    Route(f"{BASE}/groups", "All groups, with members, offsets and lag.", _groups),
+    Route(f"{BASE}/groups/{{group}}", "A group.", _group),
+)
+
+
+def openapi(version: str) -> Json:
+    """OpenAPI 3.1, of the table."""
+    paths: dict[str, Json] = {each.path: {"get": _operation(each)} for each in ROUTES}
+    paths[LIVE] = {
+        "get": {
+            "summary": "Server-sent events: `cluster` once a second, `events` when something happens.",
+            "responses": {"200": {"description": "the stream", "content": {"text/event-stream": {}}}},
+        }
+    }
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "kraft", "version": version, "description": "What a node knows of its cluster."},
+        "paths": paths,
+        "components": {"securitySchemes": {"basic": {"type": "http", "scheme": "basic"}}},
+        "security": [{"basic": []}, {}],
+    }
+
+
+def _operation(route: Route) -> Json:
+    in_path = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in re.findall(r"\{(\w+)\}", route.path)
+    ]
+    in_query = [
+        {"name": name, "in": "query", "description": meaning, "schema": {"type": "string"}}
+        for name, meaning in (route.query or {}).items()
+    ]
+    answers = {"200": "as asked", "400": "a wrong parameter", "401": "no login", "403": "not allowed"}
+    return {
+        "summary": route.summary,
+        "parameters": [*in_path, *in_query],
+        "responses": {
+            status: {"description": meaning, "content": {"application/json": {}}}
+            for status, meaning in answers.items()
+        },
+    }

@@ -1,0 +1,281 @@
+"""The whole cluster as one node can tell it: its metadata, every broker's view of itself, and the quorum.
+
+    metadata image ──────────┐
+    NodeView of each broker ─┼─> ClusterView.snapshot -> JSON -> /api/v1/cluster, the console
+    DescribeQuorum ──────────┘
+
+Brokers are asked side by side, a second at most and once a second at most, however many people watch. What a
+broker does not answer is missing, and it is said so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kraft.api.context import BrokerContext
+from kraft.api.node_view import VERSION, node_view
+from kraft.http.login import Visitor
+from kraft.metrics.sources import Sources
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.bridge import Message
+from metadata_quorum.foundation.errors import BrokerError
+from metadata_quorum.foundation.model import METADATA_TOPIC, NO_LEADER, PartitionRegistration
+from metadata_quorum.foundation.supervision import awaited
+from metadata_quorum.metadata.image import MetadataImage
+
+ANSWER_S: Final = 1.0
+FRESH_S: Final = 0.8
+SHOWN: Final = 300
+"""Partitions in one snapshot: those with a problem first."""
+_QUORUM_VERSION: Final = 2
+
+Json = dict[str, Any]
+Views = Mapping[int, Json]
+
+
+class ClusterView:
+    """See the module."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._node = sources.node
+        self._asked: asyncio.Task[tuple[Views, Json]] | None = None
+        self._asked_at = float("-inf")
+
+    async def snapshot(self, visitor: Visitor, topic: str | None = None) -> Json:
+        """What the visitor may see; of one topic only where it is named."""
+        views, quorum = await self._views()
+        image = self._node.image
+        partitions = _partitions(image, views, visitor, topic)
+        return {
+            "cluster_id": self._node.cluster_id,
+            "told_by": self._node.node_id,
+            "time_ms": self._node.now_ms(),
+            "metadata": {"offset": image.offset, "epoch": image.epoch},
+            "quorum": quorum,
+            "brokers": _brokers(image, views, partitions),
+            "totals": _totals(image, partitions),
+            "partitions": partitions[:SHOWN],
+            "more_partitions": max(len(partitions) - SHOWN, 0),
+            "groups": _groups(views, visitor),
+        }
+
+    async def groups(self, visitor: Visitor) -> list[Json]:
+        views, _ = await self._views()
+        return _groups(views, visitor)
+
+    async def _views(self) -> tuple[Views, Json]:
+        now = self._node.loop.time()
+        if self._asked is None or (self._asked.done() and now - self._asked_at > FRESH_S):
+            self._asked_at = now
+            self._asked = awaited(self._node.loop, self._ask(), "cluster view")
+        return await asyncio.shield(self._asked)
+
+    async def _ask(self) -> tuple[Views, Json]:
+        broker = self._sources.broker
+        if broker is None:
+            return {}, await self._quorum()
+        others = [each for each in self._node.image.brokers if each != self._node.node_id]
+        own, quorum, *views = await asyncio.gather(
+            node_view(broker.context), self._quorum(), *(_ask_broker(broker.context, each) for each in others)
+        )
+        told = {broker_id: view for broker_id, view in zip(others, views, strict=True) if view is not None}
+        return {self._node.node_id: own, **told}, quorum
+
+    async def _quorum(self) -> Json:
+        partition = {"partition_index": 0}
+        topics = [{"topic_name": METADATA_TOPIC, "partitions": [partition]}]
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                answer = await self._node.controller_channel.request(
+                    ApiKey.DESCRIBE_QUORUM, _QUORUM_VERSION, {"topics": topics}
+                )
+        except (OSError, BrokerError):
+            return {"leader": -1, "problem": "no active controller answers", "voters": []}
+        return _quorum(answer, self._node.now_ms())
+
+
+async def _ask_broker(broker: BrokerContext, broker_id: int) -> Json | None:
+    try:
+        answer = await broker.console_channels.exchange(
+            broker_id, ApiKey.NODE_VIEW, VERSION, (b"",), ANSWER_S
+        )
+        view = await broker.node.loop.run_in_executor(None, json.loads, bytes(answer))
+    except (OSError, ValueError):
+        return None
+    return view if isinstance(view, dict) else None
+
+
+def _quorum(answer: Message, now_ms: int) -> Json:
+    told = answer.topics[0].partitions[0]
+    if told.error_code:
+        return {"leader": told.leader_id, "problem": "the controller has just changed", "voters": []}
+    ends = [each.log_end_offset for each in told.current_voters]
+    return {
+        "leader": told.leader_id,
+        "term": told.leader_epoch,
+        "high_watermark": told.high_watermark,
+        "voters": [
+            {
+                "id": each.replica_id,
+                "end": each.log_end_offset,
+                "lag": max(max(ends) - each.log_end_offset, 0),
+                "caught_up_ms_ago": _ago(each.last_caught_up_timestamp, now_ms),
+            }
+            for each in told.current_voters
+        ],
+    }
+
+
+def _ago(time_ms: int, now_ms: int) -> int | None:
+    return None if time_ms < 0 else max(now_ms - time_ms, 0)
+
+
+# ---- partitions --------------------------------------------------------------------------------------
+
+
+def _partitions(image: MetadataImage, views: Views, visitor: Visitor, only: str | None) -> list[Json]:
+    """Those with a problem first, and Kafka's own last."""
+    replicas = {
+        (view["node_id"], each["topic"], each["partition"]): each
+        for view in views.values()
+        for each in view["replicas"]
+        if only in (None, each["topic"])
+    }
+    found = []
+    for topic, number, registration in image.each_partition():
+        if only not in (None, topic.name) or not visitor.may_see_topic(topic.name):
+            continue
+        told = {b: replicas.get((b, topic.name, number)) for b in registration.replicas}
+        found.append(_partition(topic.name, number, registration, told))
+    found.sort(key=lambda each: (each["state"] == IN_SYNC, each["topic"].startswith("__")))
+    return found
+
+
+IN_SYNC: Final = "in sync"
+
+
+def _partition(
+    topic: str, number: int, registration: PartitionRegistration, told: Mapping[int, Json | None]
+) -> Json:
+    leader = told.get(registration.leader) or {}
+    followers = leader.get("followers", {})
+    return {
+        "topic": topic,
+        "partition": number,
+        "leader": registration.leader,
+        "leader_epoch": registration.leader_epoch,
+        "state": _state(registration, leader),
+        "start": leader.get("start"),
+        "high_watermark": leader.get("high_watermark"),
+        "end": leader.get("end"),
+        "size": leader.get("size"),
+        "replicas": [
+            {
+                "id": each,
+                "in_sync": each in registration.isr,
+                "end": _end(told[each], _of_follower(followers, each)),
+                "behind_s": _of_follower(followers, each).get("caught_up_s"),
+                "offline": (told[each] or {}).get("offline", False),
+            }
+            for each in registration.replicas
+        ],
+        "adding": list(registration.adding_replicas),
+        "removing": list(registration.removing_replicas),
+    }
+
+
+def _end(own: Json | None, told_by_leader: Json) -> int | None:
+    """What it says itself, else what it fetched last."""
+    if own is not None:
+        return int(own["end"])
+    end = told_by_leader.get("end", -1)
+    return end if end >= 0 else None
+
+
+def _of_follower(followers: Mapping[Any, Json], broker_id: int) -> Json:
+    """JSON's keys are strings, those of our own view are numbers."""
+    return followers.get(broker_id) or followers.get(str(broker_id)) or {}
+
+
+def _state(registration: PartitionRegistration, leader: Json) -> str:
+    if registration.leader == NO_LEADER:
+        return "no leader"
+    if len(registration.isr) < leader.get("min_isr", 1):
+        return "under min ISR"
+    if len(registration.isr) < len(registration.replicas):
+        return "under-replicated"
+    return IN_SYNC
+
+
+def _totals(image: MetadataImage, partitions: list[Json]) -> Json:
+    states = [each["state"] for each in partitions]
+    return {
+        "topics": len(image.topics_by_name),
+        "partitions": len(partitions),
+        "no_leader": states.count("no leader"),
+        "under_min_isr": states.count("under min ISR"),
+        "under_replicated": states.count("under-replicated"),
+    }
+
+
+# ---- brokers and groups --------------------------------------------------------------------------------
+
+
+def _brokers(image: MetadataImage, views: Views, partitions: list[Json]) -> list[Json]:
+    leads = [each["leader"] for each in partitions]
+    found = []
+    for broker_id in sorted(image.brokers):
+        broker, view = image.brokers[broker_id], views.get(broker_id)
+        endpoint = broker.endpoints[0] if broker.endpoints else None
+        found.append(
+            {
+                "id": broker_id,
+                "rack": broker.rack,
+                "address": None if endpoint is None else f"{endpoint.host}:{endpoint.port}",
+                "fenced": broker.fenced,
+                "shutting_down": broker.in_controlled_shutdown,
+                "answers": view is not None,
+                "state": None if view is None else view["state"],
+                "leads": leads.count(broker_id),
+                "replicas": None if view is None else len(view["replicas"]),
+                "size": None if view is None else sum(each["size"] for each in view["replicas"]),
+                "metadata_lag": None if view is None else max(image.offset - view["metadata_offset"], 0),
+                "stalls": None if view is None else view["loop"]["stalls"],
+                "faults": None if view is None else sum(view["faults"].values()),
+                "log_dirs": None if view is None else view["log_dirs"],
+            }
+        )
+    return found
+
+
+def _groups(views: Views, visitor: Visitor) -> list[Json]:
+    ends = {
+        (each["topic"], each["partition"]): each["high_watermark"]
+        for view in views.values()
+        for each in view["replicas"]
+        if "isr" in each  # told by the leader
+    }
+    found = []
+    for view in views.values():
+        for group in view["groups"]:
+            if not visitor.may_see_group(group["id"]):
+                continue
+            offsets = [
+                {"topic": topic, "partition": number, "offset": offset, "end": ends.get((topic, number))}
+                for topic, number, offset in group["offsets"]
+                if visitor.may_see_topic(topic)
+            ]
+            lags = [max(each["end"] - each["offset"], 0) for each in offsets if each["end"] is not None]
+            found.append(
+                {
+                    **group,
+                    "coordinator": view["node_id"],
+                    "offsets": offsets,
+                    "lag": sum(lags) if len(lags) == len(offsets) else None,
+                }
+            )
+    return sorted(found, key=lambda group: str(group["id"]))

@@ -1,0 +1,365 @@
+// The console: the live stream of its node, drawn. Everything that comes from the cluster is set as text.
+
+const $ = (id) => document.getElementById(id);
+const number = new Intl.NumberFormat("en");
+const MAX_EVENTS = 200;
+
+function element(tag, properties = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (name.startsWith("aria-") || name === "role" || name === "scope") made.setAttribute(name, value);
+    else made[name] = value;
+  }
+  made.append(...children.filter((each) => each !== null && each !== undefined));
+  return made;
+}
+
+const count = (value) => (value === null || value === undefined ? "not told" : number.format(value));
+
+function bytes(value) {
+  if (value === null || value === undefined) return "not told";
+  const units = ["B", "KB", "MB", "GB", "TB"];
+  let unit = 0;
+  while (value >= 1000 && unit < units.length - 1) { value /= 1000; unit += 1; }
+  return `${unit ? value.toFixed(1) : value} ${units[unit]}`;
+}
+
+function ago(ms) {
+  if (ms === null || ms === undefined) return "not told";
+  return ms < 1500 ? "now" : ms < 90000 ? `${Math.round(ms / 1000)} s ago` : `${Math.round(ms / 60000)} min ago`;
+}
+
+// ---- health ------------------------------------------------------------------------------------------
+
+const FIGURES = [
+  ["brokers", "brokers that answer", "Of those that are registered. One that is fenced leads nothing."],
+  ["no_leader", "without a leader", "No replica in sync is alive: these partitions can be neither written nor read."],
+  ["under_min_isr", "under min ISR", "Fewer in sync than min.insync.replicas: writes with acks=all are refused."],
+  ["under_replicated", "under-replicated", "A replica is not in sync; one more failure is nearer."],
+  ["partitions", "partitions", "Of all topics that you may see."],
+  ["term", "quorum term", "Counts the elections of the controller. One that rises often says that voters lose each other."],
+];
+
+function health(snapshot) {
+  const answering = snapshot.brokers.filter((each) => each.answers && !each.fenced).length;
+  const values = {
+    brokers: `${answering} of ${snapshot.brokers.length}`,
+    term: snapshot.quorum.problem ? snapshot.quorum.problem : count(snapshot.quorum.term),
+  };
+  const bad = {
+    brokers: answering < snapshot.brokers.length, term: Boolean(snapshot.quorum.problem), partitions: false,
+  };
+  const tiles = FIGURES.map(([key, label, explanation]) => {
+    const figure = snapshot.totals[key];
+    const isBad = key in bad ? bad[key] : figure > 0;
+    return element("li", { className: isBad ? "bad" : "" },
+      element("b", {}, values[key] ?? count(figure)),
+      element("small", {}, isBad ? `⚠ ${label}` : label),
+      element("p", { className: "explanation" }, explanation));
+  });
+  replaceIfChanged($("health"), tiles);
+}
+
+function replaceIfChanged(parent, children) {
+  const next = children.map((each) => each.outerHTML).join("");
+  if (parent.dataset.drawn === next) return; // else a screen reader would say it again every second
+  parent.dataset.drawn = next;
+  parent.replaceChildren(...children);
+}
+
+// ---- brokers and quorum ---------------------------------------------------------------------------------
+
+function brokerState(broker) {
+  if (broker.fenced) return "⚠ fenced";
+  if (broker.shutting_down) return "⚠ shutting down";
+  if (!broker.answers) return "⚠ does not answer";
+  return `✓ ${broker.state}`;
+}
+
+function broker(each, controller) {
+  const state = brokerState(each);
+  const facts = [
+    ["address", each.address ?? "not told"], ["leads", count(each.leads)], ["replicas", count(each.replicas)],
+    ["on disk", bytes(each.size)], ["metadata", each.metadata_lag ? `${count(each.metadata_lag)} behind` : "up to date"],
+  ];
+  if (each.stalls) facts.push(["loop stalls", count(each.stalls)]);
+  if (each.faults) facts.push(["faults", `⚠ ${count(each.faults)}`]);
+  for (const directory of each.log_dirs ?? []) if (!directory.online) facts.push(["disk failed", directory.path]);
+  return element("li", { className: state.startsWith("✓") ? "broker" : "broker bad" },
+    each.id === controller ? element("span", { className: "role" }, "controller") : null,
+    element("strong", {}, `Broker ${each.id}`), ` ${state}`,
+    element("dl", {}, ...facts.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)])));
+}
+
+function brokers(snapshot) {
+  const racks = Map.groupBy
+    ? Map.groupBy(snapshot.brokers, (each) => each.rack)
+    : snapshot.brokers.reduce((all, each) => all.set(each.rack, [...(all.get(each.rack) ?? []), each]), new Map());
+  const drawn = [...racks].map(([rack, members]) => element("div", { className: "rack" },
+    element("h3", {}, rack === null ? "no rack" : `rack ${rack}`),
+    element("ul", {}, ...members.map((each) => broker(each, snapshot.quorum.leader)))));
+  replaceIfChanged($("racks"), drawn);
+}
+
+function quorum(told) {
+  $("quorum-note").textContent = told.problem
+    ? `⚠ ${told.problem}` : `Term ${told.term}, led by ${told.leader}, high watermark ${count(told.high_watermark)}.`;
+  const rows = told.voters.map((voter) => element("tr", {},
+    element("td", {}, String(voter.id)), element("td", {}, voter.id === told.leader ? "★ leader" : "follower"),
+    element("td", { className: "n" }, count(voter.end)), element("td", { className: "n" }, count(voter.lag)),
+    element("td", { className: "n" }, ago(voter.caught_up_ms_ago))));
+  replaceIfChanged($("quorum").tBodies[0], rows);
+}
+
+// ---- the time line --------------------------------------------------------------------------------------
+
+const BAD = new Set(["broker fenced", "unclean election", "no leader", "ISR shrink", "broker shutting down"]);
+const GOOD = new Set(["broker unfenced", "ISR expand"]);
+let newest = 0;
+
+function happened(events) {
+  for (const event of events) {
+    if (event.number <= newest && events.length < MAX_EVENTS) continue;
+    newest = Math.max(newest, event.number);
+    const time = new Date(event.time_ms);
+    $("events").prepend(element("li", { className: BAD.has(event.kind) ? "bad" : GOOD.has(event.kind) ? "good" : "" },
+      element("time", { dateTime: time.toISOString() }, time.toLocaleTimeString("en-GB")),
+      element("b", {}, `${BAD.has(event.kind) ? "⚠ " : ""}${event.kind}`), ` ${event.subject}`,
+      element("span", {}, event.text)));
+  }
+  while ($("events").children.length > MAX_EVENTS) $("events").lastElementChild.remove();
+}
+
+// ---- partitions -----------------------------------------------------------------------------------------
+
+const cards = new Map();
+
+function niceCeiling(value) {
+  const power = 10 ** Math.floor(Math.log10(Math.max(value, 10)));
+  return [1, 2, 5, 10].map((each) => each * power).find((each) => each >= value);
+}
+
+function card(key, topic) {
+  const name = element("button", { type: "button", className: "name" }, key);
+  name.addEventListener("click", () => openTopic(topic));
+  const made = {
+    root: element("article", { className: "partition" }), state: element("span", { className: "state" }),
+    facts: element("p", { className: "facts" }), replicas: new Map(),
+  };
+  made.root.append(element("header", {}, name, made.state), made.facts);
+  cards.set(key, made);
+  return made;
+}
+
+function replicaBar(held, id) {
+  const made = {
+    root: element("div", { className: "replica" }), who: element("span", { className: "who" }),
+    log: element("div", { className: "log" }), mark: element("div", { className: "mark" }),
+    track: element("div", { className: "track", role: "img" }), behind: element("span", { className: "behind" }),
+  };
+  made.track.append(made.log, made.mark);
+  made.root.append(made.who, made.track, made.behind);
+  held.replicas.set(id, made);
+  held.root.append(made.root);
+  return made;
+}
+
+function drawReplica(bar, replica, partition, scale) {
+  const leads = replica.id === partition.leader;
+  const share = (offset) => `${Math.min(Math.max((offset - partition.start) / scale, 0), 1) * 100}%`;
+  bar.root.className = `replica${leads ? " leads" : ""}${replica.in_sync ? "" : " out"}`;
+  bar.who.textContent = `${leads ? "★" : replica.in_sync ? "✓" : "✗"} ${replica.id}`;
+  const known = replica.end !== null && partition.start !== null;
+  bar.log.style.width = known ? share(replica.end) : "0";
+  bar.mark.style.left = known ? share(partition.high_watermark) : "0";
+  bar.mark.hidden = !known;
+  const lag = known && partition.end !== null ? Math.max(partition.end - replica.end, 0) : null;
+  const late = !replica.in_sync && replica.behind_s !== null ? ` ${Math.round(replica.behind_s)} s` : "";
+  bar.behind.textContent = replica.offline ? "disk failed"
+    : lag === null ? "not told" : leads ? count(replica.end) : lag ? `−${count(lag)}${late}` : "caught up";
+  const role = leads ? "leads" : replica.in_sync ? "in sync" : "not in sync";
+  bar.track.setAttribute("aria-label", `replica on ${replica.id}: ${role}, log end ${count(replica.end)}`);
+}
+
+function drawPartition(partition) {
+  const key = `${partition.topic}-${partition.partition}`;
+  const held = cards.get(key) ?? card(key, partition.topic);
+  const bad = partition.state !== "in sync";
+  held.root.className = bad ? "partition bad" : "partition";
+  held.state.textContent = bad ? `⚠ ${partition.state}` : "✓ in sync";
+  held.facts.textContent = `high watermark ${count(partition.high_watermark)} · epoch ${partition.leader_epoch} · ${bytes(partition.size)}`
+    + (partition.adding.length || partition.removing.length ? ` · moving to ${partition.adding.join(", ")}` : "");
+  const ends = partition.replicas.map((each) => each.end ?? 0);
+  const scale = niceCeiling(Math.max(...ends, 0) - (partition.start ?? 0));
+  for (const replica of partition.replicas) {
+    drawReplica(held.replicas.get(replica.id) ?? replicaBar(held, replica.id), replica, partition, scale);
+  }
+  for (const [id, bar] of held.replicas) {
+    if (!partition.replicas.some((each) => each.id === id)) { bar.root.remove(); held.replicas.delete(id); }
+  }
+  return [key, held.root];
+}
+
+let latest = null;
+
+function partitions(snapshot) {
+  const wanted = $("filter").value.trim().toLowerCase();
+  const shown = snapshot.partitions.filter((each) =>
+    ($("internal").checked || !each.topic.startsWith("__") || ["no leader", "under min ISR"].includes(each.state))
+    && (!wanted || `${each.topic}-${each.partition} ${each.state}`.toLowerCase().includes(wanted)));
+  const drawn = new Map(shown.map(drawPartition));
+  for (const key of [...cards.keys()]) {
+    if (!drawn.has(key)) { cards.get(key).root.remove(); cards.delete(key); }
+  }
+  const order = [...drawn.values()];
+  const bars = $("bars");
+  order.forEach((root, place) => { if (bars.children[place] !== root) bars.insertBefore(root, bars.children[place] ?? null); });
+  const more = snapshot.more_partitions ? `, ${count(snapshot.more_partitions)} more are not sent` : "";
+  const text = `${count(order.length)} shown${more}`;
+  if ($("shown").textContent !== text) $("shown").textContent = text;
+}
+
+// ---- groups ---------------------------------------------------------------------------------------------
+
+function groups(all) {
+  const rows = all.map((group) => element("tr", {},
+    element("td", { className: "wide" }, group.id), element("td", {}, group.type), element("td", {}, group.state),
+    element("td", {}, group.members.length
+      ? element("details", {}, element("summary", {}, count(group.members.length)),
+        ...group.members.map((each) => element("div", {}, `${each.client_id} ${each.client_host}`)))
+      : "none"),
+    element("td", { className: "n" }, group.offsets.length
+      ? element("details", {}, element("summary", {}, count(group.lag)),
+        ...group.offsets.map((each) => element("div", {},
+          `${each.topic}-${each.partition}: ${count(each.offset)} of ${count(each.end)}`)))
+      : "nothing committed"),
+    element("td", { className: "n" }, String(group.coordinator))));
+  if ($("groups").querySelector("details[open]")) return; // somebody reads it
+  replaceIfChanged($("groups").tBodies[0], rows.length ? rows
+    : [element("tr", {}, element("td", { colSpan: 6 }, "There are none."))]);
+}
+
+// ---- one topic, and its messages --------------------------------------------------------------------------
+
+async function ask(path) {
+  const response = await fetch(path);
+  const body = await response.json();
+  if (!response.ok) throw new Error(body.error ?? response.statusText);
+  return body;
+}
+
+let open = null;
+
+async function openTopic(name) {
+  open = name;
+  $("topic-name").textContent = name;
+  $("topic-facts").textContent = "asking …";
+  $("browse-note").textContent = "";
+  $("messages").hidden = true;
+  $("topic").showModal();
+  try {
+    const topic = await ask(`/api/v1/topics/${encodeURIComponent(name)}`);
+    const total = topic.partitions.length + topic.more_partitions;
+    $("topic-facts").textContent = `${count(total)} partitions, ${bytes(topic.size)} on their leaders, id ${topic.id}`;
+    const set = Object.entries(topic.configs ?? {});
+    $("topic-configs").replaceChildren(...(set.length
+      ? set.flatMap(([key, value]) => [element("dt", {}, key), element("dd", {}, value)])
+      : [element("dt", {}, topic.configs === null ? "you may not see them" : "nothing was set")]));
+    const numbers = topic.partitions.map((each) => each.partition).sort((a, b) => a - b);
+    $("browse-partition").replaceChildren(...numbers.map((each) => element("option", {}, String(each))));
+  } catch (error) {
+    $("topic-facts").textContent = `⚠ ${error.message}`;
+  }
+}
+
+function shown(data, as) {
+  if (data === null) return "null";
+  const cut = (text) => (data.bytes > 4096 ? `${text} … ${bytes(data.bytes)} in all` : text);
+  if (as === "hex") {
+    const raw = "base64" in data ? Uint8Array.from(atob(data.base64), (c) => c.charCodeAt(0))
+      : new TextEncoder().encode(data.text);
+    return cut([...raw].map((each) => each.toString(16).padStart(2, "0")).join(" "));
+  }
+  if ("base64" in data) return cut(`base64 ${data.base64}`);
+  if (as === "json") {
+    try { return JSON.stringify(JSON.parse(data.text), null, 2); } catch { return cut(data.text); }
+  }
+  return cut(data.text);
+}
+
+async function browse() {
+  const query = new URLSearchParams({ limit: "50" });
+  const from = $("browse-from").value;
+  const value = $("browse-value").value.trim();
+  if (from === "offset" && value) query.set("offset", value);
+  if (from === "time" && value) query.set("time_ms", String(/^\d+$/.test(value) ? value : Date.parse(value)));
+  $("browse-note").textContent = "reading …";
+  try {
+    const path = `/api/v1/topics/${encodeURIComponent(open)}/partitions/${$("browse-partition").value}/messages?${query}`;
+    const told = await ask(path);
+    const as = $("browse-as").value;
+    const wanted = $("browse-key").value;
+    const rows = told.messages
+      .filter((each) => !wanted || shown(each.key, "text").includes(wanted) || shown(each.value, "text").includes(wanted))
+      .map((each) => element("tr", {},
+        element("td", { className: "n" }, String(each.offset)),
+        element("td", {}, new Date(each.time_ms).toISOString()),
+        element("td", { className: "wide" }, shown(each.key, as)),
+        element("td", { className: "wide" }, each.control ? "marker of a transaction" : shown(each.value, as)),
+        element("td", { className: "wide" }, each.headers.map(([name, data]) => `${name}: ${shown(data, as)}`).join("\n"))));
+    $("messages").hidden = false;
+    $("messages").tBodies[0].replaceChildren(...rows);
+    $("browse-note").textContent = `${rows.length} of offsets ${count(told.from)} on; the partition has ${count(told.start)} to ${count(told.end)}.`;
+  } catch (error) {
+    $("browse-note").textContent = `⚠ ${error.message}`;
+  }
+}
+
+// ---- the stream, and keys -----------------------------------------------------------------------------------
+
+function draw(snapshot) {
+  latest = snapshot;
+  $("cluster").textContent = `cluster ${snapshot.cluster_id}, as node ${snapshot.told_by} tells it`;
+  document.title = snapshot.totals.no_leader + snapshot.totals.under_min_isr ? "⚠ kraft" : "kraft";
+  health(snapshot);
+  brokers(snapshot);
+  quorum(snapshot.quorum);
+  partitions(snapshot);
+  groups(snapshot.groups);
+}
+
+function linked(text, lost) {
+  if ($("link").textContent !== text) $("link").textContent = text;
+  $("link").classList.toggle("lost", lost);
+}
+
+const stream = new EventSource("/api/v1/live");
+stream.addEventListener("cluster", (event) => { linked("live", false); draw(JSON.parse(event.data)); });
+stream.addEventListener("events", (event) => happened(JSON.parse(event.data)));
+stream.addEventListener("error", () => {
+  newest = 0; // the node may be another process, which counts for itself
+  linked("⚠ this node does not answer; what is shown is old", true);
+});
+stream.addEventListener("open", () => $("events").replaceChildren());
+
+$("filter").addEventListener("input", () => latest && partitions(latest));
+$("internal").addEventListener("change", () => latest && partitions(latest));
+$("browse").addEventListener("click", browse);
+$("browse-from").addEventListener("change", () => {
+  const hidden = !$("browse-from").value;
+  $("browse-value").hidden = hidden;
+  document.querySelector("label[for=browse-value]").hidden = hidden;
+  $("browse-value").placeholder = $("browse-from").value === "time" ? "2026-01-31T12:00" : "0";
+});
+
+function explain() {
+  const on = document.body.classList.toggle("explaining");
+  $("explain").setAttribute("aria-pressed", String(on));
+}
+$("explain").addEventListener("click", explain);
+document.addEventListener("keydown", (event) => {
+  const typing = event.target.closest("input, select, textarea");
+  if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === "/") { event.preventDefault(); $("filter").focus(); }
+  if (event.key === "?") explain();
+});

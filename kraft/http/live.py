@@ -1,0 +1,79 @@
+"""The live stream of the console: server-sent events, until the reader goes.
+
+event: cluster   the snapshot, once a second
+event: events    what has happened, as soon as it has; `id` is the last one's number, from which a reader
+                 that reconnects goes on
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Final
+
+from kraft.http.api import Refused, Service
+from kraft.http.login import Visitor
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+PERIOD_S: Final = 1.0
+MAX_READERS: Final = 32
+
+
+class LiveStreams:
+    """Of one node."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._readers = 0
+
+    async def serve(
+        self, request: web.BaseRequest, visitor: Visitor, response: web.StreamResponse
+    ) -> web.StreamResponse:
+        """Returns when the reader has gone. Raises `Refused` where there are too many."""
+        if self._readers >= MAX_READERS:
+            raise Refused(503, f"{MAX_READERS} streams are open already")
+        self._readers += 1
+        news = asyncio.Event()
+        listeners = self._service.sources.events.listeners
+        listeners[news.set] = None
+        try:
+            await response.prepare(request)
+            await self._stream(visitor, response, news, _last_known(request))
+        except ConnectionResetError:
+            pass
+        finally:
+            self._readers -= 1
+            del listeners[news.set]
+        return response
+
+    async def _stream(
+        self, visitor: Visitor, response: web.StreamResponse, news: asyncio.Event, known: int
+    ) -> None:
+        loop, events = self._service.sources.node.loop, self._service.sources.events
+        due = 0.0
+        while True:
+            news.clear()
+            fresh = events.since(known) if visitor.may_see_cluster() else []
+            if fresh:
+                known = fresh[-1].number
+                told = json.dumps([asdict(each) for each in fresh])
+                await response.write(f"id: {known}\nevent: events\ndata: {told}\n\n".encode())
+            if loop.time() >= due:
+                due = loop.time() + PERIOD_S
+                snapshot = await self._service.view.snapshot(visitor)
+                text = await loop.run_in_executor(None, json.dumps, snapshot)
+                await response.write(f"event: cluster\ndata: {text}\n\n".encode())
+            try:
+                async with asyncio.timeout(max(due - loop.time(), 0.0)):
+                    await news.wait()
+            except TimeoutError:
+                continue
+
+
+def _last_known(request: web.BaseRequest) -> int:
+    """The browser tells it when it reconnects. Another node counts for itself: then all are told again."""
+    text = request.headers.get("Last-Event-ID", "")
+    return int(text) if text.isdecimal() and len(text) < 18 else 0

@@ -1,0 +1,138 @@
+"""The message browser: a few records of one partition, read from its leader as a consumer reads.
+
+    /api/v1/topics/T/partitions/0/messages?offset=17 (or time_ms=...) -> ListOffsets, Fetch -> records as JSON
+
+Bytes are given as text where they are UTF-8, else in base64; a long value is cut, with its length beside it.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Any, Final
+
+from kraft.api.context import BrokerContext
+from kraft.wire.api_keys import ApiKey
+from metadata_quorum.foundation.batch import BatchHeader, iter_headers, iter_records
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import NO_LEADER, TopicPartition
+
+MAX_MESSAGES: Final = 200
+MAX_VALUE_BYTES: Final = 4096
+FETCH_BYTES: Final = 1024 * 1024
+MAX_UNPACKED_BYTES: Final = 8 * 1024 * 1024
+_TIMEOUT_S: Final = 5.0
+_FETCH_VERSION: Final = 11
+_LIST_OFFSETS_VERSION: Final = 7
+_CONSUMER: Final = -1
+LATEST: Final = -1
+EARLIEST: Final = -2
+
+Json = dict[str, Any]
+
+
+async def messages(
+    broker: BrokerContext, tp: TopicPartition, offset: int | None, time_ms: int | None, limit: int
+) -> Json:
+    """From an offset on, or from a time on, or the newest. Raises BrokerError, OSError."""
+    registration = broker.node.image.partition(tp)
+    if registration is None:
+        raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(tp))
+    leader = registration.leader
+    if leader == NO_LEADER:
+        raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"{tp} has no leader")
+    limit = min(max(limit, 1), MAX_MESSAGES)
+    start = await _offset_at(broker, leader, tp, EARLIEST)
+    end = await _offset_at(broker, leader, tp, LATEST)
+    if time_ms is not None:
+        at = await _offset_at(broker, leader, tp, time_ms)
+        first = end if at < 0 else at
+    else:
+        first = max(end - limit, start) if offset is None else min(max(offset, start), end)
+    records = await _fetch(broker, leader, tp, first) if first < end else b""
+    found = await broker.node.loop.run_in_executor(None, _readable, records, first, limit)
+    return {
+        "topic": tp.topic,
+        "partition": tp.partition,
+        "start": start,
+        "end": end,
+        "from": first,
+        "messages": found,
+    }
+
+
+async def _offset_at(broker: BrokerContext, leader: int, tp: TopicPartition, time_ms: int) -> int:
+    partition = {"partition_index": tp.partition, "current_leader_epoch": -1, "timestamp": time_ms}
+    fields = {
+        "replica_id": _CONSUMER,
+        "isolation_level": 0,
+        "topics": [{"name": tp.topic, "partitions": [partition]}],
+    }
+    answer = await broker.console_channels.ask(
+        leader, ApiKey.LIST_OFFSETS, _LIST_OFFSETS_VERSION, fields, _TIMEOUT_S
+    )
+    (told,) = answer.topics[0].partitions
+    if told.error_code:
+        raise BrokerError(ErrorCode(told.error_code))
+    return int(told.offset)
+
+
+async def _fetch(broker: BrokerContext, leader: int, tp: TopicPartition, offset: int) -> bytes:
+    partition = {
+        "partition": tp.partition,
+        "current_leader_epoch": -1,
+        "fetch_offset": offset,
+        "log_start_offset": -1,
+        "partition_max_bytes": FETCH_BYTES,
+    }
+    fields = {
+        "replica_id": _CONSUMER,
+        "max_wait_ms": 0,
+        "min_bytes": 0,
+        "max_bytes": FETCH_BYTES,
+        "isolation_level": 0,
+        "session_id": 0,
+        "session_epoch": -1,
+        "topics": [{"topic": tp.topic, "partitions": [partition]}],
+        "forgotten_topics_data": [],
+        "rack_id": "",
+    }
+    answer = await broker.console_channels.ask(leader, ApiKey.FETCH, _FETCH_VERSION, fields, _TIMEOUT_S)
+    (told,) = answer.responses[0].partitions
+    if told.error_code:
+        raise BrokerError(ErrorCode(told.error_code))
+    return bytes(told.records or b"")
+
+
+def _readable(records: bytes, first: int, limit: int) -> list[Json]:
+    found: list[Json] = []
+    for position, header in iter_headers(records):
+        for message in _of_batch(records, position, header):
+            if message["offset"] >= first:
+                found.append(message)
+            if len(found) == limit:
+                return found
+    return found
+
+
+def _of_batch(records: bytes, position: int, header: BatchHeader) -> Iterator[Json]:
+    for record in iter_records(records, position, max_bytes=MAX_UNPACKED_BYTES):
+        yield {
+            "offset": record.offset,
+            "time_ms": record.timestamp,
+            "key": _shown(record.key),
+            "value": _shown(record.value),
+            "headers": [[name, _shown(value)] for name, value in record.headers],
+            "transactional": header.is_transactional,
+            "control": header.is_control,
+        }
+
+
+def _shown(data: bytes | None) -> Json | None:
+    if data is None:
+        return None
+    shown = bytes(data[:MAX_VALUE_BYTES])
+    try:
+        return {"text": shown.decode(), "bytes": len(data)}
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(shown).decode(), "bytes": len(data)}

@@ -1,0 +1,186 @@
+"""The JSON API and the console's files, asked of real nodes."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kraft.http.api import ROUTES
+from kraft.local.local_cluster import LocalCluster
+from tests.support.clients.rdkafka import consumer, read, send
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.row("U5")
+
+TOPIC = "browsed"
+TIME_MS = 1_700_000_000_000
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+def ask(cluster: LocalCluster, path: str, *, method: str = "GET", node_id: int = 1, **headers: str) -> Answer:
+    connection = http.client.HTTPConnection("127.0.0.1", cluster.nodes[node_id].http_port, timeout=30)
+    try:
+        connection.request(method, path, headers=headers)
+        response = connection.getresponse()
+        return Answer(response.status, dict(response.getheaders()), response.read())
+    finally:
+        connection.close()
+
+
+@pytest.fixture(scope="module")
+def used(shared_cluster: LocalCluster) -> LocalCluster:
+    """A topic with three records of partition 1, of which the group `viewers` has read one."""
+    bootstrap = shared_cluster.bootstrap
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(TOPIC, 2, 3, config={"retention.ms": "-1"})])[TOPIC].result()
+    records = [
+        {"value": b'{"n": 1}', "key": b"one"},
+        {"value": bytes([0xFF, 0xFE]), "headers": [("h", b"x")]},
+        {"value": b"v" * 5000},
+    ]
+    for number, record in enumerate(records):
+        send(bootstrap, TOPIC, [{**record, "partition": 1, "timestamp": TIME_MS + number}], acks="all")
+    assert len(read(bootstrap, TOPIC, 3, partition=1)) == 3
+    with consumer(bootstrap, group_id="viewers") as reading:
+        reading.commit(offsets=[TopicPartition(TOPIC, 1, 1)], asynchronous=False)
+    return shared_cluster
+
+
+def test_every_node_tells_the_whole_cluster(used: LocalCluster) -> None:
+    for node_id in used.nodes:
+        told = ask(used, f"/api/v1/cluster?topic={TOPIC}", node_id=node_id).json
+        assert told["told_by"] == node_id
+        assert [(each["id"], each["answers"], each["fenced"]) for each in told["brokers"]] == [
+            (each, True, False) for each in used.nodes
+        ]
+        assert told["quorum"]["leader"] in used.nodes
+        assert {voter["id"] for voter in told["quorum"]["voters"]} == set(used.nodes)
+        (partition,) = [each for each in told["partitions"] if each["partition"] == 1]
+        assert (partition["start"], partition["high_watermark"], partition["end"]) == (0, 3, 3)
+        assert {each["id"]: each["end"] for each in partition["replicas"]} == dict.fromkeys(used.nodes, 3)
+        assert partition["state"] == "in sync"
+
+
+def test_a_topic_tells_what_was_set_for_it(used: LocalCluster) -> None:
+    topic = ask(used, f"/api/v1/topics/{TOPIC}").json
+    assert topic["configs"] == {"retention.ms": "-1"}
+    assert topic["size"] > 5000
+    assert TOPIC in {each["name"] for each in ask(used, "/api/v1/topics").json["topics"]}
+
+
+def messages(cluster: LocalCluster, query: str) -> list[dict[str, Any]]:
+    path = f"/api/v1/topics/{TOPIC}/partitions/1/messages?{query}"
+    found: list[dict[str, Any]] = ask(cluster, path).json["messages"]
+    return found
+
+
+def test_messages_are_read_by_offset_by_time_and_the_newest(used: LocalCluster) -> None:
+    one, two, three = messages(used, "offset=0")
+    assert one["key"] == {"text": "one", "bytes": 3}
+    assert one["value"] == {"text": '{"n": 1}', "bytes": 8}
+    assert two["key"] is None
+    assert two["value"] == {"base64": "//4=", "bytes": 2}
+    assert two["headers"] == [["h", {"text": "x", "bytes": 1}]]
+    assert three["value"] == {"text": "v" * 4096, "bytes": 5000}
+    assert [each["offset"] for each in messages(used, "offset=1&limit=1")] == [1]
+    assert [each["offset"] for each in messages(used, "limit=1")] == [2]
+    assert [each["offset"] for each in messages(used, f"time_ms={TIME_MS + 1}")] == [1, 2]
+    assert messages(used, f"time_ms={TIME_MS + 100}") == []
+
+
+def test_a_group_tells_its_lag(used: LocalCluster) -> None:
+    group = ask(used, "/api/v1/groups/viewers").json
+    assert (group["type"], group["state"], group["members"], group["lag"]) == ("classic", "Empty", [], 2)
+    assert group["offsets"] == [{"topic": TOPIC, "partition": 1, "offset": 1, "end": 3}]
+
+
+def test_the_description_names_every_path_and_every_path_answers(used: LocalCluster) -> None:
+    described = ask(used, "/api/openapi.json").json
+    assert described["openapi"].startswith("3.1")
+    assert {route.path for route in ROUTES} | {"/api/v1/live"} == described["paths"].keys()
+    for path in described["paths"]:
+        if path != "/api/v1/live":
+            filled = path.format(topic=TOPIC, partition=0, group="viewers")
+            assert ask(used, filled).status == 200, path
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/nowhere", 404),
+        ("/api/v1/nowhere", 404),
+        ("/api/v1/topics/absent", 404),
+        ("/api/v1/groups/absent", 404),
+        (f"/api/v1/topics/{TOPIC}/partitions/9/messages", 404),
+        (f"/api/v1/topics/{TOPIC}/partitions/1/messages?offset=-1", 400),
+        ("/api/v1/events?since=x", 400),
+        ("/../../etc/passwd", 404),
+    ],
+)
+def test_what_is_not_there_is_refused(used: LocalCluster, path: str, status: int) -> None:
+    answer = ask(used, path)
+    assert answer.status == status
+    assert answer.json["error"]
+
+
+def test_nothing_is_changed_by_http(used: LocalCluster) -> None:
+    for method in ("POST", "PUT", "DELETE", "OPTIONS"):
+        assert ask(used, "/api/v1/topics", method=method).status == 405
+
+
+@pytest.mark.parametrize("path", ["/", "/console.js", "/console.css", "/api", "/api.js", "/api/v1/topics"])
+def test_browsers_are_told_to_keep_to_this_site(used: LocalCluster, path: str) -> None:
+    answer = ask(used, path, Origin="http://elsewhere.example")
+    assert answer.status == 200
+    policy = answer.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert not [name for name in answer.headers if name.lower().startswith("access-control")]
+    assert b"http://" not in answer.body.replace(b"http://www.w3.org", b"")
+    assert b"https://" not in answer.body
+
+
+def test_a_name_that_was_pointed_at_the_node_gets_nothing(used: LocalCluster) -> None:
+    assert ask(used, "/api/v1/topics", Host="evil.example").status == 421
+    assert ask(used, "/metrics", Host="evil.example:9292").status == 421
+    for host in ("localhost", "localhost:9292", "127.0.0.1:9292", "[::1]:9292"):
+        assert ask(used, "/api/v1/topics", Host=host).status == 200
+
+
+def test_the_stream_tells_the_cluster_and_what_happens(used: LocalCluster) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", used.nodes[2].http_port, timeout=60)
+    connection.request("GET", "/api/v1/live")
+    response = connection.getresponse()
+    assert response.getheader("Content-Type") == "text/event-stream"
+    kinds: set[str] = set()
+    subjects: set[str] = set()
+
+    def read_on() -> bool:
+        line = response.readline().decode().strip()
+        if line.startswith("event: "):
+            kinds.add(line.removeprefix("event: "))
+        elif line.startswith("data: ["):
+            subjects.update(event["subject"] for event in json.loads(line.removeprefix("data: ")))
+        return "cluster" in kinds and "streamed" in subjects
+
+    wait_until(lambda: read_on() or "cluster" in kinds, "the cluster is told")
+    admin = AdminClient({"bootstrap.servers": used.bootstrap})
+    admin.create_topics([NewTopic("streamed", 1, 1)])["streamed"].result()
+    wait_until(read_on, "the new topic is told")
+    connection.close()

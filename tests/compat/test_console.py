@@ -1,0 +1,164 @@
+"""The console in a real browser: what happens to the cluster is seen on the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kraft.local.local_cluster import LocalCluster
+from tests.support.browser import Page, chromium
+from tests.support.clients.load import Load
+from tests.support.clients.rdkafka import QUIET, send
+from tests.support.nodes.cluster import running_cluster
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.long, pytest.mark.row("U5")]
+
+TOPIC = "seen"
+FOCUSED = "document.activeElement.id"
+
+
+@pytest.fixture(scope="module")
+def watched(
+    tmp_path_factory: pytest.TempPathFactory, free_ports: Callable[[int], list[int]]
+) -> Iterator[LocalCluster]:
+    """Three nodes that soon notice who is behind, and are slow to fence."""
+    settings = {"replica.lag.time.max.ms": "2000", "broker.session.timeout.ms": "60000"}
+    with running_cluster(tmp_path_factory.mktemp("console"), free_ports(9), settings) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
+        config = {"retention.ms": "86400000"}
+        admin.create_topics([NewTopic(TOPIC, 2, 3, config=config)])[TOPIC].result()
+        send(cluster.bootstrap, TOPIC, [{"value": b'{"n": 1}', "key": b"k", "partition": 0}], acks="all")
+        yield cluster
+
+
+@pytest.fixture
+def page(watched: LocalCluster, tmp_path: Path) -> Iterator[Page]:
+    with chromium(tmp_path) as page:
+        page.look_like(width=1280)
+        page.open(f"http://127.0.0.1:{watched.nodes[1].http_port}/")
+        wait_until(lambda: text(page, "#link") == "live", "the page is live")
+        wait_until(lambda: "of 3" in text(page, "#health"), "the cluster is drawn")
+        yield page
+        assert page.complaints == []
+
+
+def text(page: Page, selector: str) -> str:
+    return str(page.eval(f"document.querySelector({selector!r})?.innerText ?? ''"))
+
+
+def texts(page: Page, selector: str) -> list[str]:
+    found: list[str] = page.eval(f"[...document.querySelectorAll({selector!r})].map((e) => e.innerText)")
+    return found
+
+
+def test_an_isr_shrink_is_seen_with_its_reason_and_so_is_the_return(
+    watched: LocalCluster, page: Page
+) -> None:
+    assert "3 of 3" in text(page, "#health")
+    victim = follower_of_both(watched, page)
+    with Load(watched.bootstrap, TOPIC, 2):
+        watched.pause(victim)
+        try:
+            wait_until(lambda: "ISR shrink seen-" in text(page, "#events"), "the shrink is on the time line")
+            shrink = next(each for each in texts(page, "#events li") if "ISR shrink seen-" in each)
+            assert f"{victim} left" in shrink
+            assert "replica.lag.time.max.ms" in shrink
+            wait_until(lambda: "under-replicated" in text(page, ".partition.bad"), "a bar says so")
+            assert f"✗ {victim}" in text(page, ".partition.bad .replica.out")
+            wait_until(lambda: f"Broker {victim}⚠" in packed(page, ".broker.bad"), "the broker is marked")
+        finally:
+            watched.resume(victim)
+        wait_until(lambda: "ISR expand seen-" in text(page, "#events"), "the return is on the time line")
+        wait_until(lambda: texts(page, ".partition.bad") == [], "all bars are whole again")
+
+
+def packed(page: Page, selector: str) -> str:
+    return text(page, selector).replace(" ⚠", "⚠").replace("\n", "")
+
+
+def follower_of_both(cluster: LocalCluster, page: Page) -> int:
+    """A broker that leads neither partition and is not the controller."""
+    leaders = {int(each.removeprefix("★ ")) for each in texts(page, ".replica.leads .who")}
+    controller = next(n for n, each in enumerate(texts(page, ".broker"), 1) if "controller" in each)
+    free = set(cluster.nodes) - leaders - {controller, 1}
+    return free.pop() if free else (set(cluster.nodes) - {controller, 1}).pop()
+
+
+def test_the_bars_move_with_the_log_end(watched: LocalCluster, page: Page) -> None:
+    width = "document.querySelector('.replica.leads .log').style.width"
+    before, mark = page.eval(width), text(page, ".facts")
+    with Load(watched.bootstrap, TOPIC, 2):
+        wait_until(lambda: page.eval(width) != before and text(page, ".facts") != mark, "the bar has moved")
+
+
+def test_messages_are_browsed(page: Page) -> None:
+    wait_until(lambda: texts(page, ".partition .name"), "partitions are drawn")
+    page.eval("document.querySelector('.partition .name').click()")
+    wait_until(lambda: "retention.ms" in text(page, "#topic-configs"), "the configs are told")
+    page.eval("""document.getElementById('browse-from').value = 'offset';
+        document.getElementById('browse-from').dispatchEvent(new Event('change'));
+        document.getElementById('browse-value').value = '0';
+        document.getElementById('browse-as').value = 'json';
+        document.getElementById('browse').click()""")
+    wait_until(lambda: '"n": 1' in text(page, "#messages"), "the record is shown")
+    page.press("Escape")
+    wait_until(lambda: not page.eval("document.getElementById('topic').open"), "Escape closes it")
+
+
+def test_it_is_used_by_keyboard(page: Page) -> None:
+    page.press("?")
+    assert (
+        page.eval("getComputedStyle(document.querySelector('#h-quorum + .explanation')).display") == "block"
+    )
+    assert page.eval("document.getElementById('explain').getAttribute('aria-pressed')") == "true"
+    page.press("/")
+    assert page.eval(FOCUSED) == "filter"
+    for key in "nothing?":
+        page.press(key)
+    wait_until(lambda: text(page, "#shown") == "0 shown", "the filter holds")
+    assert page.eval("document.getElementById('explain').getAttribute('aria-pressed')") == "true"
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (400, False), (400, True)])
+def test_it_is_readable_at_every_width_and_in_the_dark(page: Page, width: int, dark: bool) -> None:
+    page.look_like(width=width, dark=dark)
+    wait_until(lambda: page.eval("innerWidth") == width, "the window has that width")
+    assert page.eval("document.documentElement.scrollWidth") <= width, "nothing is wider than the window"
+    for foreground in ("--ink", "--faint", "--good", "--bad", "--accent"):
+        for ground in ("--ground", "--raised"):
+            assert contrast(page, foreground, ground) >= 4.5, (foreground, ground)
+
+
+def contrast(page: Page, foreground: str, ground: str) -> float:
+    """WCAG 2's ratio of two colours of the style sheet."""
+    value = "getComputedStyle(document.documentElement).getPropertyValue('%s').trim()"
+    lighter, darker = sorted(
+        (luminance(str(page.eval(value % each))) for each in (foreground, ground)), reverse=True
+    )
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def luminance(colour: str) -> float:
+    digits = colour.removeprefix("#")
+    if len(digits) == 3:
+        digits = "".join(each * 2 for each in digits)
+    shares = [int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)]
+    linear = [each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in shares]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_everything_has_a_name_for_those_who_do_not_see_it(page: Page) -> None:
+    unnamed = page.eval("""
+        [...document.querySelectorAll('button, input, select, a, [role=img], section, dialog')]
+        .filter((e) => !(e.innerText?.trim() || e.ariaLabel || e.labels?.length || e.ariaLabelledByElements
+                         || e.getAttribute('aria-labelledby')))
+        .map((e) => e.outerHTML)""")
+    assert unnamed == []
+    levels = page.eval("[...document.querySelectorAll('h1, h2, h3')].map((e) => +e.tagName[1])")
+    assert levels[0] == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels))

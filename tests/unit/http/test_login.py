@@ -1,0 +1,106 @@
+"""Logins over HTTP: the users of PLAIN and of SCRAM, and nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import random
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kraft.broker.scram_users import ScramUsers
+from kraft.http.login import ANONYMOUS, LoginRequired, Logins, Visitor
+from kraft.net.sasl import LoginRules
+from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.security.scram import ScramMechanism, derive, salted
+
+SALT = b"salt of the sea"
+OPEN: dict[str, LoginRules] = {}
+CLOSED = {"SASL": LoginRules(("PLAIN", "SCRAM-SHA-256"), {"paul": "plain-secret"})}
+
+
+def scram_users() -> ScramUsers:
+    sha_512 = ScramMechanism.SHA_512
+    return ScramUsers([derive("sara", sha_512, salted(sha_512, "scram-secret", SALT, 4096), SALT, 4096)])
+
+
+class Node:
+    """What `Logins` needs of a node; counts how often a password was checked at length."""
+
+    def __init__(self, logins: dict[str, LoginRules]) -> None:
+        self.loop: Any = SimpleNamespace(time=lambda: self.now)
+        self.now = 0.0
+        self.random = random.Random(1)
+        self.logins = logins
+        self.scram_users = scram_users()
+        self.authorizer = None
+        self.checks = 0
+
+    async def blocking(self, work: Callable[[MayBlock], bool]) -> bool:
+        self.checks += 1
+        return work(MayBlock("a test"))
+
+
+def visit(logins: Logins, authorization: str | None) -> Visitor:
+    headers = {} if authorization is None else {"Authorization": authorization}
+    request: Any = SimpleNamespace(headers=headers, remote="10.0.0.1")
+    return asyncio.run(logins.visitor(request))
+
+
+def basic(name: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()
+
+
+def test_without_logins_everybody_is_anonymous() -> None:
+    node: Any = Node(OPEN)
+    assert visit(Logins(node), None).principal == ANONYMOUS
+    assert visit(Logins(node), basic("sara", "whatever")).principal == ANONYMOUS
+
+
+@pytest.mark.parametrize(("name", "password"), [("paul", "plain-secret"), ("sara", "scram-secret")])
+def test_the_users_of_the_cluster_are_let_in(name: str, password: str) -> None:
+    node: Any = Node(CLOSED)
+    visitor = visit(Logins(node), basic(name, password))
+    assert (visitor.principal, visitor.host) == (f"User:{name}", "10.0.0.1")
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        None,
+        "",
+        "Basic",
+        "Basic !!!",
+        "Basic " + base64.b64encode(b"\xff\xfe").decode(),
+        "Basic " + base64.b64encode(b"sara").decode(),
+        "Bearer scram-secret",
+        basic("", "scram-secret"),
+        basic("sara", ""),
+        basic("sara", "plain-secret"),
+        basic("paul", "scram-secret"),
+        basic("paul", ""),
+        basic("stranger", "scram-secret"),
+    ],
+)
+def test_nobody_else_is(authorization: str | None) -> None:
+    node: Any = Node(CLOSED)
+    with pytest.raises(LoginRequired):
+        visit(Logins(node), authorization)
+
+
+def test_a_password_is_remembered_for_a_while_and_a_wrong_one_never() -> None:
+    node: Any = Node(CLOSED)
+    logins = Logins(node)
+    for _ in range(3):
+        visit(logins, basic("sara", "scram-secret"))
+    assert node.checks == 1
+    node.now = 1000.0
+    visit(logins, basic("sara", "scram-secret"))
+    assert node.checks == 2
+    for _ in range(2):
+        with pytest.raises(LoginRequired):
+            visit(logins, basic("sara", "wrong"))
+    assert node.checks == 4
