@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
     ClusterFactory = Callable[..., AbstractContextManager[Cluster]]
 
-MARKER = "kraft(nodes=3, settings={}, links=False): what `kraft_cluster` is like, see kraft.testing.cluster"
+MARKER = (
+    "kraft(nodes=3, settings={}, links=False, tls=False, sasl=False): what `kraft_cluster` is like, "
+    "see kraft.testing.cluster"
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -16,20 +16,22 @@ from __future__ import annotations
 
 import asyncio
 import random
+import secrets
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from functools import partial
+from contextlib import ExitStack, contextmanager
+from contextvars import copy_context
+from functools import partial, wraps
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar
 
 from kraft import own_packages
 from kraft.local.free_ports import HOST, free_ports
 from kraft.local.local_cluster import LocalCluster
-from kraft.local.processes import POLL_S
+from kraft.local.processes import POLL_S, has_stopped
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode, ExitCode, FatalError
 
@@ -46,6 +48,7 @@ TIMEOUT_S: Final = 30.0
 PORT_TRIES: Final = 5
 """Between finding a port free and binding it another process may take it."""
 
+P = ParamSpec("P")
 Result = TypeVar("Result")
 End = int | str
 
@@ -87,31 +90,32 @@ def cluster(
     *,
     settings: Mapping[str, object] | None = None,
     links: bool = False,
+    tls: bool = False,
+    sasl: bool = False,
     directory: Path | None = None,
 ) -> Iterator[Cluster]:
     """Combined nodes (broker and controller), registered and unfenced, until the block ends.
 
     `settings`: keys of server.properties, for every node. `links`: put Toxiproxy between the nodes and
-    before `bootstrap`, so that they can be partitioned. `directory`: keep logs and data there; else they
-    are removed with the cluster. Raises FatalError where the nodes do not start, ShadowedPackage where a file
-    of the application has the name of a package that the links need.
+    before `bootstrap`, so that they can be partitioned. `tls`, `sasl`: all listeners have a certificate, ask
+    for a login (SCRAM), or both; `client_settings` has what a client needs. `directory`: keep logs and data
+    there; else they are removed with the cluster. Raises FatalError where the nodes do not start,
+    ShadowedPackage where a file of the application has the name of a package that the links need.
     """
     texts = {key: _text(value) for key, value in (settings or {}).items()}
-    if directory is not None:
-        with _started(directory, nodes, texts, links) as running:
-            yield running
-        return
-    with (
-        tempfile.TemporaryDirectory(prefix="kraft-") as scratch,
-        _started(Path(scratch), nodes, texts, links) as running,
-    ):
-        yield running
+    if links and (tls or sasl):
+        raise FatalError(ExitCode.USAGE, "links are for plain listeners: without tls and sasl")
+    with ExitStack() as held:
+        if directory is None:
+            directory = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="kraft-")))
+        make = partial(_linked if links else partial(_unlinked, tls=tls, sasl=sasl), directory, nodes, texts)
+        yield held.enter_context(_started(make))
 
 
 @contextmanager
-def _started(directory: Path, nodes: int, settings: Mapping[str, str], links: bool) -> Iterator[Cluster]:
+def _started(make: Callable[[], LinkedCluster]) -> Iterator[Cluster]:
     for attempt in range(1, PORT_TRIES + 1):
-        made = _make(directory, nodes, settings, links)
+        made = make()
         try:
             try:
                 _outside_the_loop(made.start)
@@ -142,15 +146,38 @@ class _UnlinkedCluster:
         return self.local.bootstrap
 
 
-def _make(directory: Path, nodes: int, settings: Mapping[str, str], links: bool) -> LinkedCluster:
-    if not links:
-        ports = free_ports(3 * nodes, random.SystemRandom())
-        return _UnlinkedCluster(LocalCluster.create(directory, nodes=nodes, ports=ports, settings=settings))
+def _unlinked(
+    directory: Path, nodes: int, settings: Mapping[str, str], *, tls: bool, sasl: bool
+) -> LinkedCluster:
+    ports = free_ports(3 * nodes, random.SystemRandom())
+    return _UnlinkedCluster(
+        LocalCluster.create(directory, nodes=nodes, ports=ports, settings=settings, tls=tls, sasl=sasl)
+    )
+
+
+def _linked(directory: Path, nodes: int, settings: Mapping[str, str]) -> LinkedCluster:
     for entry in entry_points(group=ENTRY_POINTS, name=LINKS):
         own_packages.require(entry.module.partition(".")[0])
         made: LinkedCluster = entry.load().create(directory, nodes=nodes, clients=1, settings=settings)
         return made
-    raise FatalError(ExitCode.MISSING_TOOL, "links need what comes with: pip install 'kraft[chaos]'")
+    raise FatalError(
+        ExitCode.MISSING_TOOL, "links need what comes with: pip install '.[chaos]' in kraft's checkout"
+    )
+
+
+def _short_traceback(method: Callable[P, Result]) -> Callable[P, Result]:
+    """What a test did wrong, or waited for in vain, is raised without our frames and what led to it."""
+
+    @wraps(method)
+    def called(*args: P.args, **kwargs: P.kwargs) -> Result:
+        __tracebackhide__ = True
+        try:
+            return method(*args, **kwargs)
+        except (FatalError, BrokerError, LookupError, OSError) as error:
+            trouble = error
+        raise trouble.with_traceback(None) from None
+
+    return called
 
 
 class Cluster:
@@ -177,6 +204,22 @@ class Cluster:
 
     # -- what clients see ------------------------------------------------------------------------
 
+    @property
+    def client_settings(self) -> dict[str, str]:
+        """What a client on librdkafka needs: bootstrap.servers, and certificates and a login where there are
+        some. `Consumer(kafka.client_settings | {"group.id": "test"})`."""
+        secure = self._local.client_properties is not None
+        return {
+            "bootstrap.servers": self.bootstrap,
+            **(self._local.security.librdkafka_settings() if secure else {}),
+        }
+
+    @property
+    def client_properties(self) -> Path | None:
+        """A file with the same for Apache Kafka's own clients; None where they need nothing."""
+        return self._local.client_properties
+
+    @_short_traceback
     def create_topic(
         self,
         name: str,
@@ -197,40 +240,83 @@ class Cluster:
         if answer.error_code != ErrorCode.NONE:
             raise BrokerError(ErrorCode(answer.error_code), answer.error_message or name)
         for node_id in self._running():
-            self._await(partial(self._leaders, node_id, name), f"node {node_id} knows {name}")
+            self._await(partial(self._has_leaders, node_id, name), f"node {node_id} knows {name}")
 
+    def create_unique_topic(self, prefix: str = "topic", **options: Any) -> str:
+        """A topic that no other test has, as `create_topic` makes it; returns its name."""
+        name = f"{prefix}-{secrets.token_hex(4)}"
+        self.create_topic(name, **options)
+        return name
+
+    @_short_traceback
+    def delete_topic(self, name: str) -> None:
+        """Returns when no running node has it any more. Raises BrokerError where it is refused."""
+        fields = {"topic_names": [name], "timeout_ms": int(TIMEOUT_S * 1000)}
+        (answer,) = self._ask(self._running()[0], ApiKey.DELETE_TOPICS, (1, 5), fields).responses
+        if answer.error_code != ErrorCode.NONE:
+            raise BrokerError(ErrorCode(answer.error_code), name)
+        for node_id in self._running():
+            self._await(partial(self._lacks, node_id, name), f"node {node_id} forgets {name}")
+
+    @_short_traceback
     def leader(self, topic: str, partition: int = 0) -> int:
-        """The leader of a partition; waits for an election. Raises IndexError where there is no such
+        """The leader of a partition; waits for an election. Raises LookupError where there is no such
         partition, TimeoutError where none is elected in time."""
-        leaders = self._await(
-            lambda: self._leaders(self._running()[0], topic), f"partition {partition} of {topic} has a leader"
-        )
-        return leaders[partition]
+
+        def elected() -> int:
+            known = [
+                leaders for node in self._running() if (leaders := self._leaders(node, topic)) is not None
+            ]
+            if not known:
+                raise LookupError(f"there is no topic {topic}")
+            if partition not in known[0]:
+                raise LookupError(f"{topic} has no partition {partition}; it has {len(known[0])}")
+            return max(0, known[0][partition])  # ids count from 1
+
+        return self._await(elected, f"partition {partition} of {topic} has a leader")
 
     # -- faults ----------------------------------------------------------------------------------
 
+    @_short_traceback
     def kill(self, node: int) -> None:
         """SIGKILL: a crash."""
         self._local.kill(node)
 
+    @_short_traceback
     def stop(self, node: int) -> None:
         """SIGTERM: it hands its leaders over and ends."""
         self._local.stop(node)
 
-    def start(self, node: int) -> None:
-        """Start one that is down, on its own data; returns when the others list it as alive."""
+    @_short_traceback
+    def start(self, node: int, *, wait: bool = True) -> None:
+        """Start one that is down, on its own data; returns when the others list it as alive, or at once.
+        Raises FatalError where there is nothing to wait for: too few nodes run for a quorum."""
+        if wait and not self._local.has_majority(started=node):
+            raise FatalError(
+                ExitCode.USAGE,
+                f"node {node} would wait for a majority of {len(self.nodes)} nodes: start_all() starts all "
+                f"that are down, start({node}, wait=False) does not wait",
+            )
         self._local.start_node(node, wait=False)
-        _outside_the_loop(self._local.wait_ready)
+        if wait:
+            _outside_the_loop(self._local.wait_ready)
+
+    @_short_traceback
+    def start_all(self) -> None:
+        """Start all that are down; returns when every node lists every node as alive."""
+        _outside_the_loop(self._local.start_all)
 
     def restart(self, node: int) -> None:
         """Stop it in order and start it."""
         self.stop(node)
         self.start(node)
 
+    @_short_traceback
     def pause(self, node: int) -> None:
         """SIGSTOP: it is silent, its connections stay open."""
         self._local.pause(node)
 
+    @_short_traceback
     def resume(self, node: int) -> None:
         """SIGCONT."""
         self._local.resume(node)
@@ -256,24 +342,45 @@ class Cluster:
     # -- requests --------------------------------------------------------------------------------
 
     def _running(self) -> list[int]:
-        return [node.id for node in self._local.nodes.values() if node.process() is not None]
+        """Those that can answer."""
+        running = [
+            node.id
+            for node in self._local.nodes.values()
+            if (process := node.process()) is not None and not has_stopped(process)
+        ]
+        if not running:
+            raise FatalError(ExitCode.USAGE, "no node runs; start_all() starts those that are down")
+        return running
 
-    def _leaders(self, node_id: int, topic: str) -> list[int]:
-        """Of every partition; empty where one has no leader, or the node does not have the topic."""
+    def _leaders(self, node_id: int, topic: str) -> dict[int, int] | None:
+        """By partition, -1 where it has none; None where the node does not have the topic."""
         fields = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
         (response,) = self._ask(node_id, ApiKey.METADATA, (9, 12), fields).topics
-        partitions = sorted(response.partitions, key=lambda each: int(each.partition_index))
-        leaders = [int(each.leader_id) for each in partitions]
-        return [] if min(leaders, default=-1) < 0 else leaders
+        if response.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return None
+        return {int(each.partition_index): int(each.leader_id) for each in response.partitions}
+
+    def _has_leaders(self, node_id: int, topic: str) -> bool:
+        leaders = self._leaders(node_id, topic)
+        return leaders is not None and min(leaders.values()) >= 0
+
+    def _lacks(self, node_id: int, topic: str) -> bool:
+        return self._leaders(node_id, topic) is None
 
     def _ask(
         self, node_id: int, api_key: ApiKey, versions: tuple[int, int], fields: dict[str, Any]
     ) -> Message:
         # The codec takes a while to import: nodes start meanwhile.
-        from kraft.peers.blocking_client import ask
+        from kraft.peers.blocking_client import SECURITY, ask
 
         port = self._local.node(node_id).client_port
-        return _outside_the_loop(lambda: ask(HOST, port, api_key, versions, fields))
+
+        def work() -> Message:
+            as_client = copy_context()
+            as_client.run(SECURITY.set, self._local.security.connection())
+            return as_client.run(ask, HOST, port, api_key, versions, fields)
+
+        return _outside_the_loop(work)
 
     @staticmethod
     def _await(question: Callable[[], Result], what: str) -> Result:
@@ -288,12 +395,18 @@ class Cluster:
 def _outside_the_loop(work: Callable[[], Result]) -> Result:
     """Call what needs an event loop of its own: in another thread if this one runs one (for a
     test that is a coroutine)."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not _is_in_a_loop():
         return work()
     with ThreadPoolExecutor(1, "kraft-testing") as aside:
         return aside.submit(work).result()
+
+
+def _is_in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _text(value: object) -> str:

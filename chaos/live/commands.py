@@ -12,8 +12,17 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from kraft.cli.cluster import DEFAULT_DIR, Configurations, Detach, Directory, Nodes, Port, interrupt, serve
-from kraft.cli.confluent_client import key_values
+from kraft.cli.cluster import (
+    DEFAULT_DIR,
+    Configurations,
+    Detach,
+    Directory,
+    Nodes,
+    Port,
+    interrupt,
+    serve,
+    settings_of_all,
+)
 from kraft.cli.errors import CliError
 
 if TYPE_CHECKING:
@@ -39,7 +48,7 @@ def up(
     from chaos.live.cluster import ChaosCluster
 
     signal.signal(signal.SIGTERM, interrupt)
-    settings = key_values(set_, "a configuration")
+    settings = settings_of_all(set_)
     cluster = ChaosCluster.create(
         directory, nodes=nodes, clients=clients, settings=settings, port=port, detached=detach
     )

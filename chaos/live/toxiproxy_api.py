@@ -25,7 +25,7 @@ try:
     import toxiproxy.api
     from toxiproxy.exceptions import NotFound, ProxyExists
 except ImportError as error:
-    raise FatalError(ExitCode.MISSING_TOOL, f"links need {error.name}: pip install 'kraft[chaos]'") from None
+    raise FatalError(ExitCode.MISSING_TOOL, f"links need {error.name}: pip install '.[chaos]'") from None
 
 PATIENCE_S: Final = 10.0
 SERVER_ERROR: Final = 500

@@ -15,8 +15,8 @@ import typer
 
 from kraft.cli.bootstrap import any_broker
 from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap
-from kraft.cli.errors import CliError
-from kraft.cli.tables import show
+from kraft.cli.errors import UsageError
+from kraft.cli.tables import prints_table, show
 from kraft.cli.wire_client import raise_for, request
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.security.acls import (
@@ -90,6 +90,7 @@ class AclRule(NamedTuple):
 
 
 @app.command("list")
+@prints_table
 def list_(
     topic: Topics = [],  # noqa: B006
     group: Groups = [],  # noqa: B006
@@ -151,9 +152,11 @@ def add(
         any_broker(bootstrap), ApiKey.CREATE_ACLS, (1, 3), {"creations": creations}
     ).results:
         raise_for(result.error_code, result.error_message or "")
+    print(f"Added {len(rules)} entr{'y' if len(rules) == 1 else 'ies'}.")
 
 
 @app.command()
+@prints_table
 def remove(
     allow_principal: Allowed = [],  # noqa: B006
     deny_principal: Denied = [],  # noqa: B006
@@ -181,7 +184,7 @@ def remove(
         filters = [_filter(each.resource, resource_pattern_type, each) for each in rules]
     else:
         if not resources:
-            raise CliError("remove what? Give a principal or a resource")
+            raise UsageError("remove what? Give a principal or a resource")
         filters = [_filter(each, resource_pattern_type) for each in resources]
     if not force and not typer.confirm("Remove what they match?", err=True):
         raise typer.Exit(1)
@@ -209,14 +212,14 @@ def _operations_of(
     """Which operation on which resource."""
     if not (producer or consumer):
         if not resources:
-            raise CliError("rights to what? Give --topic, --group, --transactional-id or --cluster")
+            raise UsageError("rights to what? Give --topic, --group, --transactional-id or --cluster")
         named = [_operation(name) for name in operations] or [AclOperation.ALL]
         return [(resource, _fitting(resource, operation)) for resource in resources for operation in named]
     if operations:
-        raise CliError("--operation does not go with --producer or --consumer, which bring their own")
+        raise UsageError("--operation does not go with --producer or --consumer, which bring their own")
     kinds = {resource.kind for resource in resources}
     if AclResourceType.TOPIC not in kinds or (consumer and AclResourceType.GROUP not in kinds):
-        raise CliError("--producer takes a --topic, --consumer a --topic and a --group")
+        raise UsageError("--producer takes a --topic, --consumer a --topic and a --group")
     operations_of: dict[AclResourceType, tuple[AclOperation, ...]] = {}
     if producer:
         operations_of[AclResourceType.TOPIC] = (
@@ -241,7 +244,7 @@ def _operation(name: str) -> AclOperation:
     enum_name = name.replace("-", "_").upper()
     usable = [each.name for each in AclOperation if each > AclOperation.ANY]
     if enum_name not in usable:
-        raise CliError(f"{name}: no such operation; there are {', '.join(usable)}")
+        raise UsageError(f"{name}: no such operation; there are {', '.join(usable)}")
     return AclOperation[enum_name]
 
 
@@ -249,7 +252,7 @@ def _fitting(resource: Resource, operation: AclOperation) -> AclOperation:
     known = OPERATIONS_OF[resource.kind]
     if operation is not AclOperation.ALL and operation not in known:
         names = ", ".join(each.name for each in known)
-        raise CliError(f"{operation.name}: a {resource.kind.name} knows {names} and ALL")
+        raise UsageError(f"{operation.name}: a {resource.kind.name} knows {names} and ALL")
     return operation
 
 
@@ -261,14 +264,14 @@ def _rules(
     denied_hosts: list[str],
 ) -> Iterator[AclRule]:
     if not (allowed or denied):
-        raise CliError("whose rights? Give --allow-principal or --deny-principal User:NAME")
+        raise UsageError("whose rights? Give --allow-principal or --deny-principal User:NAME")
     for principals, hosts, permission in (
         (allowed, allowed_hosts, AclPermissionType.ALLOW),
         (denied, denied_hosts, AclPermissionType.DENY),
     ):
         for principal in principals:
             if ":" not in principal:
-                raise CliError(f"{principal}: a principal is TYPE:NAME, as User:anna")
+                raise UsageError(f"{principal}: a principal is TYPE:NAME, as User:anna")
             for resource, operation in wishes:
                 for host in hosts or [WILDCARD]:
                     yield AclRule(resource, principal, host, operation, permission)
@@ -276,7 +279,7 @@ def _rules(
 
 def _pattern(pattern: ResourcePattern, resource: Resource) -> PatternType:
     if pattern not in (ResourcePattern.LITERAL, ResourcePattern.PREFIXED):
-        raise CliError(f"{pattern.value}: an entry's pattern is literal or prefixed")
+        raise UsageError(f"{pattern.value}: an entry's pattern is literal or prefixed")
     # Of the cluster there is one: a prefix of its name would mean nothing.
     return PatternType.LITERAL if resource.kind is AclResourceType.CLUSTER else PatternType[pattern.name]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kraft.cli.errors import CliError, silence_of
+from kraft.cli.errors import CliError, UsageError, silence_of
 
 Address = tuple[str, int]
 
@@ -19,7 +19,7 @@ def addresses(bootstrap: str) -> list[Address]:
 def _address(text: str, bootstrap: str) -> Address:
     host, colon, port = text.rpartition(":")
     if not (host and colon and port.isdecimal()):
-        raise CliError(f"{bootstrap}: a bootstrap server is HOST:PORT")
+        raise UsageError(f"{bootstrap}: a bootstrap server is HOST:PORT")
     return host.strip("[]"), int(port)
 
 

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kraft.cli.confluent_client import key_values
+from kraft.cli.confluent_client import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP, key_values
+from kraft.cli.errors import UsageError
+from kraft.cli.tables import prints_table, show
+from kraft.local.free_ports import HOST
 
 if TYPE_CHECKING:
     from kraft.local.local_cluster import LocalCluster
 
 DEFAULT_DIR = Path("kraft-data")
 WATCH_S = 0.2
+_OF_ONE_NODE = {"node.id", "broker.id", "kraft.http.port", "log.dir", "log.dirs", "listeners"}
 
 Directory = Annotated[Path, typer.Option("--dir", metavar="DIR", help="Where the nodes keep everything.")]
 Nodes = Annotated[int, typer.Option(min=1, max=100, help="How many nodes.")]
@@ -38,17 +43,30 @@ def up(
     directory: Directory = DEFAULT_DIR,
     detach: Detach = False,
     set_: Configurations = [],  # noqa: B006
+    tls: Annotated[bool, typer.Option("--tls", help="Behind certificates, which are made.")] = False,
+    sasl: Annotated[bool, typer.Option("--sasl", help="Behind logins (SCRAM), with a user for you.")] = False,
 ) -> None:
     """Start a cluster of combined nodes as processes and print its bootstrap.servers.
 
-    Ctrl-C stops all of them. A directory of an earlier run is taken up again with its data.
+    Node i serves clients on --port + i - 1, controllers 100 above, HTTP 200 above. Ctrl-C stops all of them.
+    A directory of an earlier run is taken up again with its data.
     """
     from kraft.local.local_cluster import LocalCluster
 
     signal.signal(signal.SIGTERM, interrupt)
-    settings = key_values(set_, "a configuration")
-    cluster = LocalCluster.create(directory, nodes=nodes, port=port, settings=settings, detached=detach)
+    settings = settings_of_all(set_)
+    cluster = LocalCluster.create(
+        directory, nodes=nodes, port=port, settings=settings, detached=detach, tls=tls, sasl=sasl
+    )
     serve(cluster, cluster.start, detach)
+
+
+def settings_of_all(pairs: list[str]) -> dict[str, str]:
+    """Of `--set`. Raises UsageError for what two nodes cannot have in common."""
+    settings = key_values(pairs, "a configuration")
+    if own := sorted(settings.keys() & _OF_ONE_NODE):
+        raise UsageError(f"{own[0]} is each node's own: `kraft up` counts ports from --port, and ids from 1")
+    return settings
 
 
 def serve(cluster: LocalCluster, start: Callable[[], None], detach: bool, more: Sequence[str] = ()) -> None:
@@ -59,6 +77,8 @@ def serve(cluster: LocalCluster, start: Callable[[], None], detach: bool, more: 
     try:
         start()
         print(f"bootstrap.servers={cluster.bootstrap}", *more, sep="\n", flush=True)
+        if sys.stderr.isatty():
+            print(*_what_next(cluster, detach), sep="\n", file=sys.stderr, flush=True)
         if detach:
             cluster.disown()
             return
@@ -76,6 +96,29 @@ def serve(cluster: LocalCluster, start: Callable[[], None], detach: bool, more: 
         raise
 
 
+def _what_next(cluster: LocalCluster, detach: bool) -> Iterator[str]:
+    """For a person; a script reads bootstrap.servers, on standard output."""
+    for node in cluster.nodes.values():
+        yield (
+            f"node {node.id}: clients on port {node.client_port}, controllers {node.controller_port}, "
+            f"http://{HOST}:{node.http_port}/status"
+        )
+    yield f"data and logs: {cluster.directory}"
+    where = "" if cluster.directory == DEFAULT_DIR.absolute() else f" --dir {_shown(cluster.directory)}"
+    options = ""
+    if cluster.bootstrap.split(",")[0] != DEFAULT_BOOTSTRAP:
+        yield f"for commands in another terminal: export {BOOTSTRAP_VARIABLE}={cluster.bootstrap}"
+    if cluster.client_properties is not None:
+        options = f" --command-config {_shown(cluster.client_properties)}"
+    yield f"try: kraft topic create hello{options}   kraft node kill 2{where}   kraft node list{where}"
+    yield f"stop: kraft down{where}" if detach else "Ctrl-C stops all"
+
+
+def _shown(path: Path) -> str:
+    """As short as it can be typed here."""
+    return shlex.quote(str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path))
+
+
 def interrupt(_number: int, _frame: FrameType | None) -> None:
     """A handler: SIGTERM is answered as Ctrl-C is."""
     raise KeyboardInterrupt
@@ -89,7 +132,10 @@ def down(directory: Directory = DEFAULT_DIR) -> None:
     """Stop every node of a cluster; its data stays."""
     from kraft.local.local_cluster import LocalCluster
 
-    LocalCluster.attach(directory).close()
+    cluster = LocalCluster.attach(directory)
+    running = sum(node.process() is not None for node in cluster.nodes.values())
+    cluster.close()
+    print(f"Stopped {running} of {len(cluster.nodes)} nodes; their data stays in {cluster.directory}.")
 
 
 def add_to(cli: typer.Typer) -> None:
@@ -98,12 +144,42 @@ def add_to(cli: typer.Typer) -> None:
     cli.command()(down)
 
 
+@node.command("list")
+@prints_table
+def list_(directory: Directory = DEFAULT_DIR) -> None:
+    """List the nodes: what their processes do, and where they listen."""
+    from kraft.local.local_cluster import LocalCluster
+    from kraft.local.processes import has_stopped
+
+    cluster = LocalCluster.attach(directory)
+    rows = []
+    for each in cluster.nodes.values():
+        process = each.process()
+        state = "down" if process is None else "paused" if has_stopped(process) else "running"
+        rows.append(
+            (
+                each.id,
+                state,
+                None if process is None else each.pid,
+                f"{HOST}:{each.client_port}",
+                f"{HOST}:{each.controller_port}",
+                f"{HOST}:{each.http_port}",
+            )
+        )
+    show(
+        ("node", "state", "pid", "clients", "controllers", "http"),
+        rows,
+        about={"directory": cluster.directory, "listeners": cluster.security.protocol},
+    )
+
+
 @node.command()
 def kill(node_id: NodeId, directory: Directory = DEFAULT_DIR) -> None:
     """SIGKILL: the node crashes."""
     from kraft.local.local_cluster import LocalCluster
 
     LocalCluster.attach(directory).kill(node_id)
+    print(f"Killed node {node_id}.")
 
 
 @node.command()
@@ -112,6 +188,7 @@ def stop(node_id: NodeId, directory: Directory = DEFAULT_DIR) -> None:
     from kraft.local.local_cluster import LocalCluster
 
     LocalCluster.attach(directory).stop(node_id)
+    print(f"Stopped node {node_id}.")
 
 
 @node.command()
@@ -120,6 +197,7 @@ def pause(node_id: NodeId, directory: Directory = DEFAULT_DIR) -> None:
     from kraft.local.local_cluster import LocalCluster
 
     LocalCluster.attach(directory).pause(node_id)
+    print(f"Paused node {node_id}.")
 
 
 @node.command()
@@ -128,13 +206,22 @@ def resume(node_id: NodeId, directory: Directory = DEFAULT_DIR) -> None:
     from kraft.local.local_cluster import LocalCluster
 
     LocalCluster.attach(directory).resume(node_id)
+    print(f"Resumed node {node_id}.")
 
 
 @node.command("start")
 def start_node(node_id: NodeId, directory: Directory = DEFAULT_DIR) -> None:
-    """Start a node that was killed or stopped, on its own data, and wait until it is back."""
+    """Start a node that was killed or stopped, on its own data, and wait until it is back.
+
+    Where too few nodes run for a metadata quorum there is nothing to wait for: start the others, too.
+    """
     from kraft.local.local_cluster import LocalCluster
 
     cluster = LocalCluster.attach(directory)
-    cluster.start_node(node_id)
+    has_majority = cluster.has_majority(started=node_id)
+    cluster.start_node(node_id, wait=has_majority)
     cluster.disown()
+    if has_majority:
+        print(f"Started node {node_id}.")
+    else:
+        print(f"Started node {node_id}; it waits for a majority of {len(cluster.nodes)} nodes.")

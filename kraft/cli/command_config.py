@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from kraft.cli.errors import CliError
+from kraft.cli.errors import CliError, UsageError
 
 if TYPE_CHECKING:
     from kraft.net.connection_security import ConnectionSecurity
@@ -95,7 +95,7 @@ def connection_security(given: Mapping[str, str]) -> ConnectionSecurity:
 
     protocol = given.get("security.protocol", "PLAINTEXT")
     if protocol not in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"):
-        raise CliError(f"security.protocol={protocol}: one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL")
+        raise UsageError(f"security.protocol={protocol}: one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL")
     tls = login = None
     if protocol.endswith("SSL"):
         try:
@@ -116,9 +116,9 @@ def connection_security(given: Mapping[str, str]) -> ConnectionSecurity:
         mechanism = given.get("sasl.mechanism", "")
         username, password = _login(given)
         if mechanism not in MECHANISMS:
-            raise CliError(f"sasl.mechanism={mechanism}: one of {', '.join(MECHANISMS)}")
+            raise UsageError(f"sasl.mechanism={mechanism}: one of {', '.join(MECHANISMS)}")
         if username is None or password is None:
-            raise CliError(f"sasl.jaas.config: {mechanism} takes a username and a password")
+            raise UsageError(f"sasl.jaas.config: {mechanism} takes a username and a password")
         login = Login(mechanism, username, password)
     return ConnectionSecurity(tls, login)
 

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap, key_values
-from kraft.cli.errors import CliError
+from kraft.cli.errors import CliError, UsageError
 from kraft.cli.resource_configs import OWN_SOURCES, change, entries_of
-from kraft.cli.tables import show
+from kraft.cli.tables import prints_table, show
 from kraft.cli.wire_client import broker_address, topics
 
 app = typer.Typer(no_args_is_help=True)
@@ -29,6 +29,7 @@ Name = Annotated[str, typer.Argument(help="A topic's name, a node's id; '' for a
 
 
 @app.command()
+@prints_table
 def get(
     kind: EntityTypeArgument,
     name: Name,
@@ -59,7 +60,7 @@ def set_(
 ) -> None:
     """Change some configurations, leave the others."""
     if not pairs and not delete:
-        raise CliError("nothing to set: give KEY=VALUE or --delete KEY")
+        raise UsageError("nothing to set: give KEY=VALUE or --delete KEY")
     _require(kind, name, bootstrap)
     change(bootstrap, kind.value, name, key_values(pairs, "a configuration"), delete)
     print(f"Changed the configuration of {kind.value} {name}." if name else "Changed that of all brokers.")
@@ -73,4 +74,4 @@ def _require(kind: EntityType, name: str, bootstrap: str) -> None:
         if name:
             broker_address(bootstrap, name)
     elif not name:
-        raise CliError(f"which {kind.value}? Give its name")
+        raise UsageError(f"which {kind.value}? Give its name")

@@ -13,7 +13,7 @@ import typer
 from kraft.cli import notice
 from kraft.cli.bootstrap import addresses
 from kraft.cli.command_config import librdkafka_settings
-from kraft.cli.errors import CliError, sentence_of
+from kraft.cli.errors import CliError, UsageError, sentence_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,7 +118,7 @@ def key_values(pairs: list[str], what: str) -> dict[str, str]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not (name and equals):
-            raise CliError(f"{pair}: {what} is given as KEY=VALUE")
+            raise UsageError(f"{pair}: {what} is given as KEY=VALUE")
         values[name] = value
     return values
 

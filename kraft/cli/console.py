@@ -22,7 +22,7 @@ from kraft.cli.confluent_client import (
     require_topic,
     settings,
 )  # fmt: skip
-from kraft.cli.errors import CliError, sentence_of
+from kraft.cli.errors import CliError, UsageError, sentence_of
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
@@ -102,6 +102,7 @@ def produce(
         raise CliError(f"{left} of {sent} messages were not acknowledged in {FLUSH_S:g} s")
     if bad_line:
         raise CliError(f"{bad_line}; the {sent} before it were sent")
+    print(f"{sent} message{'s' * (sent != 1)} {'sent' if acks == '0' else 'acknowledged'}.")
 
 
 def _split(line: bytes, separator: str) -> tuple[bytes | None, bool, bytes | None]:
@@ -227,7 +228,7 @@ def _starts(consumer: Consumer, topic: str, partitions: list[int], offset: str) 
         place = OFFSET_BEGINNING if offset == "beginning" else OFFSET_END
         return [TopicPartition(topic, p, place) for p in partitions]
     if not re.fullmatch(r"[-@]?\d+", offset):
-        raise CliError(f"--offset {offset}: beginning, end, a number, -N or @MS")
+        raise UsageError(f"--offset {offset}: beginning, end, a number, -N or @MS")
     if offset.startswith("@"):
         asked = [TopicPartition(topic, p, int(offset[1:])) for p in partitions]
         found: list[TopicPartition] = consumer.offsets_for_times(asked, timeout=10.0)

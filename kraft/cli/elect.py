@@ -7,10 +7,11 @@ from typing import Annotated
 import typer
 
 from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap, connect_admin, require_topic, wait
-from kraft.cli.errors import CliError
-from kraft.cli.tables import show
+from kraft.cli.errors import UsageError
+from kraft.cli.tables import prints_table, show
 
 
+@prints_table
 def elect_leaders(
     topic: Annotated[
         str | None, typer.Option(help="All partitions of all topics, where none is named.")
@@ -25,7 +26,7 @@ def elect_leaders(
     from confluent_kafka import ElectionType, TopicPartition
 
     if partition and topic is None:
-        raise CliError("--partition needs --topic")
+        raise UsageError("--partition needs --topic")
     admin, metadata = connect_admin(bootstrap)
     partitions = None
     if topic is not None:

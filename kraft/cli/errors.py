@@ -1,5 +1,10 @@
 """Expected errors of a command: one sentence on standard error and a non-zero exit, no traceback.
 
+    1     the cluster does not let it be done: nobody answers, it is refused, there is no such thing
+    2     the command line is wrong
+    10 …  this machine does not (ExitCode)
+    130   Ctrl-C
+
 A bug still shows its traceback: only errors that a user can cause are caught here.
 """
 
@@ -12,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from metadata_quorum.foundation.errors import BrokerError, FatalError
+from metadata_quorum.foundation.errors import BrokerError, ExitCode, FatalError
 
 INTERRUPTED = 130
 """What shells report for a command that Ctrl-C ended."""
@@ -32,6 +37,10 @@ _SENTENCES = {
 
 class CliError(Exception):
     """What keeps a command from doing its work, as a sentence."""
+
+
+class UsageError(CliError):
+    """The command line itself is wrong, whatever the cluster is like: no broker was asked."""
 
 
 def sentence_of(error: object, context: str = "") -> str:
@@ -61,6 +70,8 @@ def plain_errors() -> Iterator[None]:
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         yield
+    except UsageError as mistake:
+        _end(str(mistake), ExitCode.USAGE)
     except CliError as trouble:
         _end(str(trouble), 1)
     except FatalError as error:

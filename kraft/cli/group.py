@@ -15,9 +15,9 @@ import typer
 from kraft.cli import completion, group_offsets
 from kraft.cli.bootstrap import Address
 from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap
-from kraft.cli.errors import CliError
+from kraft.cli.errors import CliError, UsageError
 from kraft.cli.group_view import GroupView, committed, list_groups, offsets_at, require_group
-from kraft.cli.tables import show
+from kraft.cli.tables import prints_table, show
 from kraft.cli.wire_client import BrokerAnswers, at_coordinator, metadata, raise_for, request
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.coordinator_type import CoordinatorType
@@ -30,6 +30,7 @@ group_offsets.add_to(app)
 
 
 @app.command("list")
+@prints_table
 def list_(
     state: Annotated[list[str], typer.Option(help="Only those in this state, as Stable.")] = [],  # noqa: B006
     kind: Annotated[
@@ -53,6 +54,7 @@ def list_(
 
 
 @app.command()
+@prints_table
 def describe(
     group_ids: Annotated[
         list[str],
@@ -66,7 +68,7 @@ def describe(
 ) -> None:
     """Show how far groups are in each partition: committed offset, end of the log, lag, and who reads it."""
     if members and state:
-        raise CliError("--members and --state are two views: ask for one")
+        raise UsageError("--members and --state are two views: ask for one")
     answers = BrokerAnswers({}, [])
     if not group_ids:
         listed, answers = list_groups(bootstrap)

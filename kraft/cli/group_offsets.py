@@ -18,9 +18,9 @@ from kraft.cli import completion
 from kraft.cli import group_reset as reset
 from kraft.cli.bootstrap import Address
 from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap
-from kraft.cli.errors import CliError
+from kraft.cli.errors import CliError, UsageError
 from kraft.cli.group_view import EMPTY, committed, group_of, offsets_at, partitions_of
-from kraft.cli.tables import show
+from kraft.cli.tables import prints_table, show
 from kraft.cli.wire_client import at_coordinator, raise_for, request
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.coordinator_type import CoordinatorType
@@ -40,6 +40,7 @@ Topics = Annotated[
 ]
 
 
+@prints_table
 def reset_offsets(
     group_id: GroupId,
     topic: Topics = [],  # noqa: B006
@@ -110,7 +111,7 @@ def _from_file(path: Path, group_id: str) -> reset.FromFile:
 def _the_one(rules: Sequence[reset.Rule | None]) -> reset.Rule:
     chosen = [rule for rule in rules if rule is not None]
     if len(chosen) != 1:
-        raise CliError(
+        raise UsageError(
             "where to? Give one of --to-earliest, --to-latest, --to-current, --to-offset, --shift-by, "
             "--to-datetime, --by-duration, --from-file"
         )
@@ -132,7 +133,7 @@ def _selected(
         return partitions_of(bootstrap, reset.parse_selection(topics))
     if offsets is not None:
         return sorted(offsets)
-    raise CliError("which topics? Give --topic TOPIC[:0,2] or --all-topics")
+    raise UsageError("which topics? Give --topic TOPIC[:0,2] or --all-topics")
 
 
 def _refuse_active(bootstrap: str, group_id: str) -> None:

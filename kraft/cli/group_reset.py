@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from kraft.cli.errors import CliError
+from kraft.cli.errors import CliError, UsageError
 from metadata_quorum.foundation.model import TopicPartition
 
 _DURATION: Final = re.compile(
@@ -104,7 +104,7 @@ def parse_time(text: str) -> int:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        raise CliError(
+        raise UsageError(
             f"{text}: a time is written as 2026-11-21T09:00:00.000, with or without a zone"
         ) from None
     return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
@@ -114,7 +114,7 @@ def parse_duration(text: str) -> int:
     """`P1DT2H3M4S`: ms. Raises CliError."""
     match = _DURATION.fullmatch(text)
     if match is None:
-        raise CliError(f"{text}: a duration is written as P1DT2H3M4S, any of its parts may be missing")
+        raise UsageError(f"{text}: a duration is written as P1DT2H3M4S, any of its parts may be missing")
     parts = match.groupdict(default="0")
     return int(1000 * sum(float(parts[name]) * seconds for name, seconds in _SECONDS.items()))
 
@@ -127,7 +127,7 @@ def parse_selection(texts: Iterable[str]) -> dict[str, list[int]]:
         try:
             selection[topic] = [int(number) for number in numbers.split(",")] if colon else []
         except ValueError:
-            raise CliError(f"{text}: partitions are named as {topic}:0,2") from None
+            raise UsageError(f"{text}: partitions are named as {topic}:0,2") from None
     return selection
 
 
@@ -145,5 +145,5 @@ def read_csv(lines: Iterable[str], group_id: str, name: str) -> dict[TopicPartit
             case [topic, partition, offset] if partition.isdecimal() and offset.isdecimal():
                 offsets[TopicPartition(topic, int(partition))] = int(offset)
             case _:
-                raise CliError(f"{name}, line {number}: a line is topic,partition,offset")
+                raise UsageError(f"{name}, line {number}: a line is topic,partition,offset")
     return offsets

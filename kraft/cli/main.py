@@ -33,9 +33,12 @@ from kraft.cli import (
 )
 from kraft.cli.command_config import with_option
 from kraft.cli.errors import plain_errors
+from kraft.cli.tables import with_output
 from kraft.variant import described
 
 COMMANDS = "kraft.commands"
+WIDEST_HELP = 140
+"""Columns; a narrower terminal's own width counts."""
 
 
 class CommandTree(TyperGroup):
@@ -47,7 +50,7 @@ class CommandTree(TyperGroup):
         if found is None:
             for entry in entry_points(group=COMMANDS, name=cmd_name):
                 found = typer.main.get_command(entry.load())
-        return None if found is None else with_option(found)
+        return None if found is None else with_output(with_option(found))
 
     def list_commands(self, ctx: Any) -> list[str]:
         added = {entry.name for entry in entry_points(group=COMMANDS)}
@@ -61,7 +64,7 @@ cli = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,  # expected errors are one sentence; a bug shows its traceback
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDEST_HELP},
 )
 
 
@@ -100,7 +103,7 @@ cli.add_typer(metadata.app, name="metadata", help="The metadata log.")
 cli.add_typer(log.app, name="log", help="Files of partitions.")
 cli.add_typer(storage.app, name="storage", help="Prepare a node's directories.")
 cli.add_typer(perf.app, name="perf", help="Measure a cluster: throughput and latency.")
-cli.add_typer(cluster.node, name="node", help="One node of `kraft up`: kill, stop, pause, resume, start.")
+cli.add_typer(cluster.node, name="node", help="Nodes of `kraft up`: list, kill, stop, pause, resume, start.")
 
 
 def app() -> None:

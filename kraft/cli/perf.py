@@ -23,7 +23,7 @@ from kraft.cli.confluent_client import (
     wait,
 )  # fmt: skip
 from kraft.cli.console import Extra, Topic
-from kraft.cli.errors import CliError, sentence_of
+from kraft.cli.errors import CliError, UsageError, sentence_of
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
@@ -127,14 +127,14 @@ def produce(
     value = os.urandom(size)
     sender = _Sender()
     started = time.perf_counter()
-    with progress("produce", records) as show:
+    with progress("produce", records) as show_done:
         for number in range(records):
             _pace(started, number, throughput)
             is_sample = number % SAMPLE_EVERY == 0
             _send(producer, topic, value, sender.since(time.perf_counter()) if is_sample else None)
             if is_sample:
                 producer.poll(0)
-                show(number)
+                show_done(number)
                 if sender.failure:
                     break
     left = producer.flush(PATIENCE_S)
@@ -168,7 +168,7 @@ def consume(
     done = size = 0
     first = last = time.perf_counter()
     try:
-        with progress("consume", records) as show:
+        with progress("consume", records) as show_done:
             while done < records:
                 messages = consumer.consume(min(1000, records - done), timeout=timeout_ms / 1000)
                 if not messages:
@@ -181,7 +181,7 @@ def consume(
                     size += len(message)
                 done += len(messages)
                 last = time.perf_counter()
-                show(done)
+                show_done(done)
     finally:
         consumer.close()
     _report("read", done, size, last - first)
@@ -206,7 +206,7 @@ def latency(
     from confluent_kafka import Producer
 
     if rate <= 0:
-        raise CliError("--rate must be above 0: latency is measured at a steady rate")
+        raise UsageError("--rate must be above 0: latency is measured at a steady rate")
     _, metadata = connect_admin(bootstrap)
     more = extra_settings(extra)
     reader = _LatencyReader(
@@ -217,13 +217,13 @@ def latency(
     padding = bytes(max(0, size - _DUE.size))
     reader.start()
     started = time.perf_counter() + WARM_UP_S
-    with progress("latency", records) as show:
+    with progress("latency", records) as show_done:
         for number in range(records):
             due = started + number / rate
             while (ahead := due - time.perf_counter()) > 0:
                 producer.poll(ahead)  # serves acknowledgements meanwhile
             producer.produce(topic, _DUE.pack(due) + padding, on_delivery=sender.since(due))
-            show(number)
+            show_done(number)
         left = producer.flush(PATIENCE_S)
     reader.finish(records, PATIENCE_S)
     if sender.failure or left:

@@ -10,7 +10,7 @@ import typer
 from kraft.cli.bootstrap import no_broker
 from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, SurveyedBootstrap
 from kraft.cli.errors import CliError
-from kraft.cli.tables import show
+from kraft.cli.tables import prints_table, show
 
 if TYPE_CHECKING:
     from kraft.cli.survey import Survey
@@ -25,6 +25,7 @@ def group() -> None:
 
 
 @app.command()
+@prints_table
 def status(bootstrap: SurveyedBootstrap = DEFAULT_BOOTSTRAP) -> None:
     """Show leader, term, high watermark, and the lag of every voter and observer.
 
@@ -42,9 +43,11 @@ def status(bootstrap: SurveyedBootstrap = DEFAULT_BOOTSTRAP) -> None:
 
 
 def _show_quorum(partition: Message) -> None:
-    print(f"LeaderId: {partition.leader_id}")
-    print(f"LeaderEpoch: {partition.leader_epoch}")
-    print(f"HighWatermark: {partition.high_watermark}")
+    about = {
+        "LeaderId": partition.leader_id,
+        "LeaderEpoch": partition.leader_epoch,
+        "HighWatermark": partition.high_watermark,
+    }
     members = [(voter, "voter") for voter in partition.current_voters]
     members += [(observer, "observer") for observer in partition.observers]
     end = max((member.log_end_offset for member, _ in members), default=0)
@@ -59,7 +62,7 @@ def _show_quorum(partition: Message) -> None:
         )
         for member, role in members
     ]
-    show(("node", "role", "log end", "lag", "caught up"), rows)
+    show(("node", "role", "log end", "lag", "caught up"), rows, about=about)
 
 
 def _ago(timestamp: Any, now_ms: int) -> str:

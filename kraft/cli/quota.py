@@ -12,8 +12,8 @@ import typer
 
 from kraft.cli.bootstrap import any_broker
 from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap, key_values
-from kraft.cli.errors import CliError
-from kraft.cli.tables import show
+from kraft.cli.errors import CliError, UsageError
+from kraft.cli.tables import prints_table, show
 from kraft.cli.wire_client import request
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -34,6 +34,7 @@ Entity = Mapping[str, str | None]
 
 
 @app.command("list")
+@prints_table
 def list_(
     user: User = None, client_id: ClientId = None, ip: Ip = None, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
 ) -> None:
@@ -61,8 +62,10 @@ def set_(
         try:
             values[key] = float(text)
         except ValueError:
-            raise CliError(f"{key}={text}: a quota is a number") from None
-    _alter(bootstrap, _named(user, client_id, ip), dict(values))
+            raise UsageError(f"{key}={text}: a quota is a number") from None
+    entity = _named(user, client_id, ip)
+    _alter(bootstrap, entity, dict(values))
+    print(f"Set {', '.join(quotas)} for {_entity_text(entity)}.")
 
 
 @app.command()
@@ -78,7 +81,9 @@ def delete(
     found = {key for _, values in _described(bootstrap, entity, strict=True) for key in values}
     if missing := [key for key in quotas if key not in found] or ([] if found else ["quota"]):
         raise CliError(f"{_entity_text(entity)}: there is no {', '.join(missing)}")
-    _alter(bootstrap, entity, dict.fromkeys(quotas or sorted(found)))
+    gone = quotas or sorted(found)
+    _alter(bootstrap, entity, dict.fromkeys(gone))
+    print(f"Deleted {', '.join(gone)} of {_entity_text(entity)}.")
 
 
 def _entity(user: str | None, client_id: str | None, ip: str | None) -> Entity:
@@ -89,7 +94,7 @@ def _entity(user: str | None, client_id: str | None, ip: str | None) -> Entity:
 def _named(user: str | None, client_id: str | None, ip: str | None) -> Entity:
     entity = _entity(user, client_id, ip)
     if not entity:
-        raise CliError("whose quota? Give --user, --client-id, both, or --ip")
+        raise UsageError("whose quota? Give --user, --client-id, both, or --ip")
     return entity
 
 

@@ -12,9 +12,9 @@ import typer
 
 from kraft.cli import reassign_requests as requests
 from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap
-from kraft.cli.errors import CliError
+from kraft.cli.errors import CliError, UsageError
 from kraft.cli.reassignment_plan import PlacedPartition, decode, encode, propose
-from kraft.cli.tables import show
+from kraft.cli.tables import prints_table, show
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -60,7 +60,7 @@ def _brokers(text: str) -> list[int]:
     try:
         return [int(broker) for broker in text.split(",")]
     except ValueError:
-        raise CliError(f"{text}: brokers are written as 1,2,3") from None
+        raise UsageError(f"{text}: brokers are written as 1,2,3") from None
 
 
 @app.command()
@@ -112,6 +112,7 @@ def _wait(bootstrap: str, moving: set[requests.Place]) -> None:
 
 
 @app.command()
+@prints_table
 def status(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
     """Show which partitions are under way, and whom they wait for."""
     moving = requests.ongoing(bootstrap)

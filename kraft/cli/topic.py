@@ -15,9 +15,9 @@ from kraft.cli.confluent_client import (
     require_topic,
     wait,
 )
-from kraft.cli.errors import CliError
+from kraft.cli.errors import UsageError
 from kraft.cli.resource_configs import change, overrides_of
-from kraft.cli.tables import show
+from kraft.cli.tables import prints_table, show
 from kraft.cli.wire_client import topics
 from metadata_quorum.foundation.uuids import uuid_text
 
@@ -68,7 +68,7 @@ def _assignment(text: str) -> list[list[int]]:
     try:
         return [[int(broker) for broker in replicas.split(":")] for replicas in text.split(",")]
     except ValueError:
-        raise CliError(f"{text}: an assignment is written as 1:2,2:3") from None
+        raise UsageError(f"{text}: an assignment is written as 1:2,2:3") from None
 
 
 @app.command("list")
@@ -83,6 +83,7 @@ def list_(
 
 
 @app.command()
+@prints_table
 def describe(
     names: Annotated[
         list[str],
@@ -100,10 +101,13 @@ def describe(
         partitions = sorted(topic.partitions, key=lambda each: int(each.partition_index))
         copies = len(partitions[0].replica_nodes) if partitions else 0
         configs = ",".join(f"{k}={v}" for k, v in overrides_of(bootstrap, "topic", topic.name).items())
-        print(
-            f"Topic: {topic.name}  TopicId: {uuid_text(topic.topic_id)}  "
-            f"PartitionCount: {len(partitions)}  ReplicationFactor: {copies}  Configs: {configs}".rstrip()
-        )
+        about = {
+            "Topic": topic.name,
+            "TopicId": uuid_text(topic.topic_id),
+            "PartitionCount": len(partitions),
+            "ReplicationFactor": copies,
+            "Configs": configs,
+        }
         rows = [
             (
                 each.partition_index,
@@ -114,7 +118,7 @@ def describe(
             for each in partitions
             if not under_replicated or len(each.isr_nodes) < len(each.replica_nodes)
         ]
-        show(("partition", "leader", "replicas", "isr"), rows)
+        show(("partition", "leader", "replicas", "isr"), rows, about=about, one_line=True)
 
 
 @app.command()
@@ -129,13 +133,14 @@ def alter(
     from confluent_kafka.admin import NewPartitions
 
     if partitions is None and not config and not delete_config:
-        raise CliError("nothing to alter: give --partitions, --config or --delete-config")
+        raise UsageError("nothing to alter: give --partitions, --config or --delete-config")
     admin, metadata = connect_admin(bootstrap)
     require_topic(metadata, name)
     if partitions is not None:
         wait(admin.create_partitions([NewPartitions(name, partitions)])[name], name)
     if config or delete_config:
         change(bootstrap, "topic", name, key_values(config, "a configuration"), delete_config)
+    print(f"Altered topic {name}.")
 
 
 @app.command()

@@ -14,7 +14,7 @@ from kraft.cli import completion
 from kraft.cli.bootstrap import Address
 from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap
 from kraft.cli.errors import CliError
-from kraft.cli.tables import show
+from kraft.cli.tables import prints_table, show, show_facts
 from kraft.cli.wire_client import (
     at_coordinator,
     attempts,
@@ -36,6 +36,7 @@ Name = Annotated[str, typer.Argument(metavar="ID", autocompletion=completion.tra
 
 
 @app.command("list")
+@prints_table
 def list_transactions(
     state: Annotated[list[str], typer.Option(help="Only those in this state, as Ongoing.")] = [],  # noqa: B006
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -56,21 +57,26 @@ def list_transactions(
 
 
 @app.command()
+@prints_table
 def describe(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
     """Show what a transactional id is doing: producer, state, age, partitions."""
     transaction = at_coordinator(
         bootstrap, name, CoordinatorType.TRANSACTION, lambda address: _describe(address, name)
     )
-    open_s = "-"
+    open_s = None
     if transaction.transaction_state == "Ongoing":
         open_s = f"{max(0.0, time.time() - transaction.transaction_start_time_ms / 1000):.1f} s"
     partitions = [f"{topic.topic}-{number}" for topic in transaction.topics for number in topic.partitions]
-    print(f"State: {transaction.transaction_state}")
-    print(f"ProducerId: {transaction.producer_id}")
-    print(f"ProducerEpoch: {transaction.producer_epoch}")
-    print(f"Timeout: {transaction.transaction_timeout_ms} ms")
-    print(f"Open: {open_s}")
-    print(f"Partitions: {', '.join(partitions) or '-'}")
+    show_facts(
+        {
+            "State": transaction.transaction_state,
+            "ProducerId": transaction.producer_id,
+            "ProducerEpoch": transaction.producer_epoch,
+            "Timeout": f"{transaction.transaction_timeout_ms} ms",
+            "Open": open_s,
+            "Partitions": ", ".join(partitions) or None,
+        }
+    )
 
 
 @app.command()

@@ -14,8 +14,8 @@ import typer
 
 from kraft.cli.bootstrap import any_broker
 from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap
-from kraft.cli.errors import CliError
-from kraft.cli.tables import show
+from kraft.cli.errors import CliError, UsageError
+from kraft.cli.tables import prints_table, show
 from kraft.cli.wire_client import raise_for, request
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.security.scram import BY_SASL_NAME, MIN_ITERATIONS, SALT_BYTES, ScramMechanism, salted
@@ -28,6 +28,7 @@ Mechanisms = Annotated[
 
 
 @app.command("list")
+@prints_table
 def list_(
     names: Annotated[list[str], typer.Argument(metavar="[USER]...", help="Only these.")] = [],  # noqa: B006
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -68,6 +69,7 @@ def add(
             }
         )
     _alter(bootstrap, {"deletions": [], "upsertions": upsertions})
+    print(f"User {name} can log in by {', '.join(each.sasl_name for each in mechanisms)}.")
 
 
 @app.command()
@@ -83,12 +85,13 @@ def delete(
     mechanisms = [int(each) for each in _mechanisms(mechanism)] or known
     deletions = [{"name": name, "mechanism": each} for each in mechanisms]
     _alter(bootstrap, {"deletions": deletions, "upsertions": []})
+    print(f"Deleted what user {name} could log in with.")
 
 
 def _mechanisms(names: list[str]) -> list[ScramMechanism]:
     for name in names:
         if name not in BY_SASL_NAME:
-            raise CliError(f"{name}: no such mechanism; there are {', '.join(BY_SASL_NAME)}")
+            raise UsageError(f"{name}: no such mechanism; there are {', '.join(BY_SASL_NAME)}")
     return [BY_SASL_NAME[name] for name in dict.fromkeys(names)]
 
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from kraft.local.free_ports import HOST
 from kraft.local.processes import LocalProcess
+from kraft.local.security import CONTROLLER, LocalSecurity
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 
 CONTROLLER_OFFSET: Final = 100
@@ -59,15 +60,18 @@ def refuse_taken_port(node_id: int, port: int) -> None:
             ) from None
 
 
-def properties_of(node: LocalNode, nodes: Collection[LocalNode], log_dir: Path) -> dict[str, str]:
+def properties_of(
+    node: LocalNode, nodes: Collection[LocalNode], log_dir: Path, security: LocalSecurity
+) -> dict[str, str]:
     """What server.properties of a combined node says, next to the other `nodes`."""
+    clients = f"{security.listener}://{HOST}:{node.client_port}"
     copies = str(min(3, len(nodes)))
     return {
         "process.roles": "broker,controller",
         "node.id": str(node.id),
         "controller.quorum.voters": ",".join(f"{n.id}@{HOST}:{n.controller_port}" for n in nodes),
-        "controller.listener.names": "CONTROLLER",
-        "listeners": f"PLAINTEXT://{HOST}:{node.client_port},CONTROLLER://{HOST}:{node.controller_port}",
+        "controller.listener.names": CONTROLLER,
+        "listeners": f"{clients},{CONTROLLER}://{HOST}:{node.controller_port}",
         "kraft.http.port": str(node.http_port),
         "log.dirs": str(log_dir),
         "default.replication.factor": copies,
@@ -76,4 +80,5 @@ def properties_of(node: LocalNode, nodes: Collection[LocalNode], log_dir: Path) 
         "transaction.state.log.min.isr": str(min(2, len(nodes))),
         # As in the server.properties that comes with Kafka: a first consumer need not wait.
         "group.initial.rebalance.delay.ms": "0",
+        **security.node_properties(),
     }

@@ -1,6 +1,7 @@
 """Several combined nodes on this machine, each a process of its own: `kraft up`, the demo, tests.
 
-    DIR/cluster.json                 bootstrap; per node: id, pid and ports; what runs beside them
+    DIR/cluster.json                 bootstrap; per node: id, pid and ports; what runs beside them; passwords
+    DIR/client.properties, DIR/tls/  for clients of a cluster with TLS or logins: see security.py
     DIR/node-1/server.properties     written by `create`, added to by `configure`
     DIR/node-1/node.log              what the node prints
     DIR/node-1/data/                 its log dir
@@ -24,6 +25,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextvars import copy_context
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
@@ -44,6 +46,7 @@ from kraft.local.processes import (
     signals_wait,
     start_in_background,
 )
+from kraft.local.security import PLAINTEXT, LocalSecurity, new_security
 from kraft.storage.bootstrap import parse_user
 from kraft.storage.formatter import format_storage
 from metadata_quorum.foundation.blocking import NOT_SERVING
@@ -67,6 +70,7 @@ class LocalCluster:
         owner: int | None,
         program: Sequence[str] = NODE_PROGRAM,
         companions: Mapping[str, LocalProcess] | None = None,
+        security: LocalSecurity = PLAINTEXT,
     ) -> None:
         self.directory = directory
         self.cluster_id = cluster_id
@@ -77,6 +81,8 @@ class LocalCluster:
         """The module that runs as a node, and its options."""
         self.companions = dict(companions or {})
         """Programs that end with the cluster, by name."""
+        self.security = security
+        """Of all listeners, and of whoever connects."""
         self._children: dict[int | str, subprocess.Popen[bytes]] = {}
         """Of this process: nodes by id, companions by name."""
 
@@ -94,15 +100,18 @@ class LocalCluster:
         users: Sequence[str] = (),
         detached: bool = False,
         program: Sequence[str] = NODE_PROGRAM,
+        tls: bool = False,
+        sasl: bool = False,
     ) -> LocalCluster:
         """Format the directories (or take up those of an earlier run) and write the properties.
 
         `ports`: `nodes` client ports, then as many controller ports and http ports, in place of
         those counted from `port`. `settings`: keys of server.properties for every node. `users`: whom
         the cluster knows from its beginning, as `kraft storage format --add-scram` takes them. `program`:
-        a module that takes what kraft.node.process takes, and more options for it.
+        a module that takes what kraft.node.process takes, and more options for it. `tls`, `sasl`: with
+        certificates and users (see security.py); a directory keeps those that it was made with.
 
-        Raises FatalError if a cluster runs there, or one of another size lies there.
+        Raises FatalError if a cluster runs there, or one of another size or security lies there.
         """
         directory = directory.absolute()
         table = nodes_from(nodes, port) if ports is None else nodes_at(nodes, ports)
@@ -120,8 +129,15 @@ class LocalCluster:
                     ExitCode.LOG_DIR_UNUSABLE,
                     f"{directory} holds a cluster of {len(earlier.nodes)} nodes, not {nodes}",
                 )
-            cluster_id = earlier.cluster_id
-        cluster = cls(directory, cluster_id, table, None if detached else os.getpid(), program)
+            cluster_id, security = earlier.cluster_id, earlier.security
+            if (tls, sasl) not in ((False, False), (security.ca is not None, bool(security.users()))):
+                raise FatalError(
+                    ExitCode.LOG_DIR_UNUSABLE, f"{directory} holds a cluster that speaks {security.protocol}"
+                )
+        else:
+            security = new_security(directory, tls=tls, sasl=sasl)
+        owner = None if detached else os.getpid()
+        cluster = cls(directory, cluster_id, table, owner, program, security=security)
         cluster._prepare(dict(settings or {}), users, is_new=is_new)
         cluster.save()
         return cluster
@@ -135,7 +151,10 @@ class LocalCluster:
             nodes = [LocalNode(**node) for node in found["nodes"]]
             program = found.get("program", NODE_PROGRAM)  # not in files of earlier versions
             beside = {name: LocalProcess(**each) for name, each in found.get("companions", {}).items()}
-            return cls(directory.absolute(), found["cluster_id"], nodes, found["owner"], program, beside)
+            security = LocalSecurity(**found.get("security", {}))
+            return cls(
+                directory.absolute(), found["cluster_id"], nodes, found["owner"], program, beside, security
+            )
         except FileNotFoundError:
             raise FatalError(
                 ExitCode.LOG_DIR_UNUSABLE,
@@ -149,6 +168,11 @@ class LocalCluster:
         """HOST:PORT,... of the client listeners."""
         return ",".join(f"{HOST}:{node.client_port}" for node in self.nodes.values())
 
+    @property
+    def client_properties(self) -> Path | None:
+        """Kafka's client properties, where a client needs any."""
+        return None if self.security == PLAINTEXT else self.directory / "client.properties"
+
     def save(self) -> None:
         """Write cluster.json."""
         content = {
@@ -156,6 +180,7 @@ class LocalCluster:
             "cluster_id": self.cluster_id,
             "owner": self.owner,
             "program": self.program,
+            "security": asdict(self.security),
             "companions": {name: asdict(each) for name, each in self.companions.items()},
             "nodes": [asdict(node) for node in self.nodes.values()],
         }
@@ -164,7 +189,8 @@ class LocalCluster:
     def _prepare(self, settings: Mapping[str, str], users: Sequence[str], *, is_new: bool) -> None:
         disk = OsDisk()
         for node in self.nodes.values():
-            properties = {**properties_of(node, self.nodes.values(), self.home(node.id) / "data"), **settings}
+            data = self.home(node.id) / "data"
+            properties = {**properties_of(node, self.nodes.values(), data, self.security), **settings}
             config = Config.from_properties(properties)
             try:
                 disk.make_dirs(str(self.home(node.id)))
@@ -175,10 +201,13 @@ class LocalCluster:
                     ExitCode.LOG_DIR_UNUSABLE, f"cannot write to {self.directory}: {error.strerror}"
                 ) from None
             rng = random.SystemRandom()
+            records = [parse_user(each, rng) for each in (*users, *self.security.users())]
             format_storage(
-                disk, config, self.cluster_id, rng, users=[parse_user(each, rng) for each in users],
-                new_cluster=is_new, ignore_formatted=not is_new,
+                disk, config, self.cluster_id, rng, users=records, new_cluster=is_new,
+                ignore_formatted=not is_new,
             )  # fmt: skip
+        if self.client_properties is not None:
+            _write_private(self.client_properties, format_properties(self.security.client_properties()))
 
     def configure(self, node_id: int, settings: Mapping[str, str]) -> None:
         """Add to a node's properties, for its next start."""
@@ -214,13 +243,23 @@ class LocalCluster:
         if wait:
             self.wait_ready(patience_s, (node_id,))
 
+    def start_all(self, patience_s: float = START_PATIENCE_S) -> None:
+        """Start every node that is down, and wait until all see each other."""
+        for node in self.nodes.values():
+            if node.process() is None:
+                self._spawn(node)
+        self.save()
+        self.wait_ready(patience_s, self.nodes)
+
     def wait_ready(self, patience_s: float = START_PATIENCE_S, started: Collection[int] = ()) -> None:
         """Until every running node knows every running node as a live broker. Raises FatalError where one
         ends meanwhile; those in `started` may have ended already."""
         with signals_wait():
             # The codec takes a while to import: nodes start meanwhile.
-            from kraft.peers.blocking_client import live_brokers
+            from kraft.peers.blocking_client import SECURITY, live_brokers
 
+        as_client = copy_context()
+        as_client.run(SECURITY.set, self.security.connection())
         deadline = time.monotonic() + patience_s
         running = [n for n in self.nodes.values() if n.id in started or n.process() is not None]
         wanted = {node.id for node in running}
@@ -235,10 +274,15 @@ class LocalCluster:
                     f"node {late} did not see all nodes in {patience_s:g} s; node.log in {self.directory} "
                     "may say why",
                 )
-            if live_brokers(HOST, waiting[0].client_port) >= wanted:
+            if as_client.run(live_brokers, HOST, waiting[0].client_port) >= wanted:
                 waiting.pop(0)
             else:
                 time.sleep(POLL_S)
+
+    def has_majority(self, started: int | None = None) -> bool:
+        """Whether the nodes that run (and one that is to be started) are enough for a metadata quorum."""
+        running = sum(node.process() is not None or node.id == started for node in self.nodes.values())
+        return 2 * running > len(self.nodes)
 
     def node(self, node_id: int) -> LocalNode:
         """A node by its id. Raises FatalError if there is none."""

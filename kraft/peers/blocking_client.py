@@ -121,7 +121,7 @@ def live_brokers(host: str, port: int) -> set[int]:
     fields = {"topics": [], "allow_auto_topic_creation": False}
     try:
         answer = ask(host, port, ApiKey.METADATA, (METADATA_VERSION, METADATA_VERSION), fields, timeout_s=2.0)
-    except OSError:
+    except (OSError, BrokerError):  # a node that is about to start may not let anybody in yet
         return set()
     if answer.error_code != ErrorCode.NONE or answer.controller_id < 0:
         return set()

@@ -30,34 +30,35 @@ def run(bootstrap: str, *arguments: str, stdin: str = "") -> subprocess.Complete
 
 @pytest.mark.row("U2")
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "code", "sentence"),
     [
-        ("topic create other --replica-assignment 1:x", "1:x: an assignment is written as 1:2,2:3"),
-        ("topic create other --config no.such=1", "Unknown topic config name: no.such"),
-        ("topic create other --config retention.ms=soon", "Invalid value soon"),
-        ("topic create other --partitions 0", "(INVALID_PARTITIONS)"),
-        (f"topic alter {TOPIC}", "nothing to alter"),
-        (f"topic alter {TOPIC} --partitions 2", "2 would not be an increase. (INVALID_PARTITIONS)"),
-        (f"config set topic {TOPIC}", "nothing to set: give KEY=VALUE or --delete KEY"),
-        (f"config set topic {TOPIC} retention.ms", "retention.ms: a configuration is given as KEY=VALUE"),
+        ("topic create other --replica-assignment 1:x", 2, "1:x: an assignment is written as 1:2,2:3"),
+        ("topic create other --config no.such=1", 1, "Unknown topic config name: no.such"),
+        ("topic create other --config retention.ms=soon", 1, "Invalid value soon"),
+        ("topic create other --partitions 0", 1, "(INVALID_PARTITIONS)"),
+        (f"topic alter {TOPIC}", 2, "nothing to alter"),
+        (f"topic alter {TOPIC} --partitions 2", 1, "2 would not be an increase. (INVALID_PARTITIONS)"),
+        (f"config set topic {TOPIC}", 2, "nothing to set: give KEY=VALUE or --delete KEY"),
+        (f"config set topic {TOPIC} retention.ms", 2, "retention.ms: a configuration is given as KEY=VALUE"),
         (
             "config set broker 9 log.retention.ms=1",
+            1,
             "9: there is no such broker; those that are up are 1, 2, 3",
         ),
-        ("config set broker 1 node.id=4", "Cannot update these configs dynamically: node.id"),
-        ("config get broker 1 no.such", "no.such: not a configuration of a broker"),
-        ("elect-leaders --partition 0", "--partition needs --topic"),
-        (f"consume {TOPIC} -p 7 -e", f"{TOPIC}: there is no partition 7; it has 3"),
-        (f"consume {TOPIC} -o x", "--offset x: beginning, end, a number, -N or @MS"),
-        (f"consume {TOPIC} -X no.such=1", 'No such configuration property: "no.such"'),
-        (f"produce {TOPIC} -p 7", f"{TOPIC}: there is no partition 7; it has 3"),
-        (f"produce {TOPIC} -z best", 'Invalid value "best"'),
-        ("perf produce nothere -n 1", "nothere: there is no such topic"),
+        ("config set broker 1 node.id=4", 1, "Cannot update these configs dynamically: node.id"),
+        ("config get broker 1 no.such", 1, "no.such: not a configuration of a broker"),
+        ("elect-leaders --partition 0", 2, "--partition needs --topic"),
+        (f"consume {TOPIC} -p 7 -e", 1, f"{TOPIC}: there is no partition 7; it has 3"),
+        (f"consume {TOPIC} -o x", 2, "--offset x: beginning, end, a number, -N or @MS"),
+        (f"consume {TOPIC} -X no.such=1", 1, 'No such configuration property: "no.such"'),
+        (f"produce {TOPIC} -p 7", 1, f"{TOPIC}: there is no partition 7; it has 3"),
+        (f"produce {TOPIC} -z best", 1, 'Invalid value "best"'),
+        ("perf produce nothere -n 1", 1, "nothere: there is no such topic"),
     ],
 )
-def test_one_plain_sentence(bootstrap: str, arguments: str, sentence: str) -> None:
+def test_one_plain_sentence(bootstrap: str, arguments: str, code: int, sentence: str) -> None:
     done = run(bootstrap, *arguments.split(), stdin="line\n")
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.count("\n") == 1, done.stderr
     assert done.stderr.startswith("kraft: ")
     assert sentence in done.stderr
@@ -67,7 +68,7 @@ def test_one_plain_sentence(bootstrap: str, arguments: str, sentence: str) -> No
 @pytest.mark.parametrize("command", ["quorum status", "metadata dump", "topic list"])
 def test_an_address_that_is_none(command: str) -> None:
     done = run("nowhere", *command.split())
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "kraft: nowhere: a bootstrap server is HOST:PORT\n"
 
 

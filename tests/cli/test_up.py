@@ -101,7 +101,11 @@ def test_one_node_at_a_time(tmp_path, port):
         assert kraft("node", "start", "2", *where).returncode == 0
         assert live_brokers(HOST, port + 1) == {1, 2, 3}
 
-        assert kraft("node", "pause", "3", *where).returncode == 0
+        assert kraft("node", "pause", "3", *where).stdout == "Paused node 3.\n"
+        listed = json.loads(kraft("node", "list", *where, "--output", "json").stdout)
+        assert listed["directory"] == str(tmp_path)
+        assert [node["state"] for node in listed["rows"]] == ["running", "running", "paused"]
+        assert listed["rows"][1]["clients"] == f"{HOST}:{port + 1}"
         assert running(tmp_path)[3].status() == psutil.STATUS_STOPPED
         assert kraft("node", "resume", "3", *where).returncode == 0
         assert running(tmp_path)[3].status() != psutil.STATUS_STOPPED
@@ -164,7 +168,13 @@ def test_one_node_by_its_own_properties(tmp_path, port):
             ExitCode.BAD_CONFIG,
             "kraft: num.partitions=none: must be a whole number\n",
         ),
-        (["--set", "oops"], 1, "kraft: oops: a configuration is given as KEY=VALUE\n"),
+        (["--set", "oops"], ExitCode.USAGE, "kraft: oops: a configuration is given as KEY=VALUE\n"),
+        (
+            ["--set", "kraft.http.port=8080"],
+            ExitCode.USAGE,
+            "kraft: kraft.http.port is each node's own: `kraft up` counts ports from --port, "
+            "and ids from 1\n",
+        ),
     ],
 )
 def test_what_up_refuses(tmp_path, port, arguments, code, sentence):

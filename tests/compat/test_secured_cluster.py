@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kraft.local.certificates import Authority
 from kraft.local.free_ports import HOST
 from kraft.local.local_cluster import LocalCluster
 from kraft.net.client import Address
@@ -20,7 +21,6 @@ from kraft.net.connection_security import ConnectionSecurity, Tls, dial, tls_con
 from kraft.wire.api_keys import ApiKey
 from tests.compat.secured import brokers, refusals, secured
 from tests.support.clients.rdkafka import read, send
-from tests.support.nodes.certificates import Authority
 from tests.support.waiting import wait_until
 
 pytestmark = [

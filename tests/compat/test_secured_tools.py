@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 from kraft.cli.main import cli
 from kraft.config.node_config import Config
 from kraft.config.properties import format_properties
+from kraft.local.certificates import Authority
 from kraft.local.local_cluster import LocalCluster
 from tests.compat.secured import brokers, secured
 from tests.support.kafka.kafka_tools import KafkaTools
-from tests.support.nodes.certificates import Authority
 from tests.support.waiting import wait_until
 
 pytestmark = [

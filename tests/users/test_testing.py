@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,10 +13,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+from confluent_kafka import Consumer, Producer
 
 from kraft.local.local_cluster import LocalCluster
 from kraft.testing import cluster
 from metadata_quorum.foundation.errors import BrokerError, FatalError
+from tests.support.nodes.forks import run_kraft
 from tests.support.waiting import wait_until
 
 README = Path(__file__).parents[2] / "README.md"
@@ -135,10 +138,53 @@ def test_from_a_coroutine_with_everything_that_can_happen_to_a_node() -> None:
                 kafka.isolate(1)
             with pytest.raises(FatalError, match="there is no node 4"):
                 kafka.kill(4)
+            with pytest.raises(LookupError, match="t has no partition 7; it has 2") as raised:
+                kafka.leader("t", 7)
+            assert raised.value.__suppress_context__
+            assert len(raised.traceback) == 2, "the test's own line, and that of the method"
+            with pytest.raises(LookupError, match="there is no topic nope"):
+                kafka.leader("nope")
+            kafka.delete_topic("t")
+            names = {kafka.create_unique_topic("orders", partitions=2) for _ in range(2)}
+            assert len(names) == 2
+            for node in kafka.nodes:
+                kafka.kill(node)
+            with pytest.raises(FatalError, match="no node runs"):
+                kafka.create_topic("t")
+            with pytest.raises(FatalError, match=r"start_all\(\)"):
+                kafka.start(1)
+            kafka.start(1, wait=False)
+            kafka.start_all()
+            assert all(kafka.leader(name, 1) for name in names)
             directory = kafka.directory
         assert not directory.exists()
 
     asyncio.run(body())
+
+
+@pytest.mark.row("U3", "U4")
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl on PATH")
+def test_tls_and_logins_are_one_option_each(tmp_path: Path) -> None:
+    """One node; that three find each other so is tests/compat/test_secured_cluster.py's."""
+    with cluster(1, tls=True, sasl=True, directory=tmp_path) as kafka:
+        name = kafka.create_unique_topic()
+        assert kafka.client_settings["security.protocol"] == "SASL_SSL"
+        producer = Producer(kafka.client_settings | {"enable.idempotence": True})
+        producer.produce(name, b"tea")
+        assert producer.flush(60) == 0
+        reader = Consumer(kafka.client_settings | {"group.id": "readers", "auto.offset.reset": "earliest"})
+        reader.subscribe([name])
+        assert [message.value() for message in reader.consume(1, timeout=60)] == [b"tea"]
+        reader.close()
+        command = ("topic", "list", "-b", kafka.bootstrap)
+        assert kafka.client_properties is not None
+        let_in = run_kraft(*command, "--command-config", str(kafka.client_properties))
+        assert name in let_in.stdout.split(), let_in.stderr
+        assert run_kraft(*command).returncode == 1
+        kafka.restart(1)
+        assert kafka.leader(name) == 1
+    with pytest.raises(FatalError, match="links are for plain listeners"), cluster(1, links=True, tls=True):
+        pass
 
 
 def test_what_is_missing_for_links_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,1 +1,1 @@
-"""Real nodes and clusters of ours, and certificates for them."""
+"""Real nodes and clusters of ours."""

@@ -10,15 +10,14 @@ from typer.testing import CliRunner
 
 from kraft.cli.bootstrap import addresses
 from kraft.cli.confluent_client import key_values
-from kraft.cli.errors import CliError, plain_errors
+from kraft.cli.errors import CliError, UsageError, plain_errors
 from kraft.cli.main import cli
 from kraft.cli.perf import Latencies
-from kraft.cli.tables import show
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode, ExitCode, FatalError
 
 COMMANDS = [
     "up", "down", "start", "produce", "consume", "elect-leaders",
-    "node kill", "node stop", "node pause", "node resume", "node start",
+    "node list", "node kill", "node stop", "node pause", "node resume", "node start",
     "topic create", "topic list", "topic describe", "topic alter", "topic delete",
     "config get", "config set", "quorum status", "metadata dump", "log dump",
     "reassign plan", "reassign run", "reassign status", "reassign cancel",
@@ -56,6 +55,7 @@ def test_no_broker_is_one_sentence(command, free_ports):
     ("error", "code", "sentence"),
     [
         (CliError("so it is"), 1, "kraft: so it is\n"),
+        (UsageError("so it is written"), 2, "kraft: so it is written\n"),
         (
             FatalError(ExitCode.PORT_IN_USE, "port 1 is in use"),
             ExitCode.PORT_IN_USE,
@@ -76,11 +76,6 @@ def test_expected_trouble_is_one_sentence(error, code, sentence, capsys):
 def test_a_bug_keeps_its_traceback():
     with pytest.raises(ZeroDivisionError), plain_errors():
         _ = 1 // 0
-
-
-def test_plain_tables_line_up(capsys):
-    show(("topic", "n"), [("a", 1), ("longer", None)])
-    assert capsys.readouterr().out == "topic   n\na       1\nlonger  -\n"
 
 
 def test_pairs_and_addresses():

@@ -13,6 +13,7 @@ from kraft.config.dynamic_config import DynamicBrokerConfig
 from kraft.config.key import Update
 from kraft.config.keys import NO_EFFECT
 from kraft.config.node_config import ROWS, Config
+from kraft.local.certificates import Authority
 from kraft.local.free_ports import HOST
 from kraft.node.listener_security import NodeSecurity
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -22,7 +23,6 @@ from metadata_quorum.metadata.delta import MetadataDelta
 from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
 from metadata_quorum.metadata.records import ConfigRecord
 from tests.support.node_config import config, mapped
-from tests.support.nodes.certificates import Authority
 
 pytestmark = pytest.mark.row("U2")
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from kraft.local.certificates import Authority
 from kraft.net.connection import FIRST_BUFFER_BYTES, SMALL_FRAME_BYTES, ConnectionLimits
 from kraft.net.connection_quotas import ListenerKind, MaxConnections, handles_for_clients
 from kraft.net.connections import SWEEP_S
 from kraft.net.listener import OPEN, ListenerSecurity, ServerLimits
 from kraft.net.server_connection import SLOW_FRAME_S
 from kraft.net.unread import LEAST_BYTES
-from tests.support.nodes.certificates import Authority
 from tests.unit.net.echo_node import Streams, framed, node
 from tests.unit.net.harness import closes, on_a_loop, until
 

@@ -1,0 +1,80 @@
+"""Tables as text and as JSON; whoever prints one has the option."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from kraft.cli.main import cli
+from kraft.cli.tables import show
+from kraft.local.local_cluster import LocalCluster
+
+CLI = Path(__file__).parents[3] / "kraft" / "cli"
+
+
+def test_plain_tables_line_up(capsys: pytest.CaptureFixture[str]) -> None:
+    show(("topic", "n"), [("a", 1), ("longer", None)])
+    assert capsys.readouterr().out == "topic   n\na       1\nlonger  -\n"
+
+
+def test_what_holds_for_all_rows_stands_before_them(capsys: pytest.CaptureFixture[str]) -> None:
+    show(("n",), [(1,)], about={"Topic": "t", "Configs": ""})
+    show(("n",), [(1,)], about={"Topic": "t", "Configs": ""}, one_line=True)
+    assert capsys.readouterr().out == "Topic: t\nConfigs:\nn\n1\nTopic: t  Configs:\nn\n1\n"
+
+
+def test_json_for_one_command_is_text_for_the_next(
+    tmp_path: Path, free_ports: Callable[[int], list[int]]
+) -> None:
+    LocalCluster.create(tmp_path, nodes=1, ports=free_ports(3))
+    where = ["node", "list", "--dir", str(tmp_path)]
+    found = json.loads(CliRunner().invoke(cli, [*where, "--output", "json"]).output)
+    assert found["directory"] == str(tmp_path)
+    assert found["listeners"] == "PLAINTEXT"
+    (node,) = found["rows"]
+    assert (node["node"], node["state"], node["pid"]) == (1, "down", None)
+    assert "node  state  pid" in CliRunner().invoke(cli, where).output
+
+
+def test_every_command_that_prints_a_table_is_marked() -> None:
+    unmarked = [f"{path.name}: {name}" for path in CLI.glob("*.py") for name in _unmarked(path)]
+    assert unmarked == []
+
+
+def _called(function: ast.FunctionDef) -> Iterator[str]:
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            yield node.func.id
+
+
+def _unmarked(path: Path) -> list[str]:
+    """Commands of the module from which `show` is reached, without `@prints_table`."""
+    functions = {
+        each.name: each for each in ast.parse(path.read_text()).body if isinstance(each, ast.FunctionDef)
+    }
+    calls = {
+        name: {
+            node.func.id
+            for node in ast.walk(each)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        }
+        for name, each in functions.items()
+    }
+
+    def reaches(name: str, seen: frozenset[str] = frozenset()) -> bool:
+        if name in ("show", "show_facts"):
+            return name not in functions
+        return any(reaches(other, seen | {name}) for other in calls.get(name, set()) - seen)
+
+    return [
+        name
+        for name, each in functions.items()
+        if any("command" in ast.unparse(decorator) for decorator in each.decorator_list)
+        and all(ast.unparse(decorator) != "prints_table" for decorator in each.decorator_list)
+        and reaches(name)
+    ]
