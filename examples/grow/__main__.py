@@ -51,7 +51,8 @@ def run(nodes: Nodes, console: Console, kafka: list[str]) -> int:
     began = time.monotonic()
     for node_id in (*CONTROLLERS, *BROKERS):
         nodes.start(node_id, KRAFT)
-    nodes.wait_for(lambda: create(nodes, TOPIC), "the cluster is up")
+    nodes.wait_in_sync()
+    nodes.wait_for(lambda: create(nodes, TOPIC), "the topic is made")
     nodes.wait_in_sync()
     console.print(f"six nodes of kraft are up, in {time.monotonic() - began:.1f} s; flights stream")
     stream = FlightStream(nodes.bootstrap, flights)
@@ -84,7 +85,7 @@ def run(nodes: Nodes, console: Console, kafka: list[str]) -> int:
 
 
 def main() -> int:
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     directory = Path(tempfile.mkdtemp(prefix="kraft-grow-"))
     code = 1
     nodes: Nodes | None = None
@@ -95,7 +96,7 @@ def main() -> int:
     except KeyboardInterrupt:
         code = 130
     except (SystemSkipped, DataMissing, NodeFailed) as failure:
-        console.print(f"[red]{failure}", soft_wrap=True)
+        console.print(f"[red]{failure}")
     finally:
         if nodes is not None:
             nodes.close()

@@ -150,58 +150,74 @@ def describe_quorum(host: str, port: int) -> Message:
 
 def metadata_chunks(host: str, port: int) -> Iterator[bytes]:
     """Whole batches of the metadata log up to the high watermark, after its newest snapshot if the log does
-    not begin at 0. `host` and `port` may be any node's; a controller serves the chunks. Raises `OSError`,
-    `BrokerError`."""
-    listener = describe_quorum(host, port).nodes[0].listeners[0]
-    controller = (listener.host, listener.port)
-    offset = 0
+    not begin at 0. `host` and `port` may be any node's; the active controller serves the chunks (of Apache
+    Kafka's no other does, and it serves what is not committed, too). Raises `OSError`, `BrokerError`."""
+    leader = _leader(describe_quorum(host, port))
+    offset, epoch = 0, 0
     while True:
-        partition = _fetch_metadata(*controller, offset)
+        partition = _fetch_metadata(leader, offset, epoch)
         snapshot = partition.snapshot_id
         if snapshot.end_offset >= 0:
-            yield b"".join(_snapshot_pieces(*controller, snapshot))
-            offset = snapshot.end_offset
+            yield b"".join(_snapshot_pieces(leader, snapshot))
+            offset, epoch = snapshot.end_offset, snapshot.epoch
             continue
         records = bytes(partition.records or b"")
-        batches = list(iter_headers(records))
-        if not batches:
+        end = 0
+        for position, header in iter_headers(records):
+            if header.next_offset > partition.high_watermark:
+                break
+            end, offset, epoch = position + header.size, header.next_offset, header.partition_leader_epoch
+        if end == 0:
             return
-        position, last = batches[-1]
-        yield records[: position + last.size]
-        offset = last.next_offset
+        yield records[:end]
         if offset >= partition.high_watermark:
             return
 
 
-def _fetch_metadata(host: str, port: int, offset: int) -> Message:
+class _Leader(NamedTuple):
+    """The active controller."""
+
+    host: str
+    port: int
+    epoch: int
+
+
+def _leader(quorum: Message) -> _Leader:
+    partition = quorum.topics[0].partitions[0]
+    (listener, *_) = next(each.listeners for each in quorum.nodes if each.node_id == partition.leader_id)
+    return _Leader(listener.host, listener.port, partition.leader_epoch)
+
+
+def _fetch_metadata(leader: _Leader, offset: int, last_epoch: int) -> Message:
+    """`last_epoch`: of the record before `offset`."""
     wanted = {
         "partition": 0, "fetch_offset": offset, "partition_max_bytes": CHUNK_BYTES, "log_start_offset": -1,
-        "current_leader_epoch": -1, "last_fetched_epoch": -1,
+        "current_leader_epoch": leader.epoch, "last_fetched_epoch": last_epoch,
     }  # fmt: skip
     fields = {
         "replica_id": -1, "max_wait_ms": 0, "min_bytes": 0, "max_bytes": CHUNK_BYTES,
         "session_id": 0, "session_epoch": -1,
         "topics": [{"topic_id": METADATA_TOPIC_ID, "partitions": [wanted]}],
     }  # fmt: skip
-    answer = ask(host, port, ApiKey.FETCH, (13, 17), fields)
+    answer = ask(leader.host, leader.port, ApiKey.FETCH, (13, 17), fields)
     _raise_for(answer)
     partition: Message = answer.responses[0].partitions[0]
     _raise_for(partition)
     return partition
 
 
-def _snapshot_pieces(host: str, port: int, snapshot: Message) -> Iterator[bytes]:
+def _snapshot_pieces(leader: _Leader, snapshot: Message) -> Iterator[bytes]:
     position, size = 0, 1
     while position < size:
         wanted = {
-            "partition": 0, "current_leader_epoch": -1, "position": position,
+            "partition": 0, "current_leader_epoch": leader.epoch, "position": position,
             "snapshot_id": {"end_offset": snapshot.end_offset, "epoch": snapshot.epoch},
         }  # fmt: skip
         fields = {
             "replica_id": -1, "max_bytes": CHUNK_BYTES,
             "topics": [{"name": METADATA_TOPIC, "partitions": [wanted]}],
         }  # fmt: skip
-        answer = ask(host, port, ApiKey.FETCH_SNAPSHOT, (0, 1), fields)
+        answer = ask(leader.host, leader.port, ApiKey.FETCH_SNAPSHOT, (0, 1), fields)
         _raise_for(answer)
         partition = answer.topics[0].partitions[0]
         _raise_for(partition)
