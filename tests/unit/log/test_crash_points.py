@@ -1,4 +1,4 @@
-"""A log's work dies between any two of its disk operations, by a kill or by a loss of power, and again while
+"""A log's work dies at any of its disk operations, by a kill or by a loss of power, and again while
 the next start mends what it left. What must come back stands beside each work.
 
 Each work begins on a copy of a disk on which all is durable. A crash point takes about 2 ms.
@@ -7,14 +7,13 @@ Each work begins on a copy of a disk on which all is durable. A crash point take
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
 import pytest
 
-from chaos.sim.disk import SimDisk
 from data_plane.log import checkpoints
 from data_plane.log.config import LogConfig
 from data_plane.log.log import UnifiedLog
@@ -25,6 +24,7 @@ from metadata_quorum.foundation.batch import encode_end_txn_marker
 from metadata_quorum.foundation.model import TopicPartition
 from tests.support.logs import NOW_MS, flush, lead, open_log, read_committed
 from tests.support.may_block import MAY_BLOCK
+from tests.support.mortal_disk import DEAD, MortalDisk, crash_points
 from tests.unit.log.compacted_log import COMPACT, DAY_MS, clean, put
 from tests.unit.log.transactional_log import end_transaction
 
@@ -34,23 +34,6 @@ TP: Final = TopicPartition("t", 0)
 RETIRING: Final = LogConfig(segment_bytes=400, index_interval_bytes=100, retention_bytes=500)
 
 pytestmark = pytest.mark.row("L7")
-
-
-class Dead(BaseException):
-    """Nothing runs any more; no handler for errors may hear of it."""
-
-
-class MortalDisk(SimDisk):
-    """Dies before the operation after `left` more."""
-
-    left: int | None = None
-
-    def strike(self, operation: str, path: str) -> None:
-        if operation not in ("read", "open") and self.left is not None:
-            self.left -= 1
-            if self.left < 0:
-                raise Dead
-        super().strike(operation, path)
 
 
 @dataclass(frozen=True)
@@ -235,78 +218,87 @@ def durable(work: Work) -> MortalDisk:
     return disk
 
 
-def deaths(work: Work, *, power: bool, again: int, seeds: int) -> Iterator[tuple[str, Seen, Seen, Seen]]:
-    """Every crash point: a name for it, what was found, and what the work began and would have ended with."""
-    origin = durable(work)
-
-    def opened(disk: MortalDisk) -> UnifiedLog:
-        """As log_dirs.py does."""
-        point = checkpoints.read_offsets(disk, CHECKPOINT, MAY_BLOCK)[TP]
-        log = open_log(PATH, work.config, disk=disk, recovery_point=point)
-        checkpoint(log)
-        return log
-
-    whole = copy.deepcopy(origin)
-    whole.left = 1 << 30
-    begun = opened(whole)
-    before = seen(begun)
-    first = (1 << 30) - whole.left
-    work.done(begun)
-    operations = (1 << 30) - whole.left
-    whole.left = None
-    whole.kill()
-    after = seen(opened(whole))
-    assert operations > first
-    for at in range(operations):
-        for seed in range(seeds):
-            disk = copy.deepcopy(origin)
-            random = Random(at * 1_000 + seed)
-            disk.left = at
-            starts = 0
-            log: UnifiedLog | None = None
-            while True:
-                try:
-                    log = opened(disk)
-                    if not starts:
-                        work.done(log)
-                    break
-                except Dead:
-                    starts += 1
-                except LogCorruptError:
-                    if work.config.compact or not power:
-                        raise
-                    log = None  # good batches stand behind what was lost: it stays offline, and says so
-                    break
-                if power:
-                    # What a cleaning does must hold on any file system.
-                    disk.power_loss(random, names_in_order=not work.config.compact)
-                else:
-                    disk.kill()
-                disk.left = random.randrange(1, 15) if starts <= again else None
-            disk.left = None
-            if log is not None:
-                yield f"operation {at} of {operations}, seed {seed}", seen(log), before, after
+def opened(disk: MortalDisk, work: Work) -> UnifiedLog:
+    """As log_dirs.py does."""
+    point = checkpoints.read_offsets(disk, CHECKPOINT, MAY_BLOCK)[TP]
+    log = open_log(PATH, work.config, disk=disk, recovery_point=point)
+    checkpoint(log)
+    return log
 
 
-def enumerate_deaths(name: str, *, power: bool, again: int = 0, seeds: int = 1) -> None:
+def survivor(
+    disk: MortalDisk, work: Work, recoveries: Sequence[int], random: Random | None
+) -> UnifiedLog | None:
+    """The log after a death on its way, and one more in each start of `recoveries`, after so many operations.
+    `random`: the machine dies, too. None: good batches are behind what was lost, and it stays offline."""
+    for start, dies_after in enumerate((*recoveries, None, None)):
+        try:
+            log = opened(disk, work)
+            if not start:
+                work.done(log)
+            disk.die_after(None)
+            return log
+        except DEAD:
+            disk.die_after(dies_after, halfway=start % 2 == 0)
+        except LogCorruptError:
+            if work.config.compact or random is None:
+                raise
+            return None
+        if random is None:
+            disk.kill()
+        else:  # what a cleaning does must hold on any file system
+            disk.power_loss(random, names_in_order=not work.config.compact)
+    raise AssertionError("it dies once too often")
+
+
+def enumerate_deaths(
+    name: str, *, power: bool, recoveries: Callable[[int], Iterable[tuple[int, ...]]], seeds: int = 1
+) -> None:
+    """`recoveries`: by the number of a crash point, when the starts after it die."""
     work = WORKS[name]
-    for where, found, before, after in deaths(work, power=power, again=again, seeds=seeds):
-        right = found in (before, after) or work.halfway(found, before, after)
-        assert right, f"{name}, {where}:\n{found}\nbefore {before}\nafter {after}"
+    origin = durable(work)
+    whole = copy.deepcopy(origin)
+    whole.done.clear()
+    begun = opened(whole, work)
+    before = seen(begun)
+    work.done(begun)
+    points = list(crash_points(whole.done))
+    whole.kill()
+    after = seen(opened(whole, work))
+    for number, point in enumerate(points):
+        for again in recoveries(number):
+            for seed in range(seeds):
+                disk = copy.deepcopy(origin)
+                disk.die_after(point.operation, halfway=point.halfway)
+                random = Random(f"{point.operation}/{seed}") if power else None
+                log = survivor(disk, work, again, random)
+                if log is None:
+                    continue
+                found = seen(log)
+                right = found in (before, after) or work.halfway(found, before, after)
+                assert right, f"{name}, {point}, {again}, {seed}:\n{found}\nbefore {before}\nafter {after}"
 
 
 @pytest.mark.parametrize("name", WORKS)
-def test_a_process_that_dies_between_any_two_operations(name: str) -> None:
-    enumerate_deaths(name, power=False)
+def test_a_process_that_dies_at_any_operation(name: str) -> None:
+    enumerate_deaths(name, power=False, recoveries=lambda number: [()])
 
 
 @pytest.mark.parametrize("name", WORKS)
-def test_a_machine_that_dies_between_any_two_operations(name: str) -> None:
-    enumerate_deaths(name, power=True, again=2)
+def test_a_machine_that_dies_at_any_operation(name: str) -> None:
+    enumerate_deaths(name, power=True, recoveries=lambda number: [(number % 13, number % 5)])
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("power", [False, True])
 @pytest.mark.parametrize("name", WORKS)
-def test_dying_again_and_again(name: str, power: bool) -> None:
-    enumerate_deaths(name, power=power, again=4, seeds=40)
+def test_dying_again_at_any_operation_of_recovery(name: str, power: bool) -> None:
+    """The second death at each operation, the third and the fourth at some."""
+    deaths = [(second, third, second + third) for second in range(14) for third in (0, 1, 4, 9)]
+    enumerate_deaths(name, power=power, recoveries=lambda number: [(), *deaths])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", WORKS)
+def test_what_else_a_loss_of_power_may_leave(name: str) -> None:
+    enumerate_deaths(name, power=True, recoveries=lambda number: [(), (number % 13, 3)], seeds=40)
