@@ -16,7 +16,7 @@ JOBS    ?= 2
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fast pure demo grow test test-long chaos bench bench-guard rows lint types layers lock docs clean
+.PHONY: help setup fast pure demo grow test test-long mutants chaos bench bench-guard rows lint types layers lock docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ test: $(READY) ## everything that runs in minutes
 
 test-long: $(READY) ## more seeds, longer runs, all examples of property tests
 	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -n $(JOBS) -m "long or hypothesis"
+
+mutants: $(READY) ## bugs of the past, each applied to a copy of the sources; whichever no test finds is named
+	$(BIN)/python -m tests.mutants.run $(MUTANTS)
 
 # SEED: the first one; COUNT: how many (without it until Ctrl-C); SEEDS=3,17: only these; MINUTES: of faults per seed.
 chaos: $(READY) ## random faults on real clusters, seed after seed; failing histories stay in chaos-results

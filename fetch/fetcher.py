@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from data_plane.purgatory.timing_wheel import WheelTimer
 from data_plane.quotas.replication import ReplicationQuota
@@ -89,12 +89,22 @@ def _ends_below(records: memoryview, log_end: int) -> bool:
     return len(records) >= BATCH_OVERHEAD and read_header(records).next_offset <= log_end
 
 
+class InFlightFetch(NamedTuple):
+    """A request, and its answer to come."""
+
+    number: int
+    request: FetchRequest
+    response: asyncio.Future[FetchResponse]
+
+
 class PartitionFetchState:
-    """One partition of a fetcher."""
+    """One partition of a fetcher, in one leader epoch."""
 
-    __slots__ = ("attempt", "key", "lag", "leader_epoch", "partition", "truncating", "turn")
+    __slots__ = ("added_after", "attempt", "key", "lag", "leader_epoch", "partition", "truncating", "turn")
 
-    def __init__(self, partition: Partition) -> None:
+    def __init__(self, partition: Partition, added_after: int) -> None:
+        self.added_after = added_after
+        """Fetches up to this number were sent in an earlier leader epoch: the log may have changed since."""
         self.key: Key = (partition.topic_id, partition.tp.partition)
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
@@ -113,7 +123,7 @@ class ReplicaFetcher:
         self._context = context
         self._session = FollowerFetchSession(context.broker_id, context.limits, context.rules)
         self._states: dict[Key, PartitionFetchState] = {}
-        self._in_flight: deque[tuple[FetchRequest, asyncio.Future[FetchResponse]]] = deque()
+        self._in_flight: deque[InFlightFetch] = deque()
         self._wake = asyncio.Event()
         self._failures = 0
         self.fetches = 0
@@ -136,7 +146,7 @@ class ReplicaFetcher:
 
     def add(self, partition: Partition) -> None:
         """Follow `partition`, or note that its leader epoch is a new one."""
-        state = PartitionFetchState(partition)
+        state = PartitionFetchState(partition, self.fetches)
         known = self._states.get(state.key)
         if known is not None:
             if known.leader_epoch == partition.leader_epoch and known.partition is partition:
@@ -188,9 +198,9 @@ class ReplicaFetcher:
                     await self._wake.wait()
                     continue
                 self._send()
-            request, future = self._in_flight[0]
+            fetch = self._in_flight[0]
             try:
-                response = await future
+                response = await fetch.response
             except (OSError, TimeoutError, EOFError, BrokerError):
                 self._connection_lost()
                 await asyncio.sleep(
@@ -202,15 +212,16 @@ class ReplicaFetcher:
                     )
                 )
                 continue
-            if not self._in_flight or self._in_flight[0][1] is not future:
+            if not self._in_flight or self._in_flight[0] is not fetch:
                 continue  # dropped meanwhile
             self._in_flight.popleft()
-            self._take(request, response)
+            self._take(fetch, response)
 
     def _send(self) -> None:
         self.fetches += 1
         request = self._session.next_request(self._context.broker_epoch())
-        self._in_flight.append((request, asyncio.ensure_future(self._endpoint.fetch(request))))
+        response = asyncio.ensure_future(self._endpoint.fetch(request))
+        self._in_flight.append(InFlightFetch(self.fetches, request, response))
 
     def _kick(self) -> None:
         """There is something to tell the leader, or something to fetch at last."""
@@ -225,24 +236,24 @@ class ReplicaFetcher:
         self._session.reset()
 
     def _drop_in_flight(self) -> None:
-        for _, future in self._in_flight:
-            if not future.done():
-                future.cancel()
-            elif not future.cancelled():
-                future.exception()  # looked at, so that the loop does not complain of it
+        for _, _, response in self._in_flight:
+            if not response.done():
+                response.cancel()
+            elif not response.cancelled():
+                response.exception()  # looked at, so that the loop does not complain of it
         self._in_flight.clear()
 
     # --- answers ------------------------------------------------------------------------------
 
-    def _take(self, request: FetchRequest, response: FetchResponse) -> None:
-        if not self._session.answered(request, response.error, response.session_id):
+    def _take(self, fetch: InFlightFetch, response: FetchResponse) -> None:
+        if not self._session.answered(fetch.request, response.error, response.session_id):
             self._failures += 1
             self._drop_in_flight()  # they belong to the session that is over
             return
         self._failures = 0
         for answer in response.partitions:
             state = self._states.get((answer.topic_id, answer.partition))
-            if state is not None:
+            if state is not None and fetch.number > state.added_after:
                 try:
                     self._take_partition(state, answer)
                 except Exception as error:  # noqa: BLE001 - one partition's affair; it comes again later

@@ -79,10 +79,10 @@ def _of_groups(history: History) -> dict[str, str]:
     if any(operation.group is None for operation in subscribed):
         why = "not every subscription names its group"
         return {kind.name: why for kind in (LOST_COMMIT, GROUP_SKIP, DOUBLE_OWNER)}
-    told = {operation.group for operation in history.operations if operation.f == "owned"}
+    outspoken = {operation.group for operation in history.operations if operation.f == "owned"}
     group_of = {operation.process: operation.group for operation in subscribed}
     given = {group_of.get(operation.process) for operation in history.operations if operation.rebalanced}
-    silent = {group for group in given - told if group is not None}
+    silent = {group for group in given - outspoken if group is not None}
     if not silent:
         return {}
     return {DOUBLE_OWNER.name: f"members of {', '.join(sorted(silent))} did not tell what they owned"}

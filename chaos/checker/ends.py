@@ -38,8 +38,8 @@ def _nonmonotonic_ends(seen: Observations, findings: Findings) -> None:
             for name, key, offset in _ends_shown_by(seen, seen.operations[upcoming]):
                 lowest[name, key] = max(lowest.get((name, key), NOTHING), (offset, -upcoming))
             upcoming = next(by_end, None)
-        for key, told in operation.ends.items():
-            for name, offset in zip(NAMES, told, strict=True):
+        for key, both in operation.ends.items():
+            for name, offset in zip(NAMES, both, strict=True):
                 least, witness = lowest.get((name, key), NOTHING)
                 if offset < least:
                     findings.add(
@@ -58,9 +58,9 @@ def _ends_shown_by(seen: Observations, operation: Operation) -> Iterator[tuple[s
     """(name, key, the lowest that it can be from now on)."""
     stable, high = NAMES
     if operation.f == "ends":
-        for key, told in operation.ends.items():
-            yield stable, key, told[0]
-            yield high, key, told[1]
+        for key, both in operation.ends.items():
+            yield stable, key, both[0]
+            yield high, key, both[1]
         return
     for poll in polls_of(operation) if operation.ops else ():
         for key, pairs in poll.messages.items():
@@ -76,9 +76,9 @@ def _ends_shown_by(seen: Observations, operation: Operation) -> Iterator[tuple[s
 
 def unasked(operations: Sequence[Operation]) -> list[str]:
     """Partitions that were written in transactions, and whose ends nobody asked for in the end."""
-    told = [operation.ends for operation in operations if operation.f == "ends"][-1:]
+    last = [operation.ends for operation in operations if operation.f == "ends"][-1:]
     written = {send.key for operation in operations if operation.f == "txn" for send in sends_of(operation)}
-    return sorted(written - (told[0].keys() if told else set()))
+    return sorted(written - (last[0].keys() if last else set()))
 
 
 def _hanging_transactions(seen: Observations, findings: Findings) -> None:

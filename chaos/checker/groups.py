@@ -189,17 +189,17 @@ def _lost_in_the_end(
             if operation.f != "committed" or operation.outcome != "ok" or operation.group != group:
                 continue
             commit = _committed_before(of_group, operation.start)
-            told = operation.committed.get(key, 0)
-            if commit is not None and told < commit.offset:
+            answer = operation.committed.get(key, 0)
+            if commit is not None and answer < commit.offset:
                 findings.add(
                     LOST_COMMIT,
                     key,
                     f"offset {commit.offset} of {key} had been committed to group {group} (op {commit.op}), "
-                    f"whose coordinator later told {told} (op {index})",
+                    f"whose coordinator later told {answer} (op {index})",
                     [commit.op, index],
                     op=index,
                     group=group,
-                    offset=told,
+                    offset=answer,
                 )
 
 
@@ -218,8 +218,8 @@ def _group_skips(
     for each, of_group in commits.items():
         if each in reached:
             reached[each] = max(reached[each], (of_group[-1].offset - 1, of_group[-1].op))
-    for group, (index, told) in committed_in_the_end(seen).items():
-        for key, offset in told.items():
+    for group, (index, answer) in committed_in_the_end(seen).items():
+        for key, offset in answer.items():
             if (group, key) in reached:
                 reached[group, key] = max(reached[group, key], (offset - 1, index))
     by_transactions = transactional_groups(seen)

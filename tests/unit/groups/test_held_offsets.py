@@ -76,3 +76,20 @@ def test_what_the_transaction_commits_after_the_deletion_counts() -> None:
             assert await committed(groups) == 10
 
     run(test)
+
+
+@pytest.mark.row("P4", "G3")
+def test_the_offsets_of_an_aborted_transaction_never_come() -> None:
+    async def test() -> None:
+        async with service(MemoryLog()) as groups:
+            number = groups.partition_for("g")
+            await groups.commit_offsets(commit(5))
+            await groups.commit_offsets(transactional(9, PRODUCER))
+            assert await is_unstable(groups)
+            await groups.end_transaction(number, PRODUCER, 1, commit=False)
+            assert await committed(groups) == 5
+            groups.become_leader(number, 2)
+            await groups.loaded()
+            assert await committed(groups) == 5
+
+    run(test)

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import struct
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 
 from data_plane.coordinator.groups.classic.consumer_protocol import subscribed_topics
+from data_plane.coordinator.groups.classic.states import ClassicGroupState
 from data_plane.coordinator.groups.messages import (
     CommitOffsets,
     CommitReply,
@@ -19,6 +24,9 @@ from data_plane.coordinator.groups.messages import (
     OffsetToCommit,
     SyncGroup,
 )
+from data_plane.coordinator.groups.offsets import OffsetMetadataManager
+from data_plane.coordinator.groups.records import OffsetRecord
+from data_plane.coordinator.state_machine import Instant
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from tests.unit.groups.group_driver import EPOCH_MS, NO_DELAY, GroupDriver, join
@@ -214,3 +222,23 @@ def test_a_subscription_is_read_and_anything_else_is_not() -> None:
         b"\x00\x00\x00\x00\x00\x01",
     ):
         assert subscribed_topics(bad) is None
+
+
+@pytest.mark.row("G3")
+@pytest.mark.parametrize(
+    "state", [ClassicGroupState.PREPARING_REBALANCE, ClassicGroupState.COMPLETING_REBALANCE]
+)
+def test_a_group_that_rebalances_keeps_the_offsets_of_what_its_members_may_read(
+    state: ClassicGroupState,
+) -> None:
+    """Nobody knows until the rebalance is over."""
+    offsets = OffsetMetadataManager()
+    place = TopicPartition("orders", 0)
+    offsets.replay(OffsetRecord("g", place, CommittedOffset(5, commit_timestamp_ms=0)))
+    for topics in (None, {"others"}):
+        group: Any = SimpleNamespace(
+            metadata=SimpleNamespace(protocol_type="consumer", state=state),
+            is_empty=False,
+            subscribed_topics=lambda topics=topics: topics,
+        )
+        assert list(offsets.expired("g", group, 1, Instant(0.0, 10))) == []

@@ -12,7 +12,7 @@ from chaos.sim.disk import SimDisk
 from data_plane.log.compact_log import cleanable, finish_replacing, plan_cleaning, replace_segments
 from data_plane.log.log import UnifiedLog
 from metadata_quorum.foundation.blocking import MayBlock
-from tests.support.logs import NOW_MS, flush, open_log, read_all, truncate
+from tests.support.logs import NOW_MS, flush, lead, open_log, read_all, truncate
 from tests.support.may_block import MAY_BLOCK
 from tests.unit.log.compacted_log import COMPACT, put
 
@@ -140,3 +140,17 @@ def test_an_operation_fails_and_the_process_dies(operation: str, code: int, furt
         if not spent:
             break
     assert after > 3
+
+
+def test_a_failed_fsync_is_not_tried_again():
+    """The pages are clean after it: a second one would succeed, and prove nothing."""
+    disk = SimDisk()
+    disk.make_dirs("/d")
+    log = open_log(PATH, disk=disk)
+    lead(log, b"x")
+    work = log.prepare_flush()
+    assert work is not None
+    disk.fail("sync", errno.EIO, path_part=".log")
+    with pytest.raises(OSError, match="error"):
+        work.run(MAY_BLOCK)
+    assert not disk.has_faults

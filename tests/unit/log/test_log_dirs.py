@@ -7,15 +7,17 @@ import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from uuid import UUID
 
 import pytest
 
 from chaos.sim.disk import SimDisk
 from data_plane.log.config import LogConfig
+from data_plane.log_manager.found_logs import UnclaimedLogs
 from data_plane.log_manager.log_dirs import LogDir
 from metadata_quorum.foundation.disk import OsDisk
-from metadata_quorum.foundation.model import TopicPartition
+from metadata_quorum.foundation.model import PartitionRegistration, TopicPartition
 from tests.support.logs import NOW_MS, lead
 from tests.support.may_block import MAY_BLOCK
 
@@ -137,3 +139,20 @@ def test_what_cannot_be_looked_at_is_not_called_missing(
     with pytest.raises(OSError, match="Input/output error"):
         disk.exists("/any")
     monkeypatch.undo()
+
+
+def test_what_may_lie_in_a_directory_that_failed_is_not_created_elsewhere() -> None:
+    """A replica of an older partition would begin empty beside its records; a new one lies nowhere yet."""
+    failed: list[LogDir] = []
+    unclaimed = UnclaimedLogs(Random(1), lambda directory, _: failed.append(directory))
+    disk = filled(clean=False)
+    disk.fail("read", errno.EIO, count=1 << 30)
+    broken = log_dir(disk)
+    unclaimed.load([broken], SMALL, {}, NOW_MS, MAY_BLOCK)
+    assert failed == [broken]
+    older = PartitionRegistration((1, 2), (1, 2), 1, leader_epoch=3, partition_epoch=5)
+    new = PartitionRegistration((1, 2), (1, 2), 1, leader_epoch=0, partition_epoch=0)
+    for tp, registration in ((GOOD, older), (TopicPartition("new", 0), new)):
+        unclaimed.suspect(tp, registration)
+    assert unclaimed.is_offline(GOOD, UUID(int=9))
+    assert not unclaimed.is_offline(TopicPartition("new", 0), UUID(int=10))

@@ -146,3 +146,28 @@ def test_damaged_snapshot_is_refused(damage: slice):
     data[damage] = bytes(b ^ 0x55 for b in data[damage])
     with pytest.raises(CorruptSnapshotError):
         decode_snapshot(bytes(data))
+
+
+def test_a_marker_of_an_earlier_epoch_ends_nothing():
+    producers = ProducerStateManager()
+    producers.update(header(0, epoch=3, transactional=True), 10)
+    for epoch in (2, 3):
+        data = encode_end_txn_marker(
+            commit=False, coordinator_epoch=0, producer_id=7, producer_epoch=epoch, timestamp=NOW_MS
+        )
+        marker = decode_batch(data)[0]
+        if epoch == 3:
+            producers.check_coordinated(read_header(data), marker)
+            continue
+        with pytest.raises(BrokerError) as caught:
+            producers.check_coordinated(read_header(data), marker)
+        assert caught.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_a_batch_of_an_earlier_epoch_changes_nothing():
+    """A zombie's, that an old leader let in."""
+    producers = ProducerStateManager()
+    producers.update(header(0, epoch=3), 10)
+    producers.update(header(0, 5, epoch=2), 11)
+    assert producers.states[7].epoch == 3
+    assert producers.check(header(1, epoch=3)) is None

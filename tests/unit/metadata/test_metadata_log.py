@@ -7,18 +7,12 @@ import threading
 import pytest
 
 from chaos.sim.disk import SimDisk
-from metadata_quorum.foundation.batch import Record, decode_batch, encode_batch, iter_headers
+from metadata_quorum.foundation.batch import decode_batch, iter_headers
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.invariants import InvariantViolation
 from metadata_quorum.metadata.metadata_log import MetadataLog, SnapshotId
 from tests.support.may_block import MAY_BLOCK
-
-DIRECTORY = "/disk/node/__cluster_metadata-0"
-
-
-def batch(offset: int, count: int = 1, epoch: int = 1, size: int = 10) -> bytes:
-    records = [Record(timestamp=5, value=bytes([offset % 256]) * size) for _ in range(count)]
-    return encode_batch(records, base_offset=offset, leader_epoch=epoch)
+from tests.unit.metadata.metadata_batches import DIRECTORY, batch
 
 
 def filled(disk: SimDisk, batches: int, *, per_batch: int = 1, **options: int) -> MetadataLog:

@@ -14,7 +14,7 @@ from chaos.sim.disk import SimDisk
 from metadata_quorum.metadata.metadata_log import MetadataLog, SnapshotId
 from tests.support.may_block import MAY_BLOCK
 from tests.support.mortal_disk import DEAD, MortalDisk, crash_points, operations_of
-from tests.unit.metadata.test_metadata_log import DIRECTORY, batch
+from tests.unit.metadata.metadata_batches import DIRECTORY, batch
 
 SNAPSHOTS = (6, 12, 18)
 END = 22

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from metadata_quorum.raft.config import RaftConfig
 from metadata_quorum.raft.election import Votes
 from metadata_quorum.raft.leading import Leading
 from metadata_quorum.raft.messages import AppendReply, VoteReply, encode
@@ -83,3 +84,27 @@ def test_an_answer_beyond_the_end_of_the_log_is_malformed() -> None:
     ends = rig.propose(1, b"x")
     rig.settle()
     assert rig.committed(ends)
+
+
+@pytest.mark.row("Q7")
+def test_an_entry_of_an_earlier_term_is_committed_by_one_of_the_own_term_only() -> None:
+    """Raft's figure 8: a majority holds it, and yet another leader may replace it."""
+    rig = Rig(config=RaftConfig(append_bytes=1))  # one entry per message
+    rig.elect(1)
+    rig.cut_between((1,), (2, 3))
+    rig.propose(1, b"x")
+    rig.tick(1)
+    index = next(entry[0] for entry in rig.log(1) if entry[2] == b"x")
+    rig.cut.clear()
+    rig.cut_between((2,), (1, 3))
+    rig.rafts[1].core.adopt_term(rig.rafts[1].core.term + 1)
+    rig.rafts[1].core.start_election()
+    for _ in range(100):
+        rig.tick(1, seconds=0.05)
+        rig.deliver(1, 3, 1)
+        rig.tick(3)
+        rig.deliver(3, 1, 1)
+        rig.tick(1)
+        own_term = rig.rafts[3].journal.last_term == rig.rafts[1].core.term
+        assert rig.rafts[1].core.commit_index < index or own_term
+    assert rig.rafts[1].core.commit_index > index

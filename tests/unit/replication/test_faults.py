@@ -273,3 +273,20 @@ async def test_a_partition_whose_directory_is_another_topics_is_given_up_aloud()
             cluster.brokers[1].partitions.get("t", 0)
         assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
         assert "t-0" in str(refused.value)
+
+
+@in_loop
+async def test_the_cleaner_stops_before_an_open_transaction():
+    """What is behind may be aborted, and what it would replace is still the newest."""
+    async with Cluster(1, log_defaults=SMALL_SEGMENTS) as cluster:
+        partitions = cluster.brokers[1].partitions
+        cluster.create_topic("t", [[1]], cleanup_policy="compact", min_cleanable_dirty_ratio="0.01")
+        leader = cluster.leader()
+        for i in range(5):
+            open_one = {"producer_id": 7, "producer_epoch": 0, "base_sequence": i, "transactional": True}
+            keyed = encode_batch([Record(key=b"k", value=b"v" * 150, timestamp=NOW_MS)], **open_one)
+            leader.append_as_leader(bytearray(keyed), acks=1, now=cluster.loop.time(), now_ms=NOW_MS)
+        before = leader.log.size
+        await partitions.cleaner.sweep()
+        assert leader.log.size == before
+        assert leader.log.cleaned_to == 0

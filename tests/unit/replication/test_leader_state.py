@@ -13,7 +13,7 @@ from data_plane.replication.leader_state import (
     IsrOutcome,
     LeaderState,
 )
-from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import PartitionRegistration
 
 LAG = 10.0
@@ -241,3 +241,13 @@ def test_a_follower_proposed_after_its_fetch_must_be_alive():
     change = state.expand_any(10, 101.0)
     assert change is not None
     assert change.joining == 3
+
+
+def test_a_fetch_of_an_earlier_incarnation_is_refused():
+    state = leader()
+    fetched(state, 2, 7, 10)
+    assert state.fetching_follower(2, 12) is state.followers[2]
+    assert state.fetching_follower(2, -1) is state.followers[2]
+    with pytest.raises(BrokerError) as refused:
+        state.fetching_follower(2, 11)
+    assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER

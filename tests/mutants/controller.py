@@ -1,0 +1,67 @@
+"""Mutants of the controller: ISRs, elections, the metadata log."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.mutant import mutant
+
+CONTROLLER: Final = (
+    mutant(
+        "broker-epoch-ignored",
+        "KIP-903",
+        "an ISR takes a broker only in the incarnation that the leader saw",
+        "metadata_quorum/decisions/isr.py",
+        "    return member.broker_epoch in (-1, image.brokers[member.broker_id].broker_epoch)",
+        "    return True",
+        ("golden/test_metadata.py",),
+    ),
+    mutant(
+        "fenced-replica-in-the-isr",
+        "KAFKA-13916",
+        "a fenced broker joins no ISR",
+        "metadata_quorum/decisions/isr.py",
+        "    if not image.can_serve(member.broker_id, partition):\n",
+        "    if member.broker_id not in image.brokers:\n",
+        ("golden/test_metadata.py",),
+    ),
+    mutant(
+        "partition-epoch-not-compared",
+        "KIP-497",
+        "a change of the ISR is compared and set by the partition's epoch",
+        "metadata_quorum/decisions/isr.py",
+        "        (change.partition_epoch < partition.partition_epoch, ErrorCode.INVALID_UPDATE_VERSION),\n",
+        "",
+        ("golden/test_metadata.py",),
+    ),
+    mutant(
+        "last-replica-standing",
+        "KIP-966",
+        "who leaves an ISR below min.insync.replicas stays eligible",
+        "metadata_quorum/decisions/elections.py",
+        "        elr = tuple(r for r in placed.replicas if r in eligible and r not in isr)\n",
+        "        elr = ()\n",
+        ("golden/test_metadata.py",),
+    ),
+    mutant(
+        "eligible-after-an-unclean-restart",
+        "KIP-966",
+        "a replica that may have lost records is not eligible",
+        "metadata_quorum/decisions/elections.py",
+        "    eligible = known.intersection(placed.replicas) - unclean_restarts\n",
+        "    eligible = known.intersection(placed.replicas)\n",
+        ("golden/test_metadata.py",),
+    ),
+    mutant(
+        "log-deleted-past-the-snapshot",
+        "KAFKA-14238",
+        "the metadata log keeps what the oldest kept snapshot does not cover",
+        "metadata_quorum/metadata/metadata_log.py",
+        "            self._delete_segments_below(self._checkpoints[0].end_offset)",
+        "            self._delete_segments_below(self.end_offset)",
+        (
+            "unit/metadata/test_metadata_log.py",
+            "unit/metadata/test_metadata_log_crash_points.py",
+        ),
+    ),
+)

@@ -1,0 +1,124 @@
+"""Mutants of producers, transactions, groups."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.mutant import mutant
+
+LOG: Final = "data_plane/log"
+TRANSACTIONS: Final = "data_plane/coordinator/transactions/transaction_state_manager.py"
+OFFSETS: Final = "data_plane/coordinator/groups/offsets.py"
+
+EXACTLY_ONCE: Final = (
+    mutant(
+        "out-of-order-in-place-of-a-duplicate",
+        "KIP-98",
+        "a repeated batch is answered with its first offset",
+        f"{LOG}/producers.py",
+        "        for batch in self.batches:\n            if batch.last_sequence == last",
+        "        for batch in ():\n            if batch.last_sequence == last",
+        ("unit/log/test_producers.py",),
+    ),
+    mutant(
+        "abort-ignores-the-epoch",
+        "KIP-890",
+        "a marker of an earlier epoch ends nothing",
+        f"{LOG}/producers.py",
+        "            return\n        if header.producer_epoch < state.epoch:\n            raise BrokerError(",
+        "            return\n        if False:\n            raise BrokerError(",
+        ("unit/log/test_producers.py",),
+    ),
+    mutant(
+        "zombie-batch-takes-the-epoch-back",
+        "ours",
+        "a batch of an earlier epoch changes no state",
+        f"{LOG}/producers.py",
+        "            if header.producer_epoch < state.epoch:\n"
+        "                return  # a zombie's batch that an old leader let in; the newer epoch stays\n",
+        "",
+        ("unit/log/test_producers.py",),
+    ),
+    mutant(
+        "open-transaction-forgotten-at-the-start",
+        "ours",
+        "a snapshot's open transactions hold the last stable offset",
+        f"{LOG}/producers.py",
+        "            if state.current_txn_first_offset is not None:\n                self._ongoing[",
+        "            if False:\n                self._ongoing[",
+        ("unit/log/test_producers.py",),
+    ),
+    mutant(
+        "late-produce-after-the-abort",
+        "KIP-890",
+        "a leader appends only to a transaction that is open",
+        TRANSACTIONS,
+        "        there = known.partitions if known.state is ONGOING else frozenset()\n",
+        "        there = frozenset(partitions)\n",
+        ("golden/test_transactions.py",),
+    ),
+    mutant(
+        "delayed-end-of-the-last-transaction",
+        "KIP-890",
+        "every transaction has an epoch of its own",
+        TRANSACTIONS,
+        "producer_epoch=known.producer_epoch + 1,\n            former_epoch=known.producer_epoch,\n",
+        "producer_epoch=known.producer_epoch,\n            former_epoch=known.producer_epoch,\n",
+        ("golden/test_transactions.py",),
+    ),
+    mutant(
+        "stuck-in-prepare-commit",
+        "KAFKA-16352",
+        "a new coordinator writes the markers that are owed",
+        TRANSACTIONS,
+        "        return (name for name, known in self._transactions.items() if known.state in PREPARED)\n",
+        "        return iter(())\n",
+        ("golden/test_transactions.py",),
+    ),
+    mutant(
+        "timeout-does-not-fence",
+        "KIP-98",
+        "who is aborted by the timeout is fenced",
+        TRANSACTIONS,
+        "        producer_epoch=known.producer_epoch + 1,\n        former_epoch=NO_PRODUCER_EPOCH,\n    )\n",
+        "        producer_epoch=known.producer_epoch,\n        former_epoch=NO_PRODUCER_EPOCH,\n    )\n",
+        ("golden/test_transactions.py",),
+    ),
+    mutant(
+        "offsets-of-an-aborted-transaction-stick",
+        "KIP-98",
+        "a group's offsets in a transaction count where it commits",
+        OFFSETS,
+        "            if commit:\n                self._supersede(place, written)\n",
+        "            if True:\n                self._supersede(place, written)\n",
+        (
+            "unit/groups/test_held_offsets.py",
+            "unit/groups/test_offsets.py",
+        ),
+    ),
+    mutant(
+        "offsets-expired-during-a-rebalance",
+        "KAFKA-13636",
+        "a group that rebalances keeps its offsets",
+        OFFSETS,
+        "    if group.metadata.state is ClassicGroupState.STABLE:\n"
+        "        topics = group.subscribed_topics()\n"
+        "        if topics is not None and topic not in topics:\n",
+        "    if True:\n"
+        "        topics = group.subscribed_topics()\n"
+        "        if topics is None or topic not in topics:\n",
+        ("unit/groups/test_offsets.py",),
+    ),
+    mutant(
+        "commit-of-an-old-generation",
+        "ours",
+        "a commit of an earlier generation is refused",
+        "data_plane/coordinator/groups/classic/request_checks.py",
+        "        return ErrorCode.ILLEGAL_GENERATION\n",
+        "        return ErrorCode.NONE\n",
+        (
+            "unit/groups/test_request_checks.py",
+            "golden/test_classic_groups.py",
+        ),
+    ),
+)

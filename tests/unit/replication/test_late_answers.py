@@ -1,0 +1,106 @@
+"""Answers of a leader that come when the follower has moved on: they change nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import replace
+
+from data_plane.replication.partition import Partition
+from fetch.fetcher import FetcherContext, ReplicaFetcher
+from fetch.messages import FetchedPartition, FetchRequest, FetchResponse, LogBounds
+from metadata_quorum.foundation.model import PartitionRegistration
+from tests.unit.replication.cluster import Cluster, in_loop, produce_outcome, until
+
+SESSION = 7
+
+
+class ScriptedLeader:
+    """Answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[FetchRequest, asyncio.Future[FetchResponse]]] = []
+
+    def fetch(self, request: FetchRequest) -> asyncio.Future[FetchResponse]:
+        future: asyncio.Future[FetchResponse] = asyncio.get_running_loop().create_future()
+        self.asked.append((request, future))
+        return future
+
+    def answer(self, *partitions: FetchedPartition, request: int = -1) -> None:
+        self.asked[request][1].set_result(FetchResponse(session_id=SESSION, partitions=list(partitions)))
+
+    async def log_bounds(self, topic: str, partition: int, current_leader_epoch: int) -> LogBounds:
+        raise ConnectionResetError
+
+    def close(self) -> None:
+        pass
+
+
+async def follower_of(cluster: Cluster) -> tuple[Partition, PartitionRegistration]:
+    """It has three records of epoch 0, knows of one that it is committed, and follows nobody by itself."""
+    topic_id = cluster.create_topic("t", [[1, 2]])
+    for _ in range(3):
+        await produce_outcome(cluster, b"x")
+    follower = cluster.replica(2)
+    cluster.brokers[2].fetchers.unfollow(follower)
+    follower.high_watermark = 1
+    return follower, cluster.image.topics_by_id[topic_id].partitions[0]
+
+
+def fetcher_of(cluster: Cluster, leader: ScriptedLeader) -> ReplicaFetcher:
+    broker = cluster.brokers[2]
+    context = FetcherContext(
+        2, lambda: 1, lambda: cluster.now_ms, cluster.loop, broker.timer, random.Random(1), cluster.limits
+    )
+    return ReplicaFetcher(1, leader, context)
+
+
+def diverging(partition: Partition, end: int, high_watermark: int) -> FetchedPartition:
+    return FetchedPartition(
+        partition.topic_id, "t", 0,
+        high_watermark=high_watermark, log_start_offset=0, diverging_epoch=(0, end),
+    )  # fmt: skip
+
+
+@in_loop
+async def test_where_the_logs_diverge_the_leaders_high_watermark_says_nothing_of_ours() -> None:
+    async with Cluster(2) as cluster:
+        follower, _ = await follower_of(cluster)
+        leader = ScriptedLeader()
+        fetcher = fetcher_of(cluster, leader)
+        fetcher.add(follower)
+        await until(lambda: leader.asked)
+        high_watermarks: list[int] = []
+        leader.answer(diverging(follower, end=2, high_watermark=3))
+        await until(
+            lambda: high_watermarks.append(follower.high_watermark) or follower.log.log_end_offset == 2
+        )
+        assert max(high_watermarks) == 1
+        await fetcher.close()
+
+
+@in_loop
+async def test_an_answer_from_before_an_epoch_change_truncates_nothing() -> None:
+    """It followed this leader, then another one, now this one again; its first request is answered now."""
+    async with Cluster(2) as cluster:
+        follower, registration = await follower_of(cluster)
+        leader = ScriptedLeader()
+        fetcher = fetcher_of(cluster, leader)
+        fetcher.add(follower)
+        await until(lambda: len(leader.asked) == 1)
+        leader.answer()  # there is a session
+        await until(lambda: len(leader.asked) == 2)
+        follower.become_follower(replace(registration, leader=2, leader_epoch=1, partition_epoch=10))
+        fetcher.remove(follower)
+        follower.become_follower(replace(registration, leader_epoch=2, partition_epoch=11))
+        fetcher.add(follower)
+        await until(lambda: len(leader.asked) == 3, "the partition is forgotten")
+        leader.answer(diverging(follower, end=1, high_watermark=3), request=1)
+        leader.answer(request=2)
+        await until(lambda: len(leader.asked) == 4, "it is asked for in the new epoch")
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert follower.log.log_end_offset == 3
+        leader.answer(diverging(follower, end=2, high_watermark=3), request=3)
+        await until(lambda: follower.log.log_end_offset == 2, "the answer of this epoch counts")
+        await fetcher.close()
