@@ -117,7 +117,8 @@ class HttpServer:
             found = route.match(request.rel_url.raw_path)
             if found is not None:
                 asked = Asked(visitor, {name: unquote(text) for name, text in found.items()}, request.query)
-                return _json(await route.answer(self._service, asked))
+                answer = await route.answer(self._service, asked)
+                return await self._sources.node.loop.run_in_executor(None, _json, answer)
         raise Refused(404, "no such path; /api describes them")
 
     async def _status(self, request: web.BaseRequest) -> web.StreamResponse:
