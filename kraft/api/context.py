@@ -33,6 +33,7 @@ from kraft.broker.producer_ids import ProducerIds
 from kraft.broker.scram_users import ScramUsers
 from kraft.broker.txn_verification import TransactionVerifier
 from kraft.config.node_config import Config
+from kraft.monitoring.client_telemetry import ClientTelemetry
 from kraft.monitoring.request_metrics import RequestMetrics
 from kraft.monitoring.stall_watch import LoopHealth
 from kraft.net.sasl import LoginRules
@@ -83,6 +84,8 @@ class NodeContext:
     loop_health: LoopHealth = field(default_factory=LoopHealth)
     requests: RequestMetrics = field(default_factory=RequestMetrics)
     """How many came, what became of them, where their time went."""
+    client_telemetry: ClientTelemetry = field(default_factory=ClientTelemetry)
+    """What clients push of their own metrics."""
     faults: Mapping[str, int] = field(default_factory=dict)
     """How often work has failed of a bug, by the place in the code
     (metadata_quorum/foundation/supervision.py)."""

@@ -14,7 +14,7 @@ Errors:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Mapping
+from collections.abc import Awaitable, Container, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import partial
@@ -87,8 +87,10 @@ class Dispatcher:
         *,
         broker: BrokerContext | None = None,
         controller: ControllerContext | None = None,
+        also: Container[ApiKey] = (),
     ) -> None:
-        """`roles`: what each listener serves, by its name. `broker`, `controller`: where the node is one."""
+        """`roles`: what each listener serves, by its name. `broker`, `controller`: where the node is one.
+        `also`: APIs that ApiVersions lists on this node, and not on every one."""
         self._node = node
         self._broker = broker
         self._controller = controller
@@ -96,7 +98,7 @@ class Dispatcher:
             name: {key: row for key, row in rows.items() if role in row.listeners}
             for name, role in roles.items()
         }
-        self._advertised = {name: advertised(served.values()) for name, served in self._rows.items()}
+        self._advertised = {name: advertised(served.values(), also) for name, served in self._rows.items()}
         self._roles = dict(roles)
         self._exclusive = {int(key) for key, row in rows.items() if row.exclusive}
         self._in_turn = {int(key) for key, row in rows.items() if row.in_turn}

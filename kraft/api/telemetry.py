@@ -1,7 +1,9 @@
-"""GetTelemetrySubscriptions and PushTelemetry (KIP-714), as an Apache Kafka without a receiver answers.
+"""GetTelemetrySubscriptions and PushTelemetry (KIP-714).
 
-ApiVersions does not list them, so that no client starts to push. A client that asks anyway gets the
-subscriptions that match it, and may push; what it pushes is dropped. Nothing is kept between two requests.
+With `kraft.client.telemetry.enable` ApiVersions lists them, clients push what subscriptions ask for, and the
+newest is kept (kraft/monitoring/client_telemetry.py). Without it, as in an Apache Kafka without a receiver,
+they are not listed, so that no client starts to push; one that asks anyway is answered, and what it pushes is
+dropped.
 """
 
 from __future__ import annotations
@@ -15,8 +17,10 @@ from kraft.api.context import BrokerContext, NodeContext
 from kraft.api.request_context import RequestContext
 from kraft.api.response import error_code_only
 from kraft.api.row import ApiRow, Response
+from kraft.monitoring.client_telemetry import TelemetryClient
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
+from kraft.wire.otlp import Point, read_metrics
 from metadata_quorum.decisions.client_metrics import (
     CLIENT_METRICS_CONFIGS,
     INTERVAL_MS,
@@ -25,6 +29,7 @@ from metadata_quorum.decisions.client_metrics import (
     items,
     matches,
 )
+from metadata_quorum.foundation.compression import TooLargeError, decompress
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID, ResourceType
 from metadata_quorum.foundation.uuids import random_uuid
@@ -33,6 +38,7 @@ MAX_BYTES: Final = 1024 * 1024
 """telemetry.max.bytes"""
 CODECS: Final = (4, 3, 1, 2)
 """zstd, lz4, gzip, snappy: the first is the one that is liked best."""
+MAX_UNPACKED_BYTES: Final = 8 * MAX_BYTES
 UNCOMPRESSED: Final = 0
 EVERY_METRIC: Final = "*"
 
@@ -63,7 +69,7 @@ def handle_get(broker: BrokerContext, ctx: RequestContext, request: Message) -> 
     }
 
 
-def handle_push(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
+async def handle_push(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     if request.client_instance_id == ZERO_UUID:
         raise BrokerError(ErrorCode.INVALID_REQUEST)
     if (
@@ -75,7 +81,35 @@ def handle_push(broker: BrokerContext, ctx: RequestContext, request: Message) ->
         raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
     if len(request.metrics or b"") > MAX_BYTES:
         raise BrokerError(ErrorCode.TELEMETRY_TOO_LARGE)
+    if broker.node.config.kraft_client_telemetry_enable:
+        await _receive(broker.node, ctx, request)
     return {"error_code": int(ErrorCode.NONE)}
+
+
+async def _receive(node: NodeContext, ctx: RequestContext, request: Message) -> None:
+    """Raises `BrokerError`."""
+    telemetry, instance_id = node.client_telemetry, request.client_instance_id
+    try:
+        points = await node.loop.run_in_executor(
+            None, _points, request.compression_type, request.metrics or b""
+        )
+    except ValueError as error:
+        raise BrokerError(ErrorCode.INVALID_RECORD, str(error)) from None
+    if request.terminating:
+        telemetry.end(instance_id)
+        return
+    state = ctx.connection.state
+    software = f"{state.client_software_name} {state.client_software_version}".strip()
+    client = TelemetryClient(instance_id, ctx.client_id or "", software, ctx.client_host)
+    telemetry.take(client, points, node.loop.time())
+
+
+def _points(codec: int, data: bytes) -> list[Point]:
+    """Raises `ValueError`."""
+    try:
+        return read_metrics(memoryview(decompress(codec, data, MAX_UNPACKED_BYTES)))
+    except TooLargeError as error:
+        raise ValueError(f"more than {MAX_UNPACKED_BYTES} bytes when it is unpacked") from error
 
 
 def _subscription_of(node: NodeContext, ctx: RequestContext, client: UUID) -> _Subscription:
@@ -98,6 +132,9 @@ def _subscription_of(node: NodeContext, ctx: RequestContext, client: UUID) -> _S
     checksum = zlib.crc32(f"{chosen}{interval_ms}{client}".encode())
     return _Subscription(chosen, interval_ms, checksum - 2**31)
 
+
+LISTED_WHERE_RECEIVED: Final = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
+"""In ApiVersions."""
 
 ROWS: Final = (
     ApiRow(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Final
 
 from kraft.api.context import NodeContext
@@ -46,14 +46,14 @@ def handle(node: NodeContext, ctx: RequestContext, request: Message) -> Response
     }
 
 
-def advertised(rows: Iterable[ApiRow]) -> tuple[ApiVersionRange, ...]:
+def advertised(rows: Iterable[ApiRow], also: Container[ApiKey] = ()) -> tuple[ApiVersionRange, ...]:
     """Those rows in the response of ApiVersions. Like Kafka 4 we answer Produce from version 3 on and
     advertise 0: without the old versions, librdkafka before 2.11 would take a broker for one that knows no
     compression."""
     return tuple(
         ApiVersionRange(row.key, 0 if row.key is ApiKey.PRODUCE else row.min_version, row.max_version)
         for row in rows
-        if row.advertised and not row.internal
+        if (row.advertised or row.key in also) and not row.internal
     )
 
 

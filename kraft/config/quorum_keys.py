@@ -30,6 +30,9 @@ class QuorumKeys:
     )
     controller_quorum_retry_backoff_ms: int = key(20, "pause before asking a controller again", minimum=0)
     controller_quorum_append_linger_ms: int = key(25, "accepted; commands are appended at once", minimum=0)
+    kraft_client_telemetry_enable: bool = key(
+        False, "clients are told that they may push their metrics (KIP-714), which /metrics then shows"
+    )
     kraft_loop_stall_ms: int = key(
         50,
         "a turn of the event loop that takes more CPU time is logged, and where it was spent; 0: not watched",

@@ -133,6 +133,28 @@ async def _group(service: Service, asked: Asked) -> Json:
     raise Refused(404, f"there is no group {asked.path['group'][:200]}, or its coordinator does not answer")
 
 
+async def _clients(service: Service, asked: Asked) -> Json:
+    node = service.sources.node
+    now = node.loop.time()
+    return {
+        "clients": [
+            {
+                "instance_id": str(client.instance_id),
+                "client_id": client.client_id,
+                "software": client.software,
+                "host": client.host,
+                "pushes": client.pushes,
+                "heard_s_ago": round(now - client.heard_at, 1),
+                "metrics": [
+                    {"name": name, "attributes": dict(attributes), "value": value}
+                    for (name, attributes), value in client.figures.items()
+                ],
+            }
+            for client in node.client_telemetry.clients(now)
+        ]
+    }
+
+
 def _known_topic(service: Service, asked: Asked) -> TopicImage:
     name = asked.path["topic"]
     topic = service.sources.node.image.topics_by_name.get(name)
@@ -181,6 +203,7 @@ ROUTES: Final = (
     ),
     Route(f"{BASE}/groups", "All groups, with members, offsets and lag.", _groups),
     Route(f"{BASE}/groups/{{group}}", "A group.", _group),
+    Route(f"{BASE}/clients", "Clients that push their metrics to this node (KIP-714), and these.", _clients),
 )
 
 

@@ -20,6 +20,9 @@ reporter, `?names=confluent` those of Confluent's rules; a scrape job asks for t
 Labels that the exporters' dashboards take from Kubernetes or from the job (`namespace`, `strimzi_io_cluster`,
 `env`, `cluster_name`) come from the scrape configuration, as there.
 
+What clients push of their own metrics (KIP-714, `kraft.client.telemetry.enable`) is `kraft_client_metric`,
+on the node that they push to.
+
 Nothing is kept for a metric: each figure is read where it is known, when a scrape asks. Of requests all are
 counted, and a hundred a second of each API are timed. A scrape of 10,000 series takes some 20 ms of CPU.
 

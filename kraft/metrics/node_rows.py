@@ -69,7 +69,21 @@ def _budget(sources: Sources) -> Iterator[Sample]:
         yield (listener,), budget.used_bytes
 
 
+def _client_metrics(sources: Sources) -> Iterator[Sample]:
+    for client in sources.node.client_telemetry.clients(sources.node.loop.time()):
+        for (name, attributes), value in client.figures.items():
+            told = ",".join(f"{key}={text}" for key, text in attributes)
+            yield (client.client_id, str(client.instance_id), name, told), value
+
+
 _NODE: Final = (
+    Metric(
+        name="kraft_client_metric",
+        kind=Kind.UNKNOWN,
+        help="What clients have pushed to this node of their own metrics (KIP-714).",
+        labels=("client_id", "client_instance_id", "metric", "attributes"),
+        node=_client_metrics,
+    ),
     Metric(
         name="kraft_info",
         help="Version, cluster and node.",

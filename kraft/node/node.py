@@ -27,6 +27,7 @@ from kraft.api.dispatch import Dispatcher
 from kraft.api.long_work import LongWork
 from kraft.api.request_context import Role
 from kraft.api.table import ROWS
+from kraft.api.telemetry import LISTED_WHERE_RECEIVED
 from kraft.api.throttling import QuotaUpdates, charge_connection
 from kraft.broker.metadata_follower import MetadataFollower
 from kraft.broker.scram_users import ScramUsers
@@ -133,7 +134,8 @@ class Node:
             controller = self.controller_role.context(node, self._broker_heard)
         roles = {e.name: Role.BROKER for e in config.broker_listeners}
         roles |= {e.name: Role.CONTROLLER for e in config.controller_listeners}
-        self.dispatcher = Dispatcher(node, ROWS, roles, broker=broker, controller=controller)
+        also = LISTED_WHERE_RECEIVED if config.kraft_client_telemetry_enable else ()
+        self.dispatcher = Dispatcher(node, ROWS, roles, broker=broker, controller=controller, also=also)
         self.server = Server(
             self.loop,
             self.dispatcher.serve,

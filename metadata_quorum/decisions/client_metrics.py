@@ -1,7 +1,7 @@
 """Client metrics subscriptions (KIP-714): what a CLIENT_METRICS resource may hold.
 
-They are stored and described for tools; nothing here receives metrics, as in an Apache Kafka without a
-receiver. Judged in decisions/configs.py, described by api/configs.py.
+They are stored and described for tools; whether a node receives metrics is its own affair
+(kraft/api/telemetry.py). Judged in decisions/configs.py, described by api/configs.py.
 """
 
 from __future__ import annotations

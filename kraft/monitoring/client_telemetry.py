@@ -1,0 +1,72 @@
+"""What clients have pushed of their own metrics (KIP-714): the newest of each, for a while.
+
+    PushTelemetry -> take -> /metrics (kraft_client_metric), /api/v1/clients
+
+A client may push to any broker, and changes it seldom: each node tells what came to it. Memory is bounded,
+whatever strangers push.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import UUID
+
+from kraft.wire.otlp import Point
+
+MAX_CLIENTS: Final = 1000
+MAX_SERIES: Final = 500
+"""Of one client."""
+FORGET_S: Final = 900.0
+"""Three times the usual time between two pushes."""
+LONGEST_TEXT: Final = 256
+
+Series = tuple[str, tuple[tuple[str, str], ...]]
+
+
+@dataclass(slots=True)
+class TelemetryClient:
+    """One client process, as it calls itself."""
+
+    instance_id: UUID
+    client_id: str
+    software: str
+    host: str
+    heard_at: float = 0.0
+    pushes: int = 0
+    figures: dict[Series, float] = field(default_factory=dict)
+
+
+class ClientTelemetry:
+    """Of one node."""
+
+    def __init__(self) -> None:
+        self._clients: OrderedDict[UUID, TelemetryClient] = OrderedDict()  # the one heard of last is last
+
+    def clients(self, now: float) -> Iterator[TelemetryClient]:
+        return (each for each in self._clients.values() if now - each.heard_at < FORGET_S)
+
+    def take(self, client: TelemetryClient, points: Iterable[Point], now: float) -> None:
+        """A push. What is told as a difference is added up."""
+        known = self._clients.pop(client.instance_id, client)
+        self._clients[client.instance_id] = known
+        known.heard_at = now
+        known.pushes += 1
+        for point in points:
+            series = (point.name[:LONGEST_TEXT], _short(point.attributes))
+            if series not in known.figures and len(known.figures) >= MAX_SERIES:
+                continue
+            before = known.figures.get(series, 0.0) if point.is_delta else 0.0
+            known.figures[series] = before + point.value
+        while len(self._clients) > MAX_CLIENTS:
+            self._clients.popitem(last=False)
+
+    def end(self, instance_id: UUID) -> None:
+        """The client has said goodbye."""
+        self._clients.pop(instance_id, None)
+
+
+def _short(attributes: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    return tuple((key[:LONGEST_TEXT], value[:LONGEST_TEXT]) for key, value in attributes[:16])
