@@ -168,7 +168,7 @@ def _named_exactly(evidence: Evidence) -> tuple[bool, str]:
     """What was acknowledged or read and is not in the final read, counted here once more, in plain."""
     acked: set[int] = set()
     seen: set[tuple[int, int]] = set()
-    final: set[tuple[int, int]] = set()
+    final: dict[int, set[tuple[int, int]]] = {}  # by final reader: the checker names what each one misses
     for operation in evidence.history.operations:
         for micro in operation.ops:
             if isinstance(micro, Send):
@@ -176,14 +176,19 @@ def _named_exactly(evidence: Evidence) -> tuple[bool, str]:
             else:
                 polled = {(offset, value) for pairs in micro.messages.values() for offset, value in pairs}
                 seen |= polled
-                final |= polled if operation.final else set()
-    missing = {
-        "unseen": acked - {value for _, value in seen},
-        "vanished-read": {value for _, value in seen - final},
+                if operation.final:
+                    final.setdefault(operation.process, set()).update(polled)
+    missing: dict[str, set[tuple[int | None, int]]] = {
+        "unseen": {(None, value) for value in acked - {value for _, value in seen}},
+        "vanished-read": {(reader, value) for reader, read in final.items() for _, value in seen - read},
     }
     verdict = evidence.verdict
     reported = {
-        kind: {anomaly.detail["value"] for anomaly in verdict.anomalies if anomaly.kind == kind}
+        kind: {
+            (anomaly.detail.get("reader"), anomaly.detail["value"])
+            for anomaly in verdict.anomalies
+            if anomaly.kind == kind
+        }
         for kind in missing
     }
     counts = {kind: verdict.counts[kind].forbidden if kind in verdict.counts else 0 for kind in missing}

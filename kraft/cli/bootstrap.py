@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kraft.cli.errors import CliError, UsageError, silence_of
+from kraft.cli.errors import CliError, UsageError
 
 Address = tuple[str, int]
 
@@ -30,6 +30,7 @@ def any_broker(bootstrap: str) -> Address:
     if len(known) == 1:
         return known[0]
     # The codec takes a while to import, and `kraft --help` must not wait for it.
+    from kraft.cli.silence import silence_of
     from kraft.net.client import Address as NodeAddress
     from kraft.peers.blocking_client import first_to_answer
 

@@ -53,17 +53,6 @@ def sentence_of(error: object, context: str = "") -> str:
     return f"{context}: {words}{shown}" if context else f"{words}{shown}"
 
 
-def silence_of(error: Exception) -> str:
-    """Why a node gave no answer, to go on after its name."""
-    if isinstance(error, ConnectionRefusedError):
-        return "refuses connections"
-    if isinstance(error, TimeoutError):
-        return "does not answer"
-    if isinstance(error, OSError):
-        return f"cannot be reached ({error.strerror or error})"
-    return f"answers what we do not understand ({error})"
-
-
 @contextmanager
 def plain_errors() -> Iterator[None]:
     """Around the whole command line."""

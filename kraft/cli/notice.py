@@ -29,33 +29,33 @@ def begin(ctx: typer.Context, bootstrap: str) -> str:
     """The option's callback."""
     if not ctx.resilient_parsing:
         # The context has the command's TLS and login: --command-config is read before other options.
-        timer = threading.Timer(AFTER_S, copy_context().run, (_say, bootstrap))
+        timer = threading.Timer(AFTER_S, copy_context().run, (_say, ctx, bootstrap))
         timer.daemon = True
         timer.start()
         ctx.call_on_close(timer.cancel)
     return bootstrap
 
 
-def _say(bootstrap: str) -> None:
+def _say(ctx: typer.Context, bootstrap: str) -> None:
     from kraft.cli.errors import CliError
     from kraft.cli.survey import survey
 
     try:
-        for line in missing(survey(bootstrap)):
+        for line in missing(survey(bootstrap), ctx.params.get("topic")):
             print(f"kraft: {line}", file=sys.stderr, flush=True)
     except CliError:
         return  # the command says it
 
 
-def missing(found: Survey) -> Iterator[str]:
-    """Sentences about what is not there; none for a cluster that is whole."""
+def missing(found: Survey, topic: str | None = None) -> Iterator[str]:
+    """Sentences about what is not there; none for a cluster that is whole. `topic`: its partitions first."""
     for address, why in found.silent.items():
         yield f"{found.name_of(address)} {why}"
     if found.quorum is None and found.metadata:
         yield "the metadata quorum has no leader that answers"
         for each in found.controllers:
             yield f"controller {each.node_id} ({each.address}) {each}"
-    leaderless = [str(each) for each in found.without_leader()]
+    leaderless = [str(e) for e in sorted(found.without_leader(), key=lambda each: each.topic != topic)]
     if leaderless:
         more = f" and {len(leaderless) - NAMED} more" if len(leaderless) > NAMED else ""
         yield f"no leader that answers: {', '.join(leaderless[:NAMED])}{more}"

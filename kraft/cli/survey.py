@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kraft.cli.bootstrap import addresses
-from kraft.cli.errors import silence_of
+from kraft.cli.silence import silence_of
 from kraft.net.client import Address
 from kraft.peers.blocking_client import (
     METADATA_VERSION,

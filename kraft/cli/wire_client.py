@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from kraft.cli.bootstrap import TIMEOUT_S, Address, any_broker
 from kraft.cli.confluent_client import PATIENCE_S
-from kraft.cli.errors import CliError, silence_of
+from kraft.cli.errors import CliError
+from kraft.cli.silence import silence_of
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.coordinator_type import CoordinatorType
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode

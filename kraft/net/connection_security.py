@@ -44,6 +44,10 @@ _MOST_ITERATIONS: Final = 1 << 24
 """Half a minute of hashing; a server that requests more is hostile."""
 
 
+class LoginRefused(ConnectionAbortedError):
+    """The other end is there and does not let us in."""
+
+
 class AuthenticationFailed(Exception):
     """The two ends do not accept each other. Trying again is no use."""
 
@@ -87,7 +91,7 @@ async def dial(
     except (AuthenticationFailed, UnsupportedVersion, MalformedMessage) as error:
         client.close()
         log.warning("%s does not let us in: %s", address, error)
-        raise ConnectionAbortedError(str(error)) from None
+        raise LoginRefused(str(error)) from None
     except BaseException:
         client.close()
         raise

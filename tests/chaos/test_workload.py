@@ -131,7 +131,8 @@ def test_a_calm_cluster_keeps_every_promise(shared_cluster: LocalCluster, tmp_pa
     assert offsets == {"calm-zero": {True}, "calm-one": {False}, "calm-all": {False}, "calm-once": {False}}
     verdict = check(history)
     assert verdict.ok, verdict.anomalies
-    assert not verdict.anomalies
+    # Without acks nothing is promised, and on a busy machine the last may still be on their way.
+    assert not [each for each in verdict.anomalies if not each.key.startswith("calm-zero-")]
 
 
 @pytest.mark.row("C2")

@@ -137,7 +137,13 @@ def test_metadata_shell_reads_our_snapshot(machine: MetadataMachine, kafka_jars:
         return KafkaTools(kafka_jars).plain(main, "--snapshot", str(snapshot), *command)
 
     now = machine.partition("flights", 1)
-    seen = shell("cat", "/image/topics/byName/flights/1")
+
+    def partition() -> str:
+        """The shell does not wait until its loader has published the image."""
+        text = shell("cat", "/image/topics/byName/flights/1")
+        return text if "No such file" not in text else ""
+
+    seen = wait_until(partition, "the shell to load the snapshot")
     assert f"isr={list(now.isr)}" in seen
     assert f"elr={list(now.elr)}" in seen
     assert f"leaderEpoch={now.leader_epoch}, partitionEpoch={now.partition_epoch}" in seen

@@ -11,9 +11,9 @@ from kraft.api.request_context import Role
 from kraft.api.row import ApiRow
 from kraft.api.table import ROWS
 from kraft.wire.api_keys import ApiKey
-from kraft.wire.bridge import Fields, Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from tests.unit.net.harness import Running, on_a_loop, serving
+from tests.unit.net.forwarded import Controller, ToController
+from tests.unit.net.harness import on_a_loop, serving
 
 
 @given(st.text(max_size=20).filter(lambda kind: ":" not in kind), st.text(max_size=200))
@@ -31,27 +31,6 @@ def test_what_is_no_address_is_refused() -> None:
     assert decode_address(bytes((127, 0, 0, 1))) == "127.0.0.1"
     with pytest.raises(BrokerError):
         decode_address(b"abc")
-
-
-class Controller:
-    """As much of the active controller as forwarding looks at."""
-
-    def __init__(self, *, is_active: bool) -> None:
-        self.is_active = is_active
-
-
-class ToController:
-    """The broker's way to the controller: one connection to it."""
-
-    def __init__(self, controller: Running) -> None:
-        self._controller = controller
-
-    async def request(self, api_key: ApiKey, version: int, fields: Fields) -> Message:
-        client = await self._controller.client()
-        try:
-            return await client.request(api_key, version, fields)
-        finally:
-            client.close()
 
 
 def rows_with(handler) -> dict[int, ApiRow]:

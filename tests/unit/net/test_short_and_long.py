@@ -14,10 +14,9 @@ from kraft.api.table import ROWS
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.security.acls import AclOperation
+from tests.unit.net.forwarded import Controller, ToController
 from tests.unit.net.harness import on_a_loop, serving
-from tests.unit.net.test_forwarding import Controller, ToController
 
-API: Final = ApiKey.CREATE_PARTITIONS
 SHORT, LONG = 1, 300
 """Topics of a request; LONG ones take more than LONG_BODY_BYTES."""
 
@@ -92,9 +91,11 @@ async def test_a_long_body_takes_the_steps_of_a_short_one(
             raise BrokerError(case.raises)
         return {"results": [{"name": each.name, "error_code": 0} for each in request.topics]}
 
-    row = ROWS[API]
-    made = ApiRow(API, row.versions, row.authorization, forwarded=handle, on_error=row.on_error)
-    rows = {**ROWS, API: made}
+    row = ROWS[ApiKey.CREATE_PARTITIONS]
+    made = ApiRow(
+        ApiKey.CREATE_PARTITIONS, row.versions, row.authorization, forwarded=handle, on_error=row.on_error
+    )
+    rows = {**ROWS, ApiKey.CREATE_PARTITIONS: made}
     async with (
         serving(rows, role=Role.CONTROLLER, controller=Controller(is_active=case.active)) as controller,
         serving(rows) as broker,
@@ -104,7 +105,7 @@ async def test_a_long_body_takes_the_steps_of_a_short_one(
         client = await (broker if case.to_broker else controller).client()
         named = [{"name": f"topic-{n}", "count": 2, "assignments": None} for n in range(topics)]
         fields = {"topics": named, "timeout_ms": 1000, "validate_only": False}
-        answer = await client.request(API, 3, fields)
+        answer = await client.request(ApiKey.CREATE_PARTITIONS, 3, fields)
         client.close()
     assert [each.error_code for each in answer.results] == [case.code] * topics
     assert tuple(steps) == case.steps
