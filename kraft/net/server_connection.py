@@ -255,7 +255,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._pumping = True
         try:
             self._start_all()
-            while self._flush():  # which may have made room for more
+            while self._flush() and self._pipeline.queued:  # there may be room for more now
                 self._start_all()
         except Exception as error:  # noqa: BLE001
             self._flush()
