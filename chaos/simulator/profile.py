@@ -14,6 +14,8 @@ from chaos.simulator.cluster import ClusterShape
 from chaos.simulator.faults import BLACKOUTS, GENTLE, HARSH, Severity
 
 ALL: Final = -1
+INPUT: Final = "input"
+"""What transactional producers copy."""
 SMALL: Final = {
     "metadata.log.max.record.bytes.between.snapshots": "4000",
     "metadata.log.segment.bytes": "8388608",
@@ -54,6 +56,10 @@ PLAIN: Final = {
     "one": TopicMode(1, 1),
 }
 DURABLE: Final = {"all": TopicMode(2, ALL), "idempotent": TopicMode(1, ALL, idempotent=True)}
+COPIED: Final = {
+    INPUT: TopicMode(2, ALL, idempotent=True),
+    "copied": TopicMode(2, ALL, idempotent=True, transactional=True),
+}
 
 COMBINED: Final = Profile("combined", ClusterShape((1, 2, 3), (1, 2, 3), SMALL), PLAIN)
 PROFILES: Final[Mapping[str, Profile]] = {
@@ -66,6 +72,8 @@ PROFILES: Final[Mapping[str, Profile]] = {
         Profile("one-controller", ClusterShape((1,), (2, 3, 4), SMALL), PLAIN, HARSH),
         Profile("five", ClusterShape((1, 2, 3, 4, 5), (1, 2, 3, 4, 5), SMALL), PLAIN, HARSH),
         Profile("quiet", ClusterShape((1, 2, 3), (4, 5, 6)), PLAIN, HARSH, pause_s=3.0),
+        Profile("transactions", ClusterShape((1, 2, 3), (1, 2, 3), SMALL), COPIED, pause_s=0.5),
+        Profile("transactions-harsh", ClusterShape((1, 2, 3), (4, 5, 6), SMALL), COPIED, HARSH, 0.5),
         Profile("blackout", ClusterShape((1, 2, 3), (1, 2, 3), {**SMALL, **FLUSHED}), DURABLE, BLACKOUTS),
     )
 }

@@ -17,8 +17,9 @@ from chaos.checker.check import check
 from chaos.history import History
 from chaos.simulator.clients.cluster_client import ClusterClient
 from chaos.simulator.clients.producer import SimProducer
-from chaos.simulator.clients.reader import LATEST, SimReader
+from chaos.simulator.clients.reader import LATEST, SimReader, bound
 from chaos.simulator.clients.recorder import Recorder
+from chaos.simulator.clients.transactor import SimTransactor
 from chaos.simulator.cluster import BROKER_PORT, Cluster, host_of
 from chaos.simulator.draws import Draws
 from chaos.simulator.faults import SimFault, faults_of
@@ -29,7 +30,7 @@ from chaos.simulator.oracles.recovery import RecoveryOracle
 from chaos.simulator.oracles.replicas import ReplicaOracle
 from chaos.simulator.player import FaultPlayer
 from chaos.simulator.process_loop import ProcessLoop
-from chaos.simulator.profile import Profile
+from chaos.simulator.profile import INPUT, Profile
 from chaos.simulator.scheduler import Livelock, Scheduler
 from chaos.simulator.story import Happening, Story
 from kraft.net.client import Address
@@ -103,11 +104,12 @@ class Simulation:
         self.story = Story(listener)
         self.network = Network(self.scheduler, self.draws)
         self.cluster = Cluster(profile.shape, self.scheduler, self.network, self.draws, self.story)
-        self.recorder = Recorder(self.scheduler, profile.topics, seed)
+        self.recorder = Recorder(self.scheduler, profile.topics, seed, self.story.visit)
         self._until = until
         self.clients: list[ClusterClient] = []
         """They work until all is calm."""
         self._tasks: list[Any] = []
+        self._transactors: list[SimTransactor] = []
         if faults is None:
             chance = self.draws.stream("faults")
             hosts = [f"{topic}0" for topic in profile.topics]
@@ -176,8 +178,12 @@ class Simulation:
     def _judge(self) -> None:
         self.story.tell(self.scheduler.now, "world", "the final read")
         final = SimReader(self._client("final"), self.recorder, self.profile.keys, final=True)
-        read = self._do(self._read_all(final), CALM_S, final.client.loop)
+        loop = final.client.loop
+        tidied = all(self._do(each.finish(), CALM_S, each.client.loop) for each in self._transactors)
+        self._expect("transactions end", tidied)
+        read = self._do(self._read_all(final), CALM_S, loop)
         self._expect("final read", read, f"stuck at {final.places} of {self.recorder.highest_seen}")
+        self._expect("ends", self._do(final.note_ends(), CALM_S, loop))
         self._replicas.compare()
         for node_id, why in self.cluster.fallen:
             if node_id not in self.player.disk_faults:
@@ -220,6 +226,9 @@ class Simulation:
     def _start_clients(self) -> None:
         for topic, mode in self.profile.topics.items():
             keys = [f"{topic}-{i}" for i in range(mode.partitions)]
+            if mode.transactional:
+                self._start_transactors(topic, keys)
+                continue
             for number in range(self.profile.producers):
                 producer = SimProducer(
                     self._client(f"{topic}{number}"), self.recorder, keys, acks=mode.acks,
@@ -229,6 +238,16 @@ class Simulation:
         for number in range(self.profile.readers):
             reader = SimReader(self._client(f"reader{number}"), self.recorder, self.profile.keys)
             self._employ(reader.client, reader.run())
+
+    def _start_transactors(self, topic: str, targets: list[str]) -> None:
+        """One for each partition of the input."""
+        for number in range(self.profile.topics[INPUT].partitions):
+            name = f"{topic}{number}"
+            transactor = SimTransactor(
+                self._client(name), self.recorder, name, f"{INPUT}-{number}", targets, self.profile.pause_s
+            )
+            self._transactors.append(transactor)
+            self._employ(transactor.client, transactor.run())
 
     def _employ(self, client: ClusterClient, work: Coroutine[Any, Any, None]) -> None:
         """From now on until all is calm."""
@@ -243,7 +262,7 @@ class Simulation:
             for key in list(left):
                 try:
                     await reader.poll(key)
-                    end = await reader.bound(key, LATEST)
+                    end = await bound(reader.client, key, LATEST)
                 except OSError:
                     reader.client.forget_leader(key)
                     await reader.client.pause(0.2)

@@ -24,6 +24,17 @@ VERSIONS: Final = {
     ApiKey.FIND_COORDINATOR: 4,
     ApiKey.CREATE_TOPICS: 7,
     ApiKey.INIT_PRODUCER_ID: 4,
+    ApiKey.ADD_PARTITIONS_TO_TXN: 3,
+    ApiKey.ADD_OFFSETS_TO_TXN: 3,
+    ApiKey.TXN_OFFSET_COMMIT: 3,
+    ApiKey.END_TXN: 3,
+    ApiKey.OFFSET_COMMIT: 8,
+    ApiKey.OFFSET_FETCH: 8,
+    ApiKey.JOIN_GROUP: 9,
+    ApiKey.SYNC_GROUP: 5,
+    ApiKey.HEARTBEAT: 4,
+    ApiKey.LEAVE_GROUP: 5,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: 0,
 }
 """In which clients speak."""
 GROUP: Final = 0

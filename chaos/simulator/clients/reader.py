@@ -5,8 +5,7 @@ Every fetch that brings something is one poll. A client that begins anew starts 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from chaos.history import Poll
 from chaos.simulator.clients.cluster_client import ClusterClient
@@ -17,17 +16,29 @@ from metadata_quorum.foundation.errors import ErrorCode
 
 EARLIEST: Final = -2
 LATEST: Final = -1
+READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
 MAX_WAIT_MS: Final = 400
 FETCH_BYTES: Final = 64 * 1024
 
 
-def committed_records(data: Any, aborted: Any, start: int) -> Iterator[tuple[int, int]]:
-    """(offset, value) of what a read_committed consumer hands out, and the offset to go on at as the last
-    item, with the value -1."""
+class Fetched(NamedTuple):
+    """What a read_committed consumer hands out of a fetch."""
+
+    pairs: list[tuple[int, int]]
+    """Offset, value."""
+    next_offset: int
+
+
+class OffsetOutOfRange(OSError):
+    """The log does not have that offset, or no longer."""
+
+
+def committed_records(data: Any, aborted: Any, start: int) -> Fetched:
+    """Leaves out markers, and what was aborted."""
     begun = sorted((each.first_offset, each.producer_id) for each in aborted or ())
     open_aborts: set[int] = set()
-    place = start
+    found = Fetched([], start)
     for position, header in iter_headers(data):
         while begun and begun[0][0] <= header.last_offset:
             open_aborts.add(begun.pop(0)[1])
@@ -38,9 +49,9 @@ def committed_records(data: Any, aborted: Any, start: int) -> Iterator[tuple[int
         elif not (header.is_transactional and header.producer_id in open_aborts):
             for record in decode_batch(data, position):
                 if record.offset >= start:
-                    yield record.offset, int(record.value or b"0")
-        place = header.last_offset + 1
-    yield place, -1
+                    found.pairs.append((record.offset, int(record.value or b"0")))
+        found = found._replace(next_offset=header.next_offset)
+    return found
 
 
 class SimReader:
@@ -78,67 +89,88 @@ class SimReader:
         """Fetch once. Raises OSError."""
         place = self.places.get(key)
         if place is None:
-            found = await self.bound(key, EARLIEST)
+            found = await bound(self.client, key, EARLIEST)
             if found is None:
                 return
             place = self.places[key] = found
         start = self._recorder.now_ns()
-        partition = await self._fetch(key, place)
-        code = ErrorCode(partition.error_code)
-        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+        try:
+            fetched = await fetch(self.client, key, place)
+        except OffsetOutOfRange:
             await self._out_of_range(key, place)
             return
-        if code is not ErrorCode.NONE:
-            self.client.forget_leader(key)
+        if fetched is None:
             await self.client.pause(0.2)
             return
-        *pairs, (self.places[key], _) = committed_records(
-            partition.records or b"", partition.aborted_transactions, place
-        )
+        self.places[key] = fetched.next_offset
         self.client.last_ok_s = self.client.loop.time()
-        if pairs:
-            polled = Poll({key: pairs})
+        if fetched.pairs:
+            polled = Poll({key: fetched.pairs})
             self._recorder.add(self._process, "poll", start, "ok", [polled], final=self._final)
 
     async def _out_of_range(self, key: str, place: int) -> None:
-        """At acks=1 a log may end before what was read. It goes on at the end, as a client is told to."""
-        end = await self.bound(key, LATEST)
+        """At acks=1 a log may end before what was read. A new client reads from the beginning."""
+        end = await bound(self.client, key, LATEST)
         if end is not None and end < place:
-            self._recorder.add(self._process, "crash", self._recorder.now_ns(), "ok", final=self._final)
+            self._recorder.add(self._process, "crash", self._recorder.now_ns(), "info", final=self._final)
             self._process = self._recorder.process()
             self.assign()
 
-    async def _fetch(self, key: str, place: int) -> Any:
-        topic, _, number = key.rpartition("-")
-        wanted = {
-            "partition": int(number), "current_leader_epoch": -1, "fetch_offset": place,
-            "last_fetched_epoch": -1, "log_start_offset": -1, "partition_max_bytes": FETCH_BYTES,
-        }  # fmt: skip
-        fields = {
-            "replica_id": -1, "max_wait_ms": MAX_WAIT_MS, "min_bytes": 1, "max_bytes": FETCH_BYTES,
-            "isolation_level": READ_COMMITTED, "session_id": 0, "session_epoch": -1,
-            "topics": [{"topic": topic, "partitions": [wanted]}], "forgotten_topics_data": [], "rack_id": "",
-        }  # fmt: skip
-        broker = await self.client.leader(key)
-        try:
-            answer = await self.client.request(broker, ApiKey.FETCH, fields)
-        except OSError:
-            self.client.drop(broker)
-            raise
-        return answer.responses[0].partitions[0]
+    async def note_ends(self) -> None:
+        """Where each key ends for each isolation level; when every transaction is over. Raises OSError."""
+        start = self._recorder.now_ns()
+        ends: dict[str, tuple[int, int]] = {}
+        while len(ends) < len(self._keys):
+            for key in self._keys:
+                stable = await bound(self.client, key, LATEST)
+                high_watermark = await bound(self.client, key, LATEST, READ_UNCOMMITTED)
+                if stable is not None and high_watermark is not None:
+                    ends[key] = (stable, high_watermark)
+        self._recorder.add(self._process, "ends", start, "ok", final=True, ends=ends)
 
-    async def bound(self, key: str, which: int, isolation: int = READ_COMMITTED) -> int | None:
-        """Where a partition begins or ends; None where its leader cannot say. Raises OSError."""
-        topic, _, number = key.rpartition("-")
-        partition = {"partition_index": int(number), "current_leader_epoch": -1, "timestamp": which}
-        fields = {
-            "replica_id": -1, "isolation_level": isolation,
-            "topics": [{"name": topic, "partitions": [partition]}],
-        }  # fmt: skip
-        broker = await self.client.leader(key)
-        answer = await self.client.request(broker, ApiKey.LIST_OFFSETS, fields)
-        (found,) = answer.topics[0].partitions
-        if found.error_code:
-            self.client.forget_leader(key)
-            return None
-        return int(found.offset)
+
+async def fetch(client: ClusterClient, key: str, place: int) -> Fetched | None:
+    """What a partition has from there on; None where its leader has changed. Raises OSError, also
+    `OffsetOutOfRange`."""
+    topic, _, number = key.rpartition("-")
+    wanted = {
+        "partition": int(number), "current_leader_epoch": -1, "fetch_offset": place,
+        "last_fetched_epoch": -1, "log_start_offset": -1, "partition_max_bytes": FETCH_BYTES,
+    }  # fmt: skip
+    fields = {
+        "replica_id": -1, "max_wait_ms": MAX_WAIT_MS, "min_bytes": 1, "max_bytes": FETCH_BYTES,
+        "isolation_level": READ_COMMITTED, "session_id": 0, "session_epoch": -1,
+        "topics": [{"topic": topic, "partitions": [wanted]}], "forgotten_topics_data": [], "rack_id": "",
+    }  # fmt: skip
+    broker = await client.leader(key)
+    try:
+        answer = await client.request(broker, ApiKey.FETCH, fields)
+    except OSError:
+        client.drop(broker)
+        client.forget_leader(key)
+        raise
+    (partition,) = answer.responses[0].partitions
+    code = ErrorCode(partition.error_code)
+    if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+        raise OffsetOutOfRange(f"{key} does not have {place}")
+    if code is not ErrorCode.NONE:
+        client.forget_leader(key)
+        return None
+    return committed_records(partition.records or b"", partition.aborted_transactions, place)
+
+
+async def bound(client: ClusterClient, key: str, which: int, isolation: int = READ_COMMITTED) -> int | None:
+    """Where a partition begins or ends; None where its leader cannot say. Raises OSError."""
+    topic, _, number = key.rpartition("-")
+    partition = {"partition_index": int(number), "current_leader_epoch": -1, "timestamp": which}
+    fields = {
+        "replica_id": -1, "isolation_level": isolation,
+        "topics": [{"name": topic, "partitions": [partition]}],
+    }  # fmt: skip
+    broker = await client.leader(key)
+    answer = await client.request(broker, ApiKey.LIST_OFFSETS, fields)
+    (found,) = answer.topics[0].partitions
+    if found.error_code:
+        client.forget_leader(key)
+        return None
+    return int(found.offset)

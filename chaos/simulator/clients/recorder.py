@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from chaos.history import (
     Function,
@@ -23,8 +23,16 @@ from chaos.simulator.scheduler import Scheduler
 class Recorder:
     """Of all clients of a run."""
 
-    def __init__(self, scheduler: Scheduler, topics: Mapping[str, TopicMode], seed: int) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        topics: Mapping[str, TopicMode],
+        seed: int,
+        visited: Callable[[str], None],
+    ) -> None:
+        """`visited(state)` counts the states that clients lead the cluster into."""
         self.topics = topics
+        self.visited = visited
         self.operations: list[Operation] = []
         self.outcomes: Counter[str] = Counter()
         """`send ok`, `poll info`, …"""

@@ -1,0 +1,290 @@
+"""A simulated transactional producer: it copies input, and commits how far it read with what it wrote.
+
+    committed offset -> fetch -> AddPartitionsToTxn, Produce … TxnOffsetCommit -> EndTxn -> the next one
+
+A commit is asked for only when all was written. One whose commit was never asked for surely does not commit;
+where the answer to EndTxn proves nothing, the producer begins anew, and the next one of its id fences it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from chaos.history import HistoryTransaction, MicroOperation, Outcome, Poll, Send
+from chaos.simulator.clients.cluster_client import GROUP, TRANSACTION, ClusterClient
+from chaos.simulator.clients.producer import ProducerIdentity, encoded, send_once, sends
+from chaos.simulator.clients.reader import fetch
+from chaos.simulator.clients.recorder import Recorder
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.bridge import Fields, Message
+from metadata_quorum.foundation.errors import ErrorCode
+
+TIMEOUT_MS: Final = 8_000
+"""Of a transaction, after which its coordinator aborts it."""
+PATIENCE_S: Final = 15.0
+"""With one request, its repetitions included."""
+COMMITS: Final = 0.7
+ABORTS: Final = 0.2
+"""The rest is left open: the next producer of the id has to clear it away."""
+MOST_OUTPUTS: Final = 3
+AGAIN: Final = frozenset(
+    {
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+
+
+class Refused(Exception):
+    """The transaction cannot go on."""
+
+
+class SimTransactor:
+    """See the module."""
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        recorder: Recorder,
+        name: str,
+        source: str,
+        targets: list[str],
+        pause_s: float,
+    ) -> None:
+        """`name`: its transactional id, and its group. `source`: the key that it copies."""
+        self.client = client
+        self._recorder = recorder
+        self._name = name
+        self._source = source
+        self._targets = targets
+        self._pause_s = pause_s
+        self._identity: ProducerIdentity | None = None
+        self._place: int | None = None
+        self._process = recorder.process()
+
+    async def run(self) -> None:
+        """Until it is asked to stop."""
+        client = self.client
+        while not client.is_stopping:
+            try:
+                if self._identity is None:
+                    await self._take_over()
+                if self._place is None:
+                    self._place = await self._committed_offset()
+                await self._transaction()
+            except (OSError, Refused):
+                self._identity = self._place = None
+                await client.pause(0.4)
+            await client.pause(self._pause_s)
+
+    async def finish(self) -> None:
+        """Leave nothing open."""
+        while self._identity is None:
+            try:
+                await self._take_over()
+            except (OSError, Refused):
+                await self.client.pause(0.4)
+
+    # ---- one transaction
+
+    async def _transaction(self) -> None:
+        start, place = self._recorder.now_ns(), self._place
+        assert place is not None
+        found = await fetch(self.client, self._source, place)
+        if found is None or not found.pairs:
+            if found is not None:
+                self._place = found.next_offset
+            return
+        sent: list[Send] = []
+        txn = HistoryTransaction(self._name, self._name, {self._source: (place, found.next_offset)})
+        refusal: str | None = None
+        try:
+            await self._write(len(found.pairs), sent)
+            await self._send_offsets(found.next_offset)
+        except (OSError, Refused) as error:
+            refusal = f"{type(error).__name__}: {error}"
+        ending = self.client.random.random()
+        outcome: Outcome = "fail"
+        if refusal is None and ending < COMMITS:
+            txn = txn._replace(commit_asked=self._recorder.now_ns())
+            outcome = await self._end(committed=True)
+        elif refusal is not None or ending < COMMITS + ABORTS:
+            await self._end(committed=False)
+            self._recorder.visited("aborted transaction")
+        else:
+            self._identity = None
+        if outcome == "ok":
+            self._place = found.next_offset
+            self.client.last_ok_s = self.client.loop.time()
+        else:
+            self._place = None
+        self._note(start, outcome, [Poll({self._source: found.pairs}), *sent], txn, refusal)
+
+    def _note(
+        self,
+        start: int,
+        outcome: Outcome,
+        ops: Sequence[MicroOperation],
+        txn: HistoryTransaction,
+        error: str | None,
+    ) -> None:
+        keys = [self._source]
+        self._recorder.add(self._process, "txn", start, outcome, ops, error=error, rebalanced=keys, txn=txn)
+        if outcome == "info":
+            self._identity = None
+            self._process = self._recorder.process()
+
+    async def _write(self, count: int, sent: list[Send]) -> None:
+        """One value for each that was read, in batches."""
+        client, identity = self.client, self._identity
+        assert identity is not None
+        while count > 0:
+            key = client.random.choice(self._targets)
+            values = [self._recorder.value() for _ in range(min(count, MOST_OUTPUTS))]
+            count -= len(values)
+            await self._add_partition(key)
+            sequence = identity.sequences.get(key, 0)
+            batch = encoded(client, values, identity, sequence, transactional=True)
+            gives_up = client.loop.time() + PATIENCE_S
+            place = len(sent)
+            sent.extend(Send(key, value) for value in values)
+            while (result := await send_once(client, key, batch, -1, self._name)).outcome != "ok":
+                if client.loop.time() > gives_up or result.error in _FATAL:
+                    self._identity = None
+                    raise Refused(f"Produce: {result.error}")
+                await client.pause(0.2)
+            sent[place:] = sends(key, values, result)
+            identity.sequences[key] = sequence + len(values)
+
+    async def _add_partition(self, key: str) -> None:
+        assert self._identity is not None
+        topic, _, number = key.rpartition("-")
+        fields = {
+            "v3_and_below_transactional_id": self._name,
+            "v3_and_below_producer_id": self._identity.producer_id,
+            "v3_and_below_producer_epoch": self._identity.epoch,
+            "v3_and_below_topics": [{"name": topic, "partitions": [int(number)]}],
+        }
+
+        def code(answer: Message) -> int:
+            (result,) = answer.results_by_topic_v3_and_below[0].results_by_partition
+            return int(result.partition_error_code)
+
+        await self._insist(TRANSACTION, ApiKey.ADD_PARTITIONS_TO_TXN, fields, code)
+
+    async def _send_offsets(self, upto: int) -> None:
+        identity = self._identity
+        assert identity is not None
+        of_producer = {
+            "transactional_id": self._name, "producer_id": identity.producer_id,
+            "producer_epoch": identity.epoch, "group_id": self._name,
+        }  # fmt: skip
+        await self._insist(TRANSACTION, ApiKey.ADD_OFFSETS_TO_TXN, of_producer, _error_code)
+        topic, _, number = self._source.rpartition("-")
+        offset = {
+            "partition_index": int(number), "committed_offset": upto, "committed_leader_epoch": -1,
+            "committed_metadata": "",
+        }  # fmt: skip
+        fields = {
+            **of_producer, "generation_id": -1, "member_id": "", "group_instance_id": None,
+            "topics": [{"name": topic, "partitions": [offset]}],
+        }  # fmt: skip
+        code = _first_partition_code
+        await self._insist(GROUP, ApiKey.TXN_OFFSET_COMMIT, fields, code)
+
+    async def _end(self, *, committed: bool) -> Outcome:
+        """What became of it: "info" where nobody tells."""
+        identity = self._identity
+        if identity is None:
+            return "fail"
+        fields = {
+            "transactional_id": self._name, "producer_id": identity.producer_id,
+            "producer_epoch": identity.epoch, "committed": committed,
+        }  # fmt: skip
+        try:
+            await self._insist(TRANSACTION, ApiKey.END_TXN, fields, _error_code)
+        except (OSError, Refused):
+            self._identity = None
+            return "info" if committed else "fail"
+        return "ok"
+
+    # ---- before the first one
+
+    async def _take_over(self) -> None:
+        """Fence the former producer of the id; its open transaction is aborted."""
+        start = self._recorder.now_ns()
+        fields = {
+            "transactional_id": self._name, "transaction_timeout_ms": TIMEOUT_MS, "producer_id": -1,
+            "producer_epoch": -1,
+        }  # fmt: skip
+        txn = HistoryTransaction(self._name)
+        try:
+            answer = await self._insist(TRANSACTION, ApiKey.INIT_PRODUCER_ID, fields, _error_code)
+        except (OSError, Refused):
+            self._recorder.add(self._process, "init", start, "info", txn=txn)
+            self._process = self._recorder.process()
+            raise
+        self._recorder.add(self._process, "init", start, "ok", txn=txn)
+        self._identity = ProducerIdentity(answer.producer_id, answer.producer_epoch)
+
+    async def _committed_offset(self) -> int:
+        """Where the last committed transaction ended."""
+        topic, _, number = self._source.rpartition("-")
+        wanted = {"name": topic, "partition_indexes": [int(number)]}
+        fields = {"groups": [{"group_id": self._name, "topics": [wanted]}], "require_stable": True}
+
+        def code(answer: Message) -> int:
+            (group,) = answer.groups
+            return int(group.error_code or group.topics[0].partitions[0].error_code)
+
+        answer = await self._insist(GROUP, ApiKey.OFFSET_FETCH, fields, code)
+        return max(int(answer.groups[0].topics[0].partitions[0].committed_offset), 0)
+
+    async def _insist(self, kind: int, api_key: ApiKey, fields: Fields, code_of: Any) -> Message:
+        """Ask the coordinator until it answers definitely. Raises `Refused`."""
+        client = self.client
+        gives_up = client.loop.time() + PATIENCE_S
+        while True:
+            why = "nobody answers"
+            try:
+                broker = await client.coordinator(kind, self._name)
+                answer = await client.request(broker, api_key, fields)
+                code = ErrorCode(code_of(answer))
+                if code is ErrorCode.NONE:
+                    return answer
+                if code not in AGAIN:
+                    raise Refused(f"{api_key.name}: {code.name}")
+                why = code.name
+            except OSError:
+                pass
+            client.forget_coordinator(kind, self._name)
+            if client.loop.time() > gives_up:
+                raise Refused(f"{api_key.name}: {why}")
+            await client.pause(0.2)
+
+
+_FATAL: Final = frozenset(
+    code.name
+    for code in (
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    )
+)
+
+
+def _error_code(answer: Message) -> int:
+    return int(answer.error_code)
+
+
+def _first_partition_code(answer: Message) -> int:
+    return int(answer.topics[0].partitions[0].error_code)
