@@ -8,8 +8,11 @@
 The pytest fixtures in pytest_plugin.py hand out the same `Cluster`. Its calls block, and may be made from
 coroutines too. The nodes end with this process, whatever ends it.
 
-Links between nodes that can be cut come from a package above kraft (chaos/, with Toxiproxy), which names its
-class in the entry point `links` of the group `kraft.testing`.
+`simulated` is another kind: nodes in the test's own process and in virtual time, for asyncio code with a
+pure-Python client.
+
+Links between nodes that can be cut, and the simulator, come from a package above kraft (chaos/), which names
+them in the entry points `links` and `simulated` of the group `kraft.testing`.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import random
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from contextvars import copy_context
@@ -38,12 +41,13 @@ from metadata_quorum.foundation.errors import BrokerError, ErrorCode, ExitCode, 
 if TYPE_CHECKING:
     from kraft.wire.bridge import Message
 
-__all__ = ["CLIENT", "Cluster", "cluster"]
+__all__ = ["CLIENT", "Cluster", "SimulatedNodes", "cluster", "simulated"]
 
 CLIENT: Final = "c0"
 """In a partition of a cluster with links: the clients that use its `bootstrap`."""
 ENTRY_POINTS: Final = "kraft.testing"
 LINKS: Final = "links"
+SIMULATED: Final = "simulated"
 TIMEOUT_S: Final = 30.0
 PORT_TRIES: Final = 5
 """Between finding a port free and binding it another process may take it."""
@@ -110,6 +114,66 @@ def cluster(
             directory = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="kraft-")))
         make = partial(_linked if links else partial(_unlinked, tls=tls, sasl=sasl), directory, nodes, texts)
         yield held.enter_context(_started(make))
+
+
+class SimulatedNodes(Protocol):
+    """A cluster in virtual time (chaos/simulator/user_cluster.py)."""
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """All ids, of those that are down too."""
+
+    @property
+    def bootstrap(self) -> str:
+        """HOST:PORT,... for bootstrap.servers."""
+
+    @property
+    def now_s(self) -> float:
+        """Virtual seconds since the cluster was made."""
+
+    @property
+    def digest(self) -> int:
+        """Two runs that did the same have the same."""
+
+    def run(self, story: Coroutine[Any, Any, Result], *, seconds: float = ...) -> Result:
+        """Run a coroutine to its end; its result. Raises TimeoutError after so many virtual seconds."""
+
+    def kill(self, node: int) -> None:
+        """SIGKILL: a crash."""
+
+    def lose_power(self, node: int) -> None:
+        """What was not synced is kept, lost or torn."""
+
+    def stop(self, node: int) -> None:
+        """SIGTERM; returns at once."""
+
+    def start(self, node: int) -> None:
+        """Start it on its own data; returns at once."""
+
+    def partition(self, *groups: tuple[End, ...]) -> None:
+        """Cut every link between groups of nodes; the test itself is the end "client"."""
+
+    def heal(self) -> None:
+        """Every link carries again."""
+
+
+@contextmanager
+def simulated(
+    seed: int, *, nodes: int = 3, settings: Mapping[str, object] | None = None
+) -> Iterator[SimulatedNodes]:
+    """Combined nodes in this process and in virtual time, until the block ends; the seed decides all that
+    happens, so it is the same each time.
+
+    `run` takes a coroutine that uses any pure-Python asyncio client (aiokafka). librdkafka cannot be used: it
+    has threads and sockets of its own. `settings`: keys of server.properties, for every node.
+    """
+    for entry in entry_points(group=ENTRY_POINTS, name=SIMULATED):
+        own_packages.require(entry.module.partition(".")[0])
+        texts = {key: _text(value) for key, value in (settings or {}).items()}
+        with entry.load()(seed, nodes, texts) as running:
+            yield running
+        return
+    raise FatalError(ExitCode.MISSING_TOOL, "a simulation needs what comes with: pip install 'kraft[chaos]'")
 
 
 @contextmanager

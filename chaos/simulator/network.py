@@ -92,6 +92,11 @@ class Network:
         for stream, kind, data in held:
             self._carry(link, stream, kind, data, again_s)
 
+    def heal_all(self) -> None:
+        """No link is cut any more."""
+        for source, target in list(self._links):
+            self.heal(source, target)
+
     def reset(self, one: str, other: str) -> None:
         """End all connections between two hosts; each end hears of it when it arrives there."""
         for stream in [each for each in self.streams if {each.local[0], each.remote[0]} == {one, other}]:
