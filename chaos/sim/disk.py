@@ -150,20 +150,22 @@ class SimFile:
 
     def sync(self, may_block: MayBlock) -> None:
         inode = self._inode
+        size = len(inode.cache)
+        began = {page: inode.cache[page * PAGE : (page + 1) * PAGE] for page in sorted(inode.dirty)}
         try:
             self._check("sync")
         except OSError:
             inode.dirty.clear()
             raise
         self._disk.syncs += 1
-        for page in inode.dirty:
+        for page, piece in began.items():
             start = page * PAGE
-            piece = inode.cache[start : start + PAGE]
             if len(inode.durable) < start:
                 inode.durable.extend(bytes(start - len(inode.durable)))
             inode.durable[start : start + len(piece)] = piece
-        del inode.durable[len(inode.cache) :]
-        inode.dirty.clear()
+            if piece == inode.cache[start : start + PAGE]:  # else it was written while it was being synced
+                inode.dirty.discard(page)
+        del inode.durable[size:]
 
     def close(self) -> None:
         pass
@@ -256,19 +258,17 @@ class SimDisk:
 
     def sync_dir(self, path: str, may_block: MayBlock) -> None:
         directory = self._find(path)
-        changes = [change for change in self._unsynced if change.directory is directory]
-        others = [change for change in self._unsynced if change.directory is not directory]
+        began = [change for change in self._unsynced if change.directory is directory]
         try:
             self.strike("sync_dir", path)
         except OSError:
-            self._unsynced = others
+            self._settled(began)
             raise
         if not isinstance(directory, _Directory):
             raise _error(errno.ENOENT, path)
         self.syncs += 1
-        for change in changes:
+        for change in self._settled(began):
             self._make_durable(change)
-        self._unsynced = others
 
     def volume(self, path: str) -> tuple[int, int]:
         room = self.room()
@@ -431,6 +431,14 @@ class SimDisk:
         for parent, name, meant in bindings:
             _set(parent.cache, name, meant)
         self._unsynced.append(_NameChange(directory, bindings))
+
+    def _settled(self, changes: list[_NameChange]) -> list[_NameChange]:
+        """Of these, what nobody else has settled meanwhile; it is unsynced no more. What is changed while it
+        is being synced stays unsynced."""
+        mine = {id(change) for change in changes}
+        left = [change for change in self._unsynced if id(change) in mine]
+        self._unsynced = [change for change in self._unsynced if id(change) not in mine]
+        return left
 
     def _make_durable(self, change: _NameChange) -> None:
         for parent, name, meant in change.bindings:

@@ -1,7 +1,7 @@
 """Clocks and chance that code reads without being given them, inside a simulation.
 
-A node is given its clock; a client library asks `time.monotonic()`, `random.random()`, `uuid.uuid4()`, and must
-not see the machine's: within `ambient` these are the simulation's.
+A node is given its clock; a client library asks `time.monotonic()`, `random.random()`, `uuid.uuid4()`, and
+must not see the machine's: within `ambient` these are the simulation's.
 """
 
 from __future__ import annotations

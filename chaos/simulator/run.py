@@ -192,6 +192,8 @@ class Simulation:
         for anomaly in verdict.anomalies:
             if not anomaly.allowed:
                 self.violated(anomaly.kind, f"{anomaly.key}: {anomaly.summary}")
+        for kind, why in verdict.not_judged.items():
+            self.violated(f"not judged: {kind}", why)
 
     def _create_topics(self) -> None:
         copies = min(3, len(self.profile.shape.brokers))

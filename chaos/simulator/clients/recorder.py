@@ -72,12 +72,16 @@ class Recorder:
         rebalanced: Sequence[str] = (),
         txn: HistoryTransaction | None = None,
         ends: Mapping[str, Sequence[int]] | None = None,
+        group: str | None = None,
+        generation: int | None = None,
+        committed: Mapping[str, int] | None = None,
     ) -> None:
         """An operation has ended."""
         self.operations.append(
             Operation(
                 process, function, start_ns, self.now_ns(), outcome, tuple(ops), error=error, final=final,
                 keys=tuple(keys), rebalanced=tuple(rebalanced), txn=txn, ends=ends or {},
+                group=group, generation=generation, committed=committed or {},
             )
         )  # fmt: skip
         self.outcomes[f"{function} {outcome}"] += 1
