@@ -16,7 +16,7 @@ JOBS    ?= 2
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fast pure demo grow test test-long mutants chaos bench bench-guard rows lint types layers lock docs clean
+.PHONY: help setup fast pure demo grow test test-long mutants chaos sim bench bench-guard rows lint types layers lock docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ mutants: $(READY) ## bugs of the past, each applied to a copy of the sources; wh
 chaos: $(READY) ## random faults on real clusters, seed after seed; failing histories stay in chaos-results
 	$(BIN)/python -m chaos.seeds --from $(or $(SEED),1) $(if $(COUNT),--count $(COUNT)) $(if $(SEEDS),--seeds $(SEEDS)) \
 	  $(if $(MINUTES),--minutes $(MINUTES)) --jobs $(JOBS)
+
+sim: $(READY) ## simulated clusters, seed after seed (SEEDS=1..500)
+	$(BIN)/kraft sim run --keep-going --seeds $(or $(SEEDS),1..200)
 
 bench: $(READY) ## kraft, and Apache Kafka where java and mvn are there
 	$(BIN)/python -m benchmarks

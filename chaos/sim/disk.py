@@ -23,15 +23,25 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import Final
 
+from chaos.sim.disk_tree import (
+    PAGE,
+    DirectoryNode,
+    Inode,
+    NameChange,
+    bind_name,
+    directories_below,
+    files_below,
+    names_in,
+    settle_inode,
+)
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.primitives import Buffer
 
-PAGE: Final = 4096
 MAX_NAME_BYTES: Final = 255
 
 _CHANGES: Final = frozenset({"append", "write_at", "truncate", "sync", "rename", "remove", "sync_dir"})
@@ -56,39 +66,12 @@ class Fault:
     """How often it strikes; then it is spent."""
 
 
-@dataclass(slots=True)
-class _Inode:
-    """A file's contents, whatever its name."""
-
-    cache: bytearray = field(default_factory=bytearray)
-    durable: bytearray = field(default_factory=bytearray)
-    dirty: set[int] = field(default_factory=set)
-    """Page numbers that differ from the durable image."""
-
-
-@dataclass(slots=True, eq=False)
-class _Directory:
-    """Names and what they mean, whatever its own name."""
-
-    cache: dict[str, _Inode | _Directory] = field(default_factory=dict)
-    durable: dict[str, _Inode | _Directory] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class _NameChange:
-    """One unsynced change of a directory: the names now mean something else, or nothing."""
-
-    directory: _Directory
-    bindings: tuple[tuple[_Directory, str, _Inode | _Directory | None], ...]
-    """A rename binds two names at once, all or nothing."""
-
-
 class SimFile:
     """An open file of a `SimDisk`."""
 
     __slots__ = ("_disk", "_generation", "_inode", "_path")
 
-    def __init__(self, disk: SimDisk, path: str, inode: _Inode) -> None:
+    def __init__(self, disk: SimDisk, path: str, inode: Inode) -> None:
         self._disk = disk
         self._path = path
         self._inode = inode
@@ -189,8 +172,8 @@ class SimDisk:
         self.bytes_read = 0
         self.operations = 0
         """How many changes of the disk were started: `kill_before` counts the same."""
-        self._root = _Directory()
-        self._unsynced: list[_NameChange] = []
+        self._root = DirectoryNode()
+        self._unsynced: list[NameChange] = []
         self._faults: list[Fault] = []
         self._kill_in: int | None = None
 
@@ -199,14 +182,14 @@ class SimDisk:
     def open(self, path: str, *, create: bool = False) -> SimFile:
         self.strike("open", path)
         inode = self._find(path)
-        if isinstance(inode, _Directory):
+        if isinstance(inode, DirectoryNode):
             raise _error(errno.EISDIR, path)
         if inode is None:
             if not create:
                 raise _error(errno.ENOENT, path)
             _check_name(path)
             parent, name = self._parent_of(path)
-            inode = _Inode()
+            inode = Inode()
             self._bind(parent, (parent, name, inode))
         return SimFile(self, path, inode)
 
@@ -215,31 +198,31 @@ class SimDisk:
 
     def list(self, path: str, may_block: MayBlock) -> list[str]:
         directory = self._find(path)
-        return sorted(directory.cache) if isinstance(directory, _Directory) else []
+        return sorted(directory.cache) if isinstance(directory, DirectoryNode) else []
 
     def make_dirs(self, path: str) -> None:
         _check_name(path.rstrip("/"))
         directory = self._root
-        for name in _names_in(path):
+        for name in names_in(path):
             child = directory.cache.get(name)
             if child is None:
-                child = _Directory()
+                child = DirectoryNode()
                 self._bind(directory, (directory, name, child))
                 if directory is self._root:
                     self._make_durable(self._unsynced.pop())
-            if not isinstance(child, _Directory):
+            if not isinstance(child, DirectoryNode):
                 raise _error(errno.ENOTDIR, path)
             directory = child
 
     def remove(self, path: str) -> None:
         self.strike("remove", path)
-        if isinstance(self._find(path), _Inode):
+        if isinstance(self._find(path), Inode):
             parent, name = self._parent_of(path)
             self._bind(parent, (parent, name, None))
 
     def remove_tree(self, path: str, may_block: MayBlock) -> None:
         entry = self._find(path)
-        if isinstance(entry, _Directory):
+        if isinstance(entry, DirectoryNode):
             for name in sorted(entry.cache):
                 self.remove_tree(f"{path.rstrip('/')}/{name}", may_block)
         if entry is not None:
@@ -264,7 +247,7 @@ class SimDisk:
         except OSError:
             self._settled(began)
             raise
-        if not isinstance(directory, _Directory):
+        if not isinstance(directory, DirectoryNode):
             raise _error(errno.ENOENT, path)
         self.syncs += 1
         for change in self._settled(began):
@@ -308,13 +291,13 @@ class SimDisk:
             if place < kept if names_in_order else random.random() < 0.5:
                 self._make_durable(change)
         self._unsynced.clear()
-        for directory in _directories_below(self._root):
+        for directory in directories_below(self._root):
             directory.cache = dict(directory.durable)
         settled: set[int] = set()
-        for inode in _files_below(self._root):
+        for inode in files_below(self._root):
             if id(inode) not in settled:
                 settled.add(id(inode))
-                _settle(inode, random)
+                settle_inode(inode, random)
 
     def lose_page(self, path: str, page: int, kept_bytes: int = 0) -> None:
         """The machine loses power; of all unsynced data only this page is lost, but for its first bytes."""
@@ -327,24 +310,24 @@ class SimDisk:
             start, end = page * PAGE + kept_bytes, min((page + 1) * PAGE, len(lost.cache))
             synced = bytes(lost.durable[start:end]).ljust(end - start, b"\0")
             lost.cache[start:end] = synced
-        for inode in _files_below(self._root):
+        for inode in files_below(self._root):
             inode.durable = bytearray(inode.cache)
             inode.dirty.clear()
 
     def durable_clone(self) -> SimDisk:
         """The disk after a power loss now, if nothing unsynced survived."""
         clone = SimDisk(self.capacity)
-        inodes: dict[int, _Inode] = {}
+        inodes: dict[int, Inode] = {}
 
-        def copy(directory: _Directory) -> _Directory:
-            made = _Directory()
+        def copy(directory: DirectoryNode) -> DirectoryNode:
+            made = DirectoryNode()
             for name, entry in directory.durable.items():
-                left: _Inode | _Directory
-                if isinstance(entry, _Directory):
+                left: Inode | DirectoryNode
+                if isinstance(entry, DirectoryNode):
                     left = copy(entry)
                 else:
                     data = bytearray(entry.durable)
-                    left = inodes.setdefault(id(entry), _Inode(data, bytearray(data)))
+                    left = inodes.setdefault(id(entry), Inode(data, bytearray(data)))
                 made.cache[name] = made.durable[name] = left
             return made
 
@@ -354,7 +337,7 @@ class SimDisk:
     def wipe(self) -> None:
         """A new, empty disk."""
         self.kill()
-        self._root = _Directory()
+        self._root = DirectoryNode()
         self._unsynced.clear()
 
     def fail(self, operation: str, code: int, *, path_part: str = "", after: int = 0, count: int = 1) -> None:
@@ -382,7 +365,7 @@ class SimDisk:
         """Bytes that still fit."""
         if self.capacity is None:
             return 1 << 62
-        return max(0, self.capacity - sum(len(inode.cache) for inode in _files_below(self._root)))
+        return max(0, self.capacity - sum(len(inode.cache) for inode in files_below(self._root)))
 
     def strike(self, operation: str, path: str) -> None:
         """Raise the planted error that hits this operation, if there is one, or `Killed`."""
@@ -404,35 +387,35 @@ class SimDisk:
 
     # -- names -----------------------------------------------------------------------------------------
 
-    def _find(self, path: str) -> _Inode | _Directory | None:
-        entry: _Inode | _Directory | None = self._root
-        for name in _names_in(path):
-            if not isinstance(entry, _Directory):
+    def _find(self, path: str) -> Inode | DirectoryNode | None:
+        entry: Inode | DirectoryNode | None = self._root
+        for name in names_in(path):
+            if not isinstance(entry, DirectoryNode):
                 return None
             entry = entry.cache.get(name)
         return entry
 
-    def _parent_of(self, path: str) -> tuple[_Directory, str]:
+    def _parent_of(self, path: str) -> tuple[DirectoryNode, str]:
         directory, _, name = path.rstrip("/").rpartition("/")
         parent = self._find(directory)
-        if not isinstance(parent, _Directory):
+        if not isinstance(parent, DirectoryNode):
             raise _error(errno.ENOENT, directory)
         return parent, name
 
-    def _inode(self, path: str) -> _Inode:
+    def _inode(self, path: str) -> Inode:
         inode = self._find(path)
-        if not isinstance(inode, _Inode):
+        if not isinstance(inode, Inode):
             raise _error(errno.ENOENT, path)
         return inode
 
     def _bind(
-        self, directory: _Directory, *bindings: tuple[_Directory, str, _Inode | _Directory | None]
+        self, directory: DirectoryNode, *bindings: tuple[DirectoryNode, str, Inode | DirectoryNode | None]
     ) -> None:
         for parent, name, meant in bindings:
-            _set(parent.cache, name, meant)
-        self._unsynced.append(_NameChange(directory, bindings))
+            bind_name(parent.cache, name, meant)
+        self._unsynced.append(NameChange(directory, bindings))
 
-    def _settled(self, changes: list[_NameChange]) -> list[_NameChange]:
+    def _settled(self, changes: Sequence[NameChange]) -> Sequence[NameChange]:
         """Of these, what nobody else has settled meanwhile; it is unsynced no more. What is changed while it
         is being synced stays unsynced."""
         mine = {id(change) for change in changes}
@@ -440,36 +423,9 @@ class SimDisk:
         self._unsynced = [change for change in self._unsynced if id(change) not in mine]
         return left
 
-    def _make_durable(self, change: _NameChange) -> None:
+    def _make_durable(self, change: NameChange) -> None:
         for parent, name, meant in change.bindings:
-            _set(parent.durable, name, meant)
-
-
-def _names_in(path: str) -> list[str]:
-    return [name for name in path.split("/") if name]
-
-
-def _set(names: dict[str, _Inode | _Directory], name: str, meant: _Inode | _Directory | None) -> None:
-    if meant is None:
-        names.pop(name, None)
-    else:
-        names[name] = meant
-
-
-def _files_below(directory: _Directory) -> Iterator[_Inode]:
-    for _, entry in sorted(directory.cache.items()):
-        if isinstance(entry, _Inode):
-            yield entry
-        else:
-            yield from _files_below(entry)
-
-
-def _directories_below(directory: _Directory) -> Iterator[_Directory]:
-    """As a loss of power leaves them."""
-    yield directory
-    for entry in directory.durable.values():
-        if isinstance(entry, _Directory):
-            yield from _directories_below(entry)
+            bind_name(parent.durable, name, meant)
 
 
 def _error(code: int, path: str) -> OSError:
@@ -479,27 +435,3 @@ def _error(code: int, path: str) -> OSError:
 def _check_name(path: str) -> None:
     if len(os.path.basename(path)) > MAX_NAME_BYTES:
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), path)
-
-
-def _settle(inode: _Inode, random: Random) -> None:
-    """After power loss the durable image, with some of the dirty pages, is all there is."""
-    image = bytearray(inode.durable)
-    # Each of nothing, everything and anything between is worth trying often.
-    loses_all = random.random() < 0.25
-    keeps_length = random.random() < 0.5
-    for page in () if loses_all else sorted(inode.dirty):
-        fate = random.random()
-        if fate < 0.4:
-            continue
-        start = page * PAGE
-        piece = inode.cache[start : start + PAGE]
-        if fate < 0.6 and len(piece) > 1:
-            piece = piece[: random.randrange(1, len(piece))]
-        if len(image) < start:
-            image.extend(bytes(start - len(image)))
-        image[start : start + len(piece)] = piece
-    if inode.dirty and not loses_all and keeps_length and len(image) < len(inode.cache):
-        image.extend(bytes(len(inode.cache) - len(image)))
-    inode.cache = image
-    inode.durable = bytearray(image)
-    inode.dirty.clear()

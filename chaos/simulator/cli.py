@@ -6,6 +6,8 @@ import logging
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +15,7 @@ import typer
 from kraft.cli.errors import CliError
 
 if TYPE_CHECKING:
+    from chaos.simulator.faults import SimFault
     from chaos.simulator.profile import Profile
     from chaos.simulator.run import Outcome
 
@@ -64,17 +67,52 @@ def run(
 
 
 @app.command()
+def shrink(
+    seed: Annotated[int, typer.Argument(metavar="SEED")],
+    profile: ProfileName = None,
+    seconds: Seconds = SECONDS,
+) -> None:
+    """Cut a seed that fails down to the fewest faults; they go with `replay --faults`."""
+    from chaos.simulator.shrink import Shrinker
+
+    logging.disable(logging.CRITICAL)
+    chosen = _profile(seed, profile)
+    shrunk = Shrinker(seed, chosen, seconds, lambda line: print(line, file=sys.stderr)).shrink()
+    if shrunk is None:
+        print(f"seed {seed} does not fail")
+        return
+    for fault in shrunk.faults:
+        print(fault)
+    topics = "" if shrunk.profile == chosen else f" --topics {','.join(shrunk.profile.topics)}"
+    print(
+        f"# {shrunk.broken}\n# kraft sim replay {seed} --profile {chosen.name} --seconds {shrunk.seconds:g}"
+        f"{topics} --faults FILE"
+    )
+    raise typer.Exit(1)
+
+
+@app.command()
 def replay(
     seed: Annotated[int, typer.Argument(metavar="SEED")],
     until: Annotated[float | None, typer.Option(min=0.0, help="Stop at this second.")] = None,
     profile: ProfileName = None,
     seconds: Seconds = SECONDS,
+    faults: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="These instead of the seed's, as `shrink` prints them."),
+    ] = None,
+    topics: Annotated[str | None, typer.Option(metavar="A,B", help="Only these of the profile's.")] = None,
 ) -> None:
     """Run one seed again and tell its story."""
     from chaos.simulator.run import Simulation
 
     logging.disable(logging.CRITICAL)
-    outcome = Simulation(seed, _profile(seed, profile), seconds, listener=print, until=until).run()
+    chosen = _profile(seed, profile)
+    if topics is not None:
+        kept = topics.split(",")
+        chosen = replace(chosen, topics={name: chosen.topics[name] for name in chosen.topics if name in kept})
+    listed = None if faults is None else _faults(faults)
+    outcome = Simulation(seed, chosen, seconds, listener=print, until=until, faults=listed).run()
     _show(outcome)
     raise typer.Exit(0 if outcome.ok else 1)
 
@@ -87,6 +125,16 @@ def _profile(seed: int, name: str | None) -> Profile:
     if name not in PROFILES:
         raise CliError(f"no profile {name!r}; these are: {', '.join(PROFILES)}")
     return PROFILES[name]
+
+
+def _faults(path: Path) -> list[SimFault]:
+    from chaos.simulator.faults import SimFault
+
+    try:
+        lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
+        return [SimFault.parse(line) for line in lines]
+    except (OSError, ValueError) as error:
+        raise CliError(str(error)) from None
 
 
 def _range(text: str) -> range:

@@ -8,6 +8,7 @@ The list is made before the run begins. A run with some of them taken away is th
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -33,6 +34,11 @@ DISK_OPERATIONS: Final = ("sync", "append", "write_at", "read", "rename", "sync_
 CODES: Final = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC}
 
 
+_LINE: Final = re.compile(
+    r"at (?P<at>[\d.]+) for (?P<for>[\d.]+): (?P<kind>[\w-]+)(?: (?P<target>\S+))?(?: (?P<detail>.+))?"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class SimFault:
     """One fault."""
@@ -47,7 +53,16 @@ class SimFault:
     """How much, of what."""
 
     def __str__(self) -> str:
-        return f"at {self.at_s:.2f} for {self.for_s:.2f}: {self.kind} {self.target} {self.detail}".rstrip()
+        return f"at {self.at_s:g} for {self.for_s:g}: {self.kind} {self.target} {self.detail}".rstrip()
+
+    @staticmethod
+    def parse(line: str) -> SimFault:
+        """Of its text form. Raises ValueError."""
+        found = _LINE.fullmatch(line.strip())
+        if found is None or found["kind"] not in LONGEST_S:
+            raise ValueError(f"no fault: {line!r}")
+        target, detail = found["target"] or "", found["detail"] or ""
+        return SimFault(float(found["at"]), float(found["for"]), found["kind"], target, detail)
 
 
 @dataclass(frozen=True, slots=True)

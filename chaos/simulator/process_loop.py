@@ -33,6 +33,29 @@ EXECUTOR_THREADS: Final = 4
 SOME_TIME_S: Final = 1.0
 
 
+class OrderedTask(asyncio.Task[T]):
+    """One that sets keep in an order of its own, and not in that of addresses: client libraries have sets of
+    tasks."""
+
+    def __init__(self, number: int, coro: Any, **options: Any) -> None:
+        self._number = number
+        super().__init__(coro, **options)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class OrderedFuture(asyncio.Future[T]):
+    """As `OrderedTask`."""
+
+    def __init__(self, number: int, loop: asyncio.AbstractEventLoop) -> None:
+        self._number = number
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
 class ProcessLoop(asyncio.AbstractEventLoop):
     """See the module. What asyncio has besides raises NotImplementedError."""
 
@@ -56,6 +79,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self._network = network
         self._aside: deque[ScheduledCall] = deque()
         self._busy_until = -1.0
+        self._awaitables = 0
         self._context = copy_context()
         self._pools: dict[Executor | None, Pool] = {}
         self._random = machine.draws.stream(f"threads of {name}")
@@ -151,12 +175,14 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         return call  # type: ignore[return-value]  # used as one
 
     def create_future(self) -> asyncio.Future[Any]:
-        return asyncio.Future(loop=self)
+        self._awaitables += 1
+        return OrderedFuture(self._awaitables, self)
 
     def create_task(  # type: ignore[override]  # of coroutines alone
         self, coro: Coroutine[Any, Any, T], *, name: str | None = None, context: Context | None = None
     ) -> asyncio.Task[T]:
-        return asyncio.Task(coro, loop=self, name=name, context=context)
+        self._awaitables += 1
+        return OrderedTask(self._awaitables, coro, loop=self, name=name, context=context)
 
     def run_in_executor(  # type: ignore[override]  # asyncio returns a future too
         self, executor: Executor | None, func: Callable[..., T], *args: Any

@@ -1,0 +1,94 @@
+"""The tree of a simulated disk: files and directories, each as processes see it and as a loss of power
+leaves it.
+
+Used by disk.py alone, which is the port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+PAGE: Final = 4096
+
+
+@dataclass(slots=True)
+class Inode:
+    """A file's contents, whatever its name."""
+
+    cache: bytearray = field(default_factory=bytearray)
+    durable: bytearray = field(default_factory=bytearray)
+    dirty: set[int] = field(default_factory=set)
+    """Page numbers that differ from the durable image."""
+
+
+@dataclass(slots=True, eq=False)
+class DirectoryNode:
+    """Names and what they mean, whatever its own name."""
+
+    cache: dict[str, Inode | DirectoryNode] = field(default_factory=dict)
+    durable: dict[str, Inode | DirectoryNode] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class NameChange:
+    """One unsynced change of a directory: the names now mean something else, or nothing."""
+
+    directory: DirectoryNode
+    bindings: tuple[tuple[DirectoryNode, str, Inode | DirectoryNode | None], ...]
+    """A rename binds two names at once, all or nothing."""
+
+
+def names_in(path: str) -> list[str]:
+    return [name for name in path.split("/") if name]
+
+
+def bind_name(
+    names: dict[str, Inode | DirectoryNode], name: str, meant: Inode | DirectoryNode | None
+) -> None:
+    if meant is None:
+        names.pop(name, None)
+    else:
+        names[name] = meant
+
+
+def files_below(directory: DirectoryNode) -> Iterator[Inode]:
+    for _, entry in sorted(directory.cache.items()):
+        if isinstance(entry, Inode):
+            yield entry
+        else:
+            yield from files_below(entry)
+
+
+def directories_below(directory: DirectoryNode) -> Iterator[DirectoryNode]:
+    """As a loss of power leaves them."""
+    yield directory
+    for entry in directory.durable.values():
+        if isinstance(entry, DirectoryNode):
+            yield from directories_below(entry)
+
+
+def settle_inode(inode: Inode, random: Random) -> None:
+    """After power loss the durable image, with some of the dirty pages, is all there is."""
+    image = bytearray(inode.durable)
+    # Each of nothing, everything and anything between is worth trying often.
+    loses_all = random.random() < 0.25
+    keeps_length = random.random() < 0.5
+    for page in () if loses_all else sorted(inode.dirty):
+        fate = random.random()
+        if fate < 0.4:
+            continue
+        start = page * PAGE
+        piece = inode.cache[start : start + PAGE]
+        if fate < 0.6 and len(piece) > 1:
+            piece = piece[: random.randrange(1, len(piece))]
+        if len(image) < start:
+            image.extend(bytes(start - len(image)))
+        image[start : start + len(piece)] = piece
+    if inode.dirty and not loses_all and keeps_length and len(image) < len(inode.cache):
+        image.extend(bytes(len(inode.cache) - len(image)))
+    inode.cache = image
+    inode.durable = bytearray(image)
+    inode.dirty.clear()

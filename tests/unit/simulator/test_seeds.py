@@ -1,0 +1,88 @@
+"""Seeds of every profile hold; and a seed that must not hold does not, and shrinks."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from chaos.simulator.faults import SimFault
+from chaos.simulator.profile import COMBINED, PROFILES
+from chaos.simulator.run import Simulation
+from chaos.simulator.shrink import Shrinker, minimal
+from data_plane.replication.leader_state import LeaderState
+
+
+@pytest.fixture(autouse=True)
+def _silent() -> None:
+    """What nodes say of the faults."""
+    logging.getLogger("metadata_quorum").setLevel(logging.CRITICAL)
+
+
+@pytest.mark.row("C7")
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_seed_of_every_profile_holds(profile: str) -> None:
+    outcome = Simulation(1, PROFILES[profile], 8.0).run()
+    assert outcome.violations == []
+    assert outcome.operations["send ok"] > 10
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(1, 20 * len(PROFILES), len(PROFILES)))
+def test_many_seeds_hold(first: int) -> None:
+    visited = set()
+    for seed, profile in enumerate(PROFILES.values(), first):
+        outcome = Simulation(seed, profile, 20.0).run()
+        assert outcome.violations == [], (seed, profile.name)
+        visited |= outcome.story.visited.keys()
+    assert {"election", "isr shrink", "isr expand", "fence", "raft leader"} <= visited
+
+
+def leader_counts_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The high watermark does not wait for followers: what is acknowledged goes with the leader."""
+    monkeypatch.setattr(LeaderState, "high_watermark", lambda self, before, end, now, own: own)
+
+
+CUT_OFF_AND_KILLED = [SimFault(1.0, 3.0, "isolate", "1"), SimFault(3.0, 2.0, "kill", "1")]
+
+
+def test_a_leader_that_counts_itself_alone_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    leader_counts_itself_alone(monkeypatch)
+    outcome = Simulation(1, COMBINED, 6.0, faults=CUT_OFF_AND_KILLED).run()
+    broken = {violation.rule for violation in outcome.violations}
+    assert broken & {"lost-write", "unseen", "vanished-read", "inconsistent-offsets", "ACKED_IN_LOG"}
+
+
+@pytest.mark.long
+def test_a_seed_shrinks_to_the_faults_that_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    leader_counts_itself_alone(monkeypatch)
+    found = (Shrinker(seed, COMBINED, 20.0, print).shrink() for seed in range(1, 20))
+    shrunk = next(each for each in found if each is not None)
+    assert len(shrunk.faults) <= 2
+    assert len(shrunk.profile.topics) == 1
+
+
+def test_delta_debugging_leaves_what_it_takes() -> None:
+    def fails(some: list[int]) -> bool:
+        return {3, 17} <= set(some)
+
+    assert minimal(list(range(20)), fails) == [3, 17]
+    assert minimal([1], lambda some: True) == []
+
+
+def test_a_fault_survives_its_text() -> None:
+    simulation = Simulation(5, PROFILES["blackout"], 60.0)
+    listed = simulation.player.faults
+    assert len(listed) > 10
+    assert [SimFault.parse(str(fault)) for fault in listed] == listed
+
+
+def test_a_fault_that_is_taken_away_changes_no_other() -> None:
+    whole: list[str] = []
+    part: list[str] = []
+    faults = Simulation(2, COMBINED, 6.0).player.faults
+    Simulation(2, COMBINED, 6.0, trace=whole.append, until=4.0).run()
+    Simulation(2, COMBINED, 6.0, trace=part.append, until=4.0, faults=faults[:1]).run()
+    later = min(fault.at_s for fault in faults[1:])
+    before = [line for line in whole if float(line.split()[0]) < later]
+    assert before == part[: len(before)]
