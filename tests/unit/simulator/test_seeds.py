@@ -45,7 +45,7 @@ def leader_counts_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_leader_that_counts_itself_alone_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     leader_counts_itself_alone(monkeypatch)
-    outcome = Simulation(1, COMBINED, 10.0).run()
+    outcome = Simulation(5, COMBINED, 10.0).run()
     broken = {violation.rule for violation in outcome.violations}
     assert broken & {"lost-write", "unseen", "vanished-read", "inconsistent-offsets", "ACKED_IN_LOG"}
 
@@ -53,8 +53,8 @@ def test_a_leader_that_counts_itself_alone_is_found(monkeypatch: pytest.MonkeyPa
 @pytest.mark.long
 def test_a_seed_shrinks_to_the_faults_that_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     leader_counts_itself_alone(monkeypatch)
-    whole = Simulation(1, COMBINED, 20.0).player.faults
-    shrunk = Shrinker(1, COMBINED, 20.0, print).shrink()
+    whole = Simulation(5, COMBINED, 20.0).player.faults
+    shrunk = Shrinker(5, COMBINED, 20.0, print).shrink()
     assert shrunk is not None
     assert len(shrunk.faults) < len(whole) / 2
 
