@@ -178,9 +178,9 @@ class FetchSession:
         self.dirty: dict[CachedPartition, None] = {}
         self.defers_high_watermarks = request.from_follower and not prompt
         self.deferred: dict[CachedPartition, None] = {}
-        """Their high watermark rose, and that is all there is to tell a follower of them."""
+        """Only their high watermark rose since the follower's last answer about them."""
         self.deferred_at = now
-        """When the follower was last told of those."""
+        """When those were last looked at."""
         self.clock = FetchClock(now)
         self.created_at = now
         self.last_used = now
