@@ -51,7 +51,9 @@ def missing(found: Survey, topic: str | None = None) -> Iterator[str]:
     """Sentences about what is not there; none for a cluster that is whole. `topic`: its partitions first."""
     for address, why in found.silent.items():
         yield f"{found.name_of(address)} {why}"
-    if found.quorum is None and found.metadata:
+    for address in found.cut_off if found.quorum is not None else ():
+        yield f"{found.name_of(address)} answers, but does not reach the active controller"
+    if found.quorum is None and found.metadata and not found.quorum_is_hidden:
         yield "the metadata quorum has no leader that answers"
         for each in found.controllers:
             yield f"controller {each.node_id} ({each.address}) {each}"

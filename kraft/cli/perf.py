@@ -87,6 +87,28 @@ def progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
         yield lambda done: bar.update(task, completed=done)
 
 
+class Interruption:
+    """Whether Ctrl-C came."""
+
+    def __init__(self) -> None:
+        self.came = False
+
+    def end(self) -> None:
+        """After the figures so far are printed. Raises KeyboardInterrupt where it came."""
+        if self.came:
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def until_ctrl_c() -> Iterator[Interruption]:
+    """Ends the block, not the command: what was measured until then is worth printing."""
+    interruption = Interruption()
+    try:
+        yield interruption
+    except KeyboardInterrupt:
+        interruption.came = True
+
+
 class _Sender:
     """Counts deliveries and keeps the latencies of the sampled ones."""
 
@@ -127,11 +149,13 @@ def produce(
     value = os.urandom(size)
     sender = _Sender()
     started = time.perf_counter()
-    with progress("produce", records) as show_done:
+    sent = 0
+    with progress("produce", records) as show_done, until_ctrl_c() as interrupted:
         for number in range(records):
             _pace(started, number, throughput)
             is_sample = number % SAMPLE_EVERY == 0
             _send(producer, topic, value, sender.since(time.perf_counter()) if is_sample else None)
+            sent += 1
             if is_sample:
                 producer.poll(0)
                 show_done(number)
@@ -143,10 +167,11 @@ def produce(
         raise CliError(sender.failure or f"{left} messages were not acknowledged in {PATIENCE_S:g} s")
     # Only samples report back; that the others arrived too is seen at the ends of the partitions.
     grown = _messages_in(admin, metadata, topic) - before
-    if acks != "0" and grown < records:
-        raise CliError(f"only {grown} of {records} messages are in {topic}")
-    _report("sent", records, records * size, took)
+    if acks != "0" and grown < sent:
+        raise CliError(f"only {grown} of {sent} messages are in {topic}")
+    _report("sent", sent, sent * size, took)
     print(f"latency: {sender.latencies}")
+    interrupted.end()
 
 
 @app.command()
@@ -168,7 +193,7 @@ def consume(
     done = size = 0
     first = last = time.perf_counter()
     try:
-        with progress("consume", records) as show_done:
+        with progress("consume", records) as show_done, until_ctrl_c() as interrupted:
             while done < records:
                 messages = consumer.consume(min(1000, records - done), timeout=timeout_ms / 1000)
                 if not messages:
@@ -185,6 +210,7 @@ def consume(
     finally:
         consumer.close()
     _report("read", done, size, last - first)
+    interrupted.end()
     if done < records:
         raise CliError(f"only {done} of {records} messages came")
 

@@ -11,6 +11,7 @@ from kraft.cli.bootstrap import no_broker
 from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, SurveyedBootstrap
 from kraft.cli.errors import CliError
 from kraft.cli.tables import prints_table, show
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
     from kraft.cli.survey import Survey
@@ -36,6 +37,8 @@ def status(bootstrap: SurveyedBootstrap = DEFAULT_BOOTSTRAP) -> None:
     found = survey(bootstrap)
     if not found.metadata:
         raise no_broker(bootstrap, list(found.silent.values()))
+    if found.quorum_is_hidden and found.quorum is None:
+        raise BrokerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "DESCRIBE on the cluster is needed")
     if found.quorum is None:
         _show_voters(found)
     else:

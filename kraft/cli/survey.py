@@ -30,6 +30,7 @@ from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import ResourceType, TopicPartition
 
 TIMEOUT_S: Final = 0.7
+_FORBIDDEN: Final = (ErrorCode.CLUSTER_AUTHORIZATION_FAILED,)
 _VOTERS: Final = "controller.quorum.voters"
 
 
@@ -62,8 +63,12 @@ class Survey:
     """Of each broker that answers."""
     silent: dict[Address, str] = field(default_factory=dict)
     """Why each of the others does not."""
+    cut_off: list[Address] = field(default_factory=list)
+    """Brokers that answer, but not what only the active controller can: they do not reach it."""
     quorum: Message | None = None
     """The metadata partition, as its leader describes it."""
+    quorum_is_hidden: bool = False
+    """We may not ask about it (DESCRIBE on the cluster): there may well be one."""
     controllers: list[ControllerView] = field(default_factory=list)
     """Only where the leader did not answer."""
 
@@ -99,7 +104,7 @@ def survey(bootstrap: str) -> Survey:
     named = [Address(*each) for each in addresses(bootstrap)]
     _ask_brokers(found, named)
     _ask_brokers(found, [each for each in _named_by(found) if each not in named])
-    if found.quorum is None and found.witness is not None:
+    if found.quorum is None and found.witness is not None and not found.quorum_is_hidden:
         voters = _voters(*found.witness)
         questions = [Question(at, ApiKey.DESCRIBE_QUORUM, QUORUM_VERSIONS, QUORUM_FIELDS) for _, at in voters]
         answers = ask_each(questions, TIMEOUT_S)
@@ -119,6 +124,10 @@ def _ask_brokers(found: Survey, brokers: Sequence[Address]) -> None:
         if question.api_key is ApiKey.DESCRIBE_QUORUM:
             if not isinstance(answer, Exception) and (partition := _described(answer)) is not None:
                 found.quorum = partition
+            elif not isinstance(answer, Exception) and answer.error_code in _FORBIDDEN:
+                found.quorum_is_hidden = True
+            elif question.address in found.metadata:
+                found.cut_off.append(question.address)
         elif isinstance(answer, Exception):
             found.silent[question.address] = silence_of(answer)
         else:

@@ -21,6 +21,7 @@ from kraft.peers.blocking_client import METADATA_VERSION, ask, describe_quorum, 
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.support.clients.rdkafka import QUIET
+from tests.support.nodes.forks import run_kraft
 from tests.support.waiting import wait_until
 
 KRAFT = (sys.executable, "-m", "kraft")
@@ -116,6 +117,23 @@ def test_a_client_passes_its_own_links_only(cluster: ChaosCluster) -> None:
         brokers(0)
     assert brokers(1) == set(cluster.bootstrap(1).split(","))
     assert all(known(cluster, node) == set(cluster.nodes) for node in cluster.nodes)
+
+
+@pytest.mark.row("C1")
+def test_commands_that_ask_a_broker_which_is_cut_off_say_so(cluster: ChaosCluster) -> None:
+    """It hears the controller, and knows all that clients ask for; what it says does not arrive."""
+    controller = active_controller(cluster)
+    mute = next(node for node in cluster.nodes if node != controller)
+    address = f"{HOST}:{cluster.local.node(mute).client_port}"
+    cluster.links.cut(mute, controller)
+    status = run_kraft("quorum", "status", "-b", address)
+    assert status.returncode == 0, status.stderr
+    assert "LeaderId: " in status.stdout, "others were asked, too"
+    assert run_kraft("topic", "list", "-b", address).returncode == 0
+    told = run_kraft("quota", "set", "producer_byte_rate=1000000", "--client-id", "x", "-b", address)
+    if told.returncode:  # else another controller was elected meanwhile, which it reaches
+        cut_off = f"kraft: broker {mute} ({address}) answers, but does not reach the active controller"
+        assert cut_off in told.stderr.splitlines()
 
 
 def kraft(*arguments: str) -> subprocess.CompletedProcess[str]:

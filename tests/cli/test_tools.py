@@ -97,6 +97,15 @@ def test_quorum_status(shell):
     assert sorted(row.split()[1] for row in rows) == ["leader", "voter", "voter"]
 
 
+@pytest.mark.row("U5")
+def test_the_doctor_of_a_cluster_that_is_whole(shell):
+    """Other tests may leave leaders elsewhere, or topics with one copy: warnings, no errors."""
+    header, *rows = shell("doctor").splitlines()
+    assert header.split("  ")[0] == "check"
+    assert [row.split("  ")[0] for row in rows][:3] == ["brokers", "metadata quorum", "leaders"]
+    assert "3 voters" in rows[1]
+
+
 @pytest.mark.row("Q3")
 def test_metadata_dump(shell, shared_cluster):
     shell("topic", "create", "seen", "--config", "retention.ms=77")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -49,6 +50,16 @@ def test_quorum_status_lets_each_voter_speak(survivor: Shell, shared_cluster: Lo
         f"kraft: no leader of the metadata quorum answers broker 3 (127.0.0.1:{last}); "
         "1 of 3 voters answer us, 2 are needed\n"
     )
+
+
+def test_the_doctor_finds_the_cause_first(survivor: Shell) -> None:
+    done = survivor.run("doctor", "--output", "json")
+    assert done.returncode == 1, done.stderr
+    findings = {each["check"]: each for each in json.loads(done.stdout)}
+    assert [*findings][:3] == ["brokers", "metadata quorum", "leaders"]
+    assert findings["brokers"]["state"] == findings["metadata quorum"]["state"] == "error"
+    assert "bring back 2 of the controllers" in findings["metadata quorum"]["what to do"]
+    assert findings["log dirs"]["found"].startswith("all online")
 
 
 def test_what_the_last_broker_knows_is_reported(survivor: Shell) -> None:

@@ -16,7 +16,7 @@ from kraft.cli.perf import Latencies
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode, ExitCode, FatalError
 
 COMMANDS = [
-    "up", "down", "start", "produce", "consume", "elect-leaders",
+    "up", "down", "start", "produce", "consume", "elect-leaders", "doctor",
     "node list", "node kill", "node stop", "node pause", "node resume", "node start",
     "topic create", "topic list", "topic describe", "topic alter", "topic delete",
     "config get", "config set", "quorum status", "metadata dump", "log dump",

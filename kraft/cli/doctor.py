@@ -1,0 +1,211 @@
+"""`kraft doctor`: what an operator would check, in order, with what to do about it.
+
+    survey.py, DescribeLogDirs of each broker -> findings: pure, a function per check -> a table
+
+The first that is wrong is often the cause of what follows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from kraft.cli.bootstrap import no_broker
+from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, SurveyedBootstrap
+from kraft.cli.tables import prints_table, show
+
+if TYPE_CHECKING:
+    from kraft.cli.survey import Survey
+    from kraft.wire.bridge import Message
+
+NAMED: Final = 5
+"""Of partitions at most so many."""
+BEHIND_OFFSETS: Final = 1000
+"""A voter whose metadata log lacks so many records is not merely a moment behind."""
+UNBALANCED_SHARE: Final = 0.1
+"""leader.imbalance.per.broker.percentage is 10."""
+FREE_SHARE: Final = 0.1
+BYTES_PER_GB: Final = 1_000_000_000
+
+
+class State(StrEnum):
+    """What a check has found."""
+
+    OK = "ok"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Of one check."""
+
+    check: str
+    state: State
+    found: str
+    advice: str | None = None
+    """What to do; None where nothing is wrong."""
+
+
+@prints_table
+def doctor(bootstrap: SurveyedBootstrap = DEFAULT_BOOTSTRAP) -> None:
+    """Check a cluster: brokers, quorum, leaders, replicas, disks. Exit code 1 where something is wrong."""
+    from kraft.cli.survey import survey
+
+    found = survey(bootstrap)
+    if not found.metadata:
+        raise no_broker(bootstrap, list(found.silent.values()))
+    findings = [*_of_survey(found), log_dirs(_log_dirs(bootstrap))]
+    show(
+        ("check", "state", "found", "what to do"),
+        [(each.check, each.state, each.found, each.advice) for each in findings],
+    )
+    raise typer.Exit(1 if any(each.state is State.ERROR for each in findings) else 0)
+
+
+def _of_survey(found: Survey) -> Iterator[Finding]:
+    assert found.witness is not None
+    _, known = found.witness
+    yield brokers(found)
+    yield quorum(found)
+    yield leaders(found)
+    yield replicas(known)
+    yield copies(known)
+    yield balance(known)
+
+
+def brokers(found: Survey) -> Finding:
+    """Do all answer that are named, or that are registered, and reach the active controller?"""
+    if not found.silent and found.quorum is not None and found.cut_off:
+        cut_off = ", ".join(map(found.name_of, found.cut_off))
+        advice = "look at the network from there to the controllers: it may be cut in one direction only"
+        return Finding("brokers", State.ERROR, f"not in touch with the active controller: {cut_off}", advice)
+    if not found.silent:
+        return Finding("brokers", State.OK, f"{len(found.metadata)} answer")
+    silent = ", ".join(f"{found.name_of(address)} {why}" for address, why in found.silent.items())
+    advice = "look at their processes and logs; on this machine: kraft node list, kraft node start"
+    return Finding("brokers", State.ERROR, silent, advice)
+
+
+def quorum(found: Survey) -> Finding:
+    """Is there a leader, and does a majority follow it?"""
+    if found.quorum is None and found.quorum_is_hidden:
+        advice = "ask as somebody who has DESCRIBE on the cluster"
+        return Finding("metadata quorum", State.WARNING, "we may not ask", advice)
+    if found.quorum is None:
+        told = "; ".join(f"controller {each.node_id} {each}" for each in found.controllers)
+        majority = len(found.controllers) // 2 + 1
+        advice = f"nothing can be created, elected or fenced: bring back {majority} of the controllers"
+        return Finding("metadata quorum", State.ERROR, told or "no leader answers", advice)
+    voters = found.quorum.current_voters
+    end = max(voter.log_end_offset for voter in voters)
+    behind = [v.replica_id for v in voters if end - v.log_end_offset > BEHIND_OFFSETS]
+    leader = f"node {found.quorum.leader_id} leads in epoch {found.quorum.leader_epoch}"
+    if behind:
+        late = ", ".join(map(str, behind))
+        advice = "one more failure may stop the quorum: look at these nodes, and at what is between them"
+        return Finding("metadata quorum", State.WARNING, f"{leader}; far behind: {late}", advice)
+    return Finding("metadata quorum", State.OK, f"{leader}; {len(voters)} voters")
+
+
+def leaders(found: Survey) -> Finding:
+    """Can every partition be written and read?"""
+    without = [str(each) for each in found.without_leader()]
+    if not without:
+        return Finding("leaders", State.OK, "every partition has one")
+    advice = (
+        "start the brokers with their replicas (kraft topic describe); only if these are lost for good: "
+        "kraft elect-leaders --unclean, which may lose records"
+    )
+    return Finding("leaders", State.ERROR, f"none that answers: {_named(without)}", advice)
+
+
+def replicas(known: Message) -> Finding:
+    """Are all in sync?"""
+    lagging, lacking = [], set()
+    for topic in known.topics:
+        for each in topic.partitions:
+            missing = set(each.replica_nodes) - set(each.isr_nodes)
+            if missing:
+                lagging.append(f"{topic.name}-{each.partition_index}")
+                lacking |= missing
+    if not lagging:
+        return Finding("replicas", State.OK, "all are in sync")
+    nodes = ", ".join(map(str, sorted(lacking)))
+    advice = f"look at broker {nodes}: is it down, its disk slow, its network cut?"
+    return Finding("replicas", State.WARNING, f"out of sync: {_named(lagging)} (brokers {nodes})", advice)
+
+
+def copies(known: Message) -> Finding:
+    """Does the death of one broker leave every partition with a copy?"""
+    if len(known.brokers) < 2:
+        return Finding("copies", State.OK, "one broker: no partition can have a second copy")
+    single = [
+        str(topic.name)
+        for topic in known.topics
+        if any(len(each.replica_nodes) == 1 for each in topic.partitions)
+    ]
+    if not single:
+        return Finding("copies", State.OK, "every partition has two or more")
+    advice = "what is in them is lost with one disk: kraft reassign plan TOPIC --replication-factor 3"
+    return Finding("copies", State.WARNING, f"one only: {_named(single)}", advice)
+
+
+def balance(known: Message) -> Finding:
+    """Do the replicas lead that should (the first of each list)?"""
+    partitions = [each for topic in known.topics for each in topic.partitions]
+    others = [
+        f"{topic.name}-{each.partition_index}"
+        for topic in known.topics
+        for each in topic.partitions
+        if each.leader_id >= 0 and each.leader_id != each.replica_nodes[0]
+    ]
+    if len(others) <= UNBALANCED_SHARE * len(partitions):
+        return Finding("balance", State.OK, f"{len(partitions) - len(others)} of {len(partitions)} preferred")
+    advice = "kraft elect-leaders, once the preferred replicas are in sync (it also happens by itself)"
+    found = f"{len(others)} of {len(partitions)} partitions are not led by their preferred replica"
+    return Finding("balance", State.WARNING, found, advice)
+
+
+def log_dirs(answers: Mapping[int, Sequence[Message]]) -> Finding:
+    """By broker: is every directory online, is there room?"""
+    failed, full, least = [], [], None
+    for broker_id, results in answers.items():
+        for each in results:
+            name = f"{each.log_dir} of broker {broker_id}"
+            if each.error_code:
+                failed.append(name)
+            elif each.total_bytes > 0:
+                least = min(each.usable_bytes, least if least is not None else each.usable_bytes)
+                if each.usable_bytes < FREE_SHARE * each.total_bytes:
+                    full.append(f"{name}: {each.usable_bytes / BYTES_PER_GB:.1f} GB left")
+    if failed:
+        advice = "its replicas are offline until the disk is repaired or replaced and the broker restarted"
+        return Finding("log dirs", State.ERROR, f"failed: {_named(failed)}", advice)
+    if full:
+        advice = "lower retention.ms or retention.bytes, move partitions (kraft reassign), or add room"
+        return Finding("log dirs", State.WARNING, f"nearly full: {_named(full)}", advice)
+    room = "" if least is None else f", {least / BYTES_PER_GB:.1f} GB left where it is least"
+    return Finding("log dirs", State.OK, f"all online{room}")
+
+
+def _log_dirs(bootstrap: str) -> dict[int, Sequence[Message]]:
+    from kraft.cli.wire_client import of_each_broker
+    from kraft.wire.api_keys import ApiKey
+
+    answers = of_each_broker(bootstrap, ApiKey.DESCRIBE_LOG_DIRS, (4, 4), {"topics": []})
+    return {broker_id: answer.results for broker_id, answer in answers.by_id.items()}
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{', '.join(names[:NAMED])}{more}"
+
+
+def add_to(cli: typer.Typer) -> None:
+    """Hang the command into the tree."""
+    cli.command()(doctor)
