@@ -37,8 +37,9 @@ def request(
 
     try:
         return ask(*address, api_key, versions, fields)
-    except OSError:
-        raise CliError(f"{address[0]}:{address[1]}: no broker answers") from None
+    except OSError as error:
+        why = "no answer in time" if isinstance(error, TimeoutError) else "no broker answers"
+        raise CliError(f"{address[0]}:{address[1]}: {why}") from None
 
 
 def metadata(bootstrap: str, topics: list[str] | None) -> Message:
