@@ -81,8 +81,7 @@ class MetadataFollower:
         self._client_of = -1
         self._leader = -1
         self._leader_epoch = 0
-        """Of the quorum, as an answer told them last. Kafka's controllers refuse a fetch
-        without the epoch."""
+        """Of the quorum, as an answer told them last. Kafka's controllers refuse a fetch without it."""
         self._leader_since = 0.0
         self._active_epoch = -1
         """The epoch in which a controller has last been seen to be active: it wrote a record."""
@@ -165,6 +164,8 @@ class MetadataFollower:
             self._controller_channel.learn(each.node_id, Address(each.host, each.port))
         self._learn_leader(found.current_leader)
         _check(found.error_code)
+        if found.diverging_epoch.end_offset >= 0:
+            raise MalformedMessage(f"it has lost metadata from offset {found.diverging_epoch.end_offset} on")
         if found.snapshot_id.end_offset >= 0:
             await self._load_snapshot(
                 voter, SnapshotId(found.snapshot_id.end_offset, found.snapshot_id.epoch)

@@ -68,6 +68,8 @@ def export_quorum(disk: Disk, configs: Sequence[Config]) -> Migrated:
             if offset is not None:
                 raise _refused(f"{newest.directory} and {each.directory} differ at offset {offset}")
         epoch = max(newest.end[0], *(last_term(disk, config.raft_dir) for config in voting))
+        # Some are there already where an export broke off.
+        epoch = max(epoch, *(_kafkas_epoch(disk, config) for config in configs))
         newest.image()
         with _telling_of_disks():
             _give_all(disk, newest, logs)

@@ -299,11 +299,18 @@ def test_a_snapshot_is_fetched_in_the_epoch_of_the_leader() -> None:
     assert quorum.snapshot_epochs == [7]
 
 
+def diverging() -> dict[str, Any]:
+    partition = {"partition_index": 0, "error_code": 0, "high_watermark": 9, "records": b"",
+                 "aborted_transactions": None, "diverging_epoch": {"epoch": 2, "end_offset": 5},
+                 "current_leader": {"leader_id": 2, "leader_epoch": 7}}  # fmt: skip
+    return {"responses": [{"topic_id": METADATA_TOPIC_ID, "partitions": [partition]}]}
+
+
 NO_TOPIC: dict[str, Any] = {"responses": []}
 NO_SUCH_ERROR: dict[str, Any] = {"error_code": 31_000, "responses": []}
 
 
-@pytest.mark.parametrize("broken", [NO_TOPIC, NO_SUCH_ERROR])
+@pytest.mark.parametrize("broken", [NO_TOPIC, NO_SUCH_ERROR, diverging()])
 def test_an_answer_that_is_none_is_said_once_and_asked_for_again(
     broken: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from kraft.config.node_config import Config
-from kraft.storage.formatter import format_storage
+from kraft.config.properties import format_properties
+from kraft.storage.formatter import format_storage, lock_storage
 from kraft.storage.migration import Migrated, export_quorum, import_quorum
 from metadata_quorum.controller.state_machine import MetadataStateMachine
 from metadata_quorum.foundation.batch import Record, encode_batch
@@ -147,6 +151,24 @@ def test_there_and_back(quorum: Quorum) -> None:
         quorum.import_()
 
 
+def test_an_export_that_breaks_off_is_begun_again(quorum: Quorum, monkeypatch: pytest.MonkeyPatch) -> None:
+    renamed: list[str] = []
+    rename = OsDisk.rename
+
+    def breaking(disk: OsDisk, source: str, target: str) -> None:
+        if source.endswith("/raft"):
+            renamed.append(target)
+            if len(renamed) == 3:
+                raise OSError(errno.EIO, "Input/output error", target)
+        rename(disk, source, target)
+
+    monkeypatch.setattr(OsDisk, "rename", breaking)
+    quorum.configs.reverse()  # the voter in the newest term is done
+    with pytest.raises(FatalError, match="try again"):
+        quorum.export()
+    assert quorum.export().epoch == TERM
+
+
 def test_the_newest_epoch_of_apache_kafkas_is_surpassed(quorum: Quorum) -> None:
     quorum.export()
     quorum.append(FeatureLevelRecord(name="metadata.version", feature_level=26))
@@ -212,3 +234,22 @@ def test_logs_that_differ_are_not_exported(quorum: Quorum) -> None:
     with pytest.raises(FatalError, match="differ at offset"):
         quorum.export()
     assert all(is_formatted(DISK, config.raft_dir) for config in quorum.configs)
+
+
+def test_a_controller_that_runs_is_left_alone(quorum: Quorum, tmp_path: Path) -> None:
+    words = []
+    for config in quorum.configs:
+        path = tmp_path / f"{config.node_id}.properties"
+        path.write_text(format_properties(config.given))
+        words += ["-c", str(path)]
+    held = lock_storage(quorum.configs[1])
+    try:
+        for command in ("export", "import"):
+            arguments = [sys.executable, "-m", "kraft", "storage", command, *words]
+            done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+            assert (done.returncode, "another node is running on it" in done.stderr) == (12, True), (
+                done.stderr
+            )
+    finally:
+        for fd in held:
+            os.close(fd)
