@@ -17,7 +17,7 @@ from kraft.api.context import BrokerContext, NodeContext
 from kraft.api.request_context import RequestContext
 from kraft.api.response import error_code_only
 from kraft.api.row import ApiRow, Response
-from kraft.monitoring.client_telemetry import TelemetryClient
+from kraft.monitoring.client_telemetry import LONGEST_NAME, TelemetryClient
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from kraft.wire.otlp import Point, read_metrics
@@ -100,7 +100,9 @@ async def _receive(node: NodeContext, ctx: RequestContext, request: Message) -> 
         return
     state = ctx.connection.state
     software = f"{state.client_software_name} {state.client_software_version}".strip()
-    client = TelemetryClient(instance_id, ctx.client_id or "", software, ctx.client_host)
+    client = TelemetryClient(
+        instance_id, (ctx.client_id or "")[:LONGEST_NAME], software[:LONGEST_NAME], ctx.client_host
+    )
     telemetry.take(client, points, node.loop.time())
 
 

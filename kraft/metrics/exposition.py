@@ -8,16 +8,17 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator, Iterator
-from functools import lru_cache
 from typing import Final
 
-from kraft.metrics.metric import Kind, Metric, Number, Style
+from kraft.metrics.metric import Kind, Metric, Number, Sample, Style
 from kraft.metrics.sources import Sources
 from kraft.metrics.table import METRICS
 
 CONTENT_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 LINES_PER_PIECE: Final = 1000
 """Some 2 ms."""
+Labels = dict[tuple[tuple[str, ...], tuple[str, ...]], str]
+"""As they are written, by names and values: a partition's are in a score of rows of one scrape."""
 _SUFFIX: Final = {Kind.COUNTER: "_total"}
 
 
@@ -26,10 +27,11 @@ async def exposition(sources: Sources, style: Style) -> AsyncIterator[bytes]:
     if sources.broker is not None:
         await sources.broker.lags.refresh()
     lines: list[str] = []
+    labels: Labels = {}
     for metric in METRICS:
         if metric.only is not None and metric.only is not style:
             continue
-        for line in _lines(metric, sources, style):
+        for line in _lines(metric, sources, style, labels):
             lines.append(line)
             if len(lines) >= LINES_PER_PIECE:
                 yield "".join(lines).encode()
@@ -39,25 +41,30 @@ async def exposition(sources: Sources, style: Style) -> AsyncIterator[bytes]:
     yield "".join(lines).encode()
 
 
-def _lines(metric: Metric, sources: Sources, style: Style) -> Iterator[str]:
+def _lines(metric: Metric, sources: Sources, style: Style, labels: Labels) -> Iterator[str]:
     """Of one row, its header first. What it says was read before the first line is taken."""
     samples = metric.read(sources)
-    found = [((), samples)] if isinstance(samples, int | float) else list(samples)
+    found: list[Sample] = [((), samples)] if isinstance(samples, int | float) else list(samples)
     if not found:
         return iter(())
     name = metric.name_in(style)
     kind = metric.kind_in(style)
     family = name.removesuffix(_SUFFIX.get(kind, ""))
     header = f"# TYPE {family} {kind}\n# HELP {family} {metric.help}\n"
-    return _with_header(header, (f"{name}{_labels(metric.labels, v)} {_text(n)}\n" for v, n in found))
+    return _written(header, name, metric.labels, found, labels)
 
 
-def _with_header(header: str, lines: Iterator[str]) -> Iterator[str]:
+def _written(
+    header: str, name: str, names: tuple[str, ...], samples: list[Sample], labels: Labels
+) -> Iterator[str]:
     yield header
-    yield from lines
+    for values, number in samples:
+        text = labels.get((names, values))
+        if text is None:
+            text = labels[names, values] = _labels(names, values)
+        yield f"{name}{text} {_text(number)}\n"
 
 
-@lru_cache(maxsize=65536)
 def _labels(names: tuple[str, ...], values: tuple[str, ...]) -> str:
     """Empty values are left out: they are the same as no label."""
     given = [f'{name}="{_escaped(value)}"' for name, value in zip(names, values, strict=True) if value]

@@ -34,7 +34,7 @@ class ProcessStats:
         return max(time.monotonic_ns() - self._began_ns - busy_ns, 0)
 
     @property
-    def idle_share_at_all(self) -> float:
+    def idle_share(self) -> float:
         """Of the whole time; 1 is an idle loop."""
         return self.idle_ns / max(time.monotonic_ns() - self._began_ns, 1)
 

@@ -78,7 +78,7 @@ def _idle(sources: Sources) -> float:
     """Since some seconds: 1 is an idle loop."""
     process = sources.process
     ns = sources.rates.per_second("idle", process.idle_ns)
-    return min(ns / _NS, 1.0) if ns else process.idle_share_at_all
+    return min(ns / _NS, 1.0) if ns else process.idle_share
 
 
 _IDLE: Final = "The share of time in which the event loop, which is all threads in one, is idle."

@@ -35,7 +35,7 @@ class Rates:
         while len(marks) > 2 and now - marks[1][0] >= WINDOW_S:
             del marks[0]
         since, before = marks[0]
-        return (total - before) / (now - since) if now > since else 0.0
+        return max((total - before) / (now - since), 0.0) if now > since else 0.0
 
     def mean(self, name: str, total: float, count: int) -> float:
         """What one of those counted came to, of the newest; not a number where there were none."""

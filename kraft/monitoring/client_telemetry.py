@@ -16,12 +16,15 @@ from uuid import UUID
 
 from kraft.wire.otlp import Point
 
-MAX_CLIENTS: Final = 1000
-MAX_SERIES: Final = 500
-"""Of one client."""
+MAX_CLIENTS: Final = 200
+MAX_SERIES: Final = 300
+"""Of one client; with all texts as long as they may be, all clients together take some 50 MB."""
+MAX_ATTRIBUTES: Final = 6
 FORGET_S: Final = 900.0
 """Three times the usual time between two pushes."""
-LONGEST_TEXT: Final = 256
+LONGEST_NAME: Final = 128
+LONGEST_TEXT: Final = 48
+"""Characters of an attribute's key or value."""
 
 Series = tuple[str, tuple[tuple[str, str], ...]]
 
@@ -55,7 +58,7 @@ class ClientTelemetry:
         known.heard_at = now
         known.pushes += 1
         for point in points:
-            series = (point.name[:LONGEST_TEXT], _short(point.attributes))
+            series = (point.name[:LONGEST_NAME], _short(point.attributes))
             if series not in known.figures and len(known.figures) >= MAX_SERIES:
                 continue
             before = known.figures.get(series, 0.0) if point.is_delta else 0.0
@@ -69,4 +72,4 @@ class ClientTelemetry:
 
 
 def _short(attributes: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-    return tuple((key[:LONGEST_TEXT], value[:LONGEST_TEXT]) for key, value in attributes[:16])
+    return tuple((key[:LONGEST_TEXT], value[:LONGEST_TEXT]) for key, value in attributes[:MAX_ATTRIBUTES])

@@ -6,7 +6,9 @@ from uuid import UUID
 
 from kraft.monitoring.client_telemetry import (
     FORGET_S,
+    LONGEST_NAME,
     LONGEST_TEXT,
+    MAX_ATTRIBUTES,
     MAX_CLIENTS,
     MAX_SERIES,
     ClientTelemetry,
@@ -51,5 +53,5 @@ def test_strangers_take_no_more_memory_than_there_is_room_for() -> None:
     figures = list(telemetry.clients(0.0))[-1].figures
     assert len(figures) == MAX_SERIES
     name, attributes = next(iter(figures))
-    assert len(name) == LONGEST_TEXT
-    assert len(attributes) == 16
+    assert len(name) == LONGEST_NAME
+    assert attributes == (("x" * LONGEST_TEXT, "x" * LONGEST_TEXT),) * MAX_ATTRIBUTES
