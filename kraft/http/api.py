@@ -78,8 +78,13 @@ async def _cluster(service: Service, asked: Asked) -> Json:
 
 
 async def _events(service: Service, asked: Asked) -> Json:
-    since = asked.number("since") or 0
-    return {"events": [asdict(each) for each in service.sources.events.since(since)]}
+    return {"events": events_since(service, asked.visitor, asked.number("since") or 0)}
+
+
+def events_since(service: Service, visitor: Visitor, number: int) -> list[Json]:
+    """Those that the visitor may see."""
+    events = service.sources.events.since(number)
+    return [asdict(each) for each in events if not each.topic or visitor.may_see_topic(each.topic)]
 
 
 async def _topics(service: Service, asked: Asked) -> Json:

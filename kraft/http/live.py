@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
-from kraft.http.api import Refused, Service
+from kraft.http.api import Refused, Service, events_since
 from kraft.http.login import Visitor
 
 if TYPE_CHECKING:
@@ -37,16 +36,17 @@ class LiveStreams:
             raise Refused(503, f"{MAX_READERS} streams are open already")
         self._readers += 1
         news = asyncio.Event()
-        listeners = self._service.sources.events.listeners
-        listeners[news.set] = None
+        events = self._service.sources.events
+        events.listeners[news.set] = None
         try:
             await response.prepare(request)
-            await self._stream(visitor, response, news, _last_known(request))
+            known = _last_known(request)
+            await self._stream(visitor, response, news, known if known <= events.newest else 0)
         except ConnectionResetError:
             pass
         finally:
             self._readers -= 1
-            del listeners[news.set]
+            del events.listeners[news.set]
         return response
 
     async def _stream(
@@ -54,13 +54,12 @@ class LiveStreams:
     ) -> None:
         loop, events = self._service.sources.node.loop, self._service.sources.events
         due = 0.0
-        while True:
+        while visitor.may_see_cluster():
             news.clear()
-            fresh = events.since(known) if visitor.may_see_cluster() else []
-            if fresh:
-                known = fresh[-1].number
-                told = json.dumps([asdict(each) for each in fresh])
-                await response.write(f"id: {known}\nevent: events\ndata: {told}\n\n".encode())
+            told, known = events_since(self._service, visitor, known), events.newest
+            if told:
+                text = json.dumps(told)
+                await response.write(f"id: {known}\nevent: events\ndata: {text}\n\n".encode())
             if loop.time() >= due:
                 due = loop.time() + PERIOD_S
                 snapshot = await self._service.view.snapshot(visitor)
@@ -74,6 +73,6 @@ class LiveStreams:
 
 
 def _last_known(request: web.BaseRequest) -> int:
-    """The browser tells it when it reconnects. Another node counts for itself: then all are told again."""
+    """The browser tells it when it reconnects. A node that was restarted counts anew: then all are told."""
     text = request.headers.get("Last-Event-ID", "")
     return int(text) if text.isdecimal() and len(text) < 18 else 0

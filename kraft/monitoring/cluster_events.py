@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from metadata_quorum.foundation.model import NO_LEADER, BrokerRegistration, PartitionRegistration
 from metadata_quorum.metadata.delta import MetadataDelta
@@ -54,6 +54,8 @@ class ClusterEvent:
     """A broker, a topic, or a partition."""
     text: str
     """What has changed, and the rule behind it."""
+    topic: str = ""
+    """That it is about, if it is about one: for whoever may not see it."""
 
 
 class ClusterEvents:
@@ -67,6 +69,11 @@ class ClusterEvents:
         """Since the node started."""
         self.listeners: dict[Callable[[], None], None] = {}
 
+    @property
+    def newest(self) -> int:
+        """The number of the last one."""
+        return self._number
+
     def since(self, number: int) -> list[ClusterEvent]:
         """Those after that one, the oldest first."""
         return [event for event in self._events if event.number > number]
@@ -76,21 +83,24 @@ class ClusterEvents:
         before, self._before = self._before, image
         if before is EMPTY_IMAGE:
             return  # what was there before this node looked is no event
-        for kind, subject, text in _changes(before, delta, image):
+        for change in _changes(before, delta, image):
             self._number += 1
-            event = ClusterEvent(self._number, image.timestamp_ms, image.offset, kind, subject, text)
-            self._events.append(event)
+            self._events.append(ClusterEvent(self._number, image.timestamp_ms, image.offset, *change))
         self.unclean_elections += _unclean_elections(before, delta)
         for listener in list(self.listeners):
             listener()
 
 
-_Change = tuple[EventKind, str, str]
+class _Change(NamedTuple):
+    kind: EventKind
+    subject: str
+    text: str
+    topic: str = ""
 
 
 def _changes(before: MetadataImage, delta: MetadataDelta, image: MetadataImage) -> Iterator[_Change]:
     if image.epoch != before.epoch:
-        yield EventKind.CONTROLLER, "quorum", f"a controller became active in term {image.epoch}"
+        yield _Change(EventKind.CONTROLLER, "quorum", f"a controller became active in term {image.epoch}")
     if image.brokers is not before.brokers:
         for broker_id, broker in image.brokers.items():
             yield from _broker_changes(before.brokers.get(broker_id), broker)
@@ -101,20 +111,24 @@ def _changes(before: MetadataImage, delta: MetadataDelta, image: MetadataImage) 
             continue
         was = before.topics_by_id.get(topic_id)
         if was is None:
-            yield EventKind.TOPIC_CREATED, topic.name, f"with {len(topic.partitions)} partitions"
+            yield _Change(
+                EventKind.TOPIC_CREATED, topic.name, f"with {len(topic.partitions)} partitions", topic.name
+            )
             continue
         for number, partition in partitions.items():
             known = was.partitions.get(number)
             if known is not None:
                 named += 1
                 if named <= PARTITIONS_NAMED:
-                    yield from _partition_changes(f"{topic.name}-{number}", known, partition, image)
+                    yield from _partition_changes(topic.name, number, known, partition, image)
     if named > PARTITIONS_NAMED:
-        yield EventKind.MORE, "partitions", f"{named - PARTITIONS_NAMED} more changed with these"
+        yield _Change(EventKind.MORE, "partitions", f"{named - PARTITIONS_NAMED} more changed with these")
     for topic_id in delta.deleted_topics:
         gone = before.topics_by_id.get(topic_id)
         if gone is not None:
-            yield EventKind.TOPIC_DELETED, gone.name, f"with {len(gone.partitions)} partitions"
+            yield _Change(
+                EventKind.TOPIC_DELETED, gone.name, f"with {len(gone.partitions)} partitions", gone.name
+            )
 
 
 def _unclean_elections(before: MetadataImage, delta: MetadataDelta) -> int:
@@ -139,51 +153,54 @@ def _is_unclean(before: PartitionRegistration, after: PartitionRegistration) -> 
 def _broker_changes(before: BrokerRegistration | None, after: BrokerRegistration) -> Iterator[_Change]:
     subject = f"broker {after.broker_id}"
     if before is None or before.broker_epoch != after.broker_epoch:
-        yield EventKind.BROKER_REGISTERED, subject, f"a new process, broker epoch {after.broker_epoch}"
+        yield _Change(
+            EventKind.BROKER_REGISTERED, subject, f"a new process, broker epoch {after.broker_epoch}"
+        )
         was_fenced = True
     else:
         was_fenced = before.fenced
     if before is not None and not before.fenced and after.fenced:
-        yield (
+        yield _Change(
             EventKind.BROKER_FENCED,
             subject,
             "its process ended, or it sent no heartbeat for broker.session.timeout.ms",
         )
     elif was_fenced and not after.fenced:
-        yield EventKind.BROKER_UNFENCED, subject, "it has caught up with the metadata, and may lead"
+        yield _Change(EventKind.BROKER_UNFENCED, subject, "it has caught up with the metadata, and may lead")
     if after.in_controlled_shutdown and (before is None or not before.in_controlled_shutdown):
-        yield EventKind.BROKER_SHUTTING_DOWN, subject, "controlled shutdown: its leaders move"
+        yield _Change(EventKind.BROKER_SHUTTING_DOWN, subject, "controlled shutdown: its leaders move")
 
 
 def _partition_changes(
-    subject: str,
+    topic: str,
+    number: int,
     before: PartitionRegistration,
     after: PartitionRegistration,
     image: MetadataImage,
 ) -> Iterator[_Change]:
-    epoch = f"leader epoch {after.leader_epoch}"
+    subject, epoch = f"{topic}-{number}", f"leader epoch {after.leader_epoch}"
     if after.leader != before.leader:
         if after.leader == NO_LEADER:
-            yield EventKind.OFFLINE, subject, f"no replica in sync is alive; {before.leader} led"
+            kind, text = EventKind.OFFLINE, f"no replica in sync is alive; {before.leader} led"
         elif _is_unclean(before, after):
-            yield EventKind.UNCLEAN_ELECTION, subject, f"{after.leader} was not in sync and leads, {epoch}"
+            kind = EventKind.UNCLEAN_ELECTION
+            text = f"{after.leader} was not in sync and leads, {epoch}"
         else:
-            yield (
-                EventKind.ELECTION,
-                subject,
-                f"{before.leader} → {after.leader}, {epoch}: {_why_elected(before, after, image)}",
-            )
+            kind, why = EventKind.ELECTION, _why_elected(before, after, image)
+            text = f"{before.leader} → {after.leader}, {epoch}: {why}"
+        yield _Change(kind, subject, text, topic)
     left = [each for each in before.isr if each not in after.isr]
     joined = [each for each in after.isr if each not in before.isr]
     isr = list(after.isr)
     if left:
-        yield EventKind.ISR_SHRINK, subject, f"{_ids(left)} left, ISR {isr}: {_why_left(left, image)}"
+        text = f"{_ids(left)} left, ISR {isr}: {_why_left(left, image)}"
+        yield _Change(EventKind.ISR_SHRINK, subject, text, topic)
     if joined:
-        reached = f"{_ids(joined)} joined, ISR {isr}: caught up with the leader's high watermark"
-        yield EventKind.ISR_EXPAND, subject, reached
+        text = f"{_ids(joined)} joined, ISR {isr}: caught up with the leader's high watermark"
+        yield _Change(EventKind.ISR_EXPAND, subject, text, topic)
     if after.reassigning and not before.reassigning:
-        adding, removing = list(after.adding_replicas), list(after.removing_replicas)
-        yield EventKind.REASSIGNMENT, subject, f"adding {adding}, removing {removing}"
+        text = f"adding {list(after.adding_replicas)}, removing {list(after.removing_replicas)}"
+        yield _Change(EventKind.REASSIGNMENT, subject, text, topic)
 
 
 def _why_elected(before: PartitionRegistration, after: PartitionRegistration, image: MetadataImage) -> str:

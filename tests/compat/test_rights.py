@@ -447,6 +447,8 @@ def test_anna_sees_over_http_what_she_may(guarded: LocalCluster) -> None:
     assert [each["name"] for each in told["topics"]] == ["shown"]
     _, told = over_http(guarded, "/api/v1/cluster", "anna")
     assert {each["topic"] for each in told["partitions"]} == {"shown"}
+    _, told = over_http(guarded, "/api/v1/events", "anna")
+    assert {each["topic"] for each in told["events"]} == {"", "shown"}
     assert over_http(guarded, "/api/v1/topics/hidden", "anna")[0] == 404
     assert over_http(guarded, "/api/v1/topics/shown", "anna")[1]["configs"] is None
     status, refused = over_http(guarded, "/api/v1/topics/shown/partitions/0/messages", "anna")

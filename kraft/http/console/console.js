@@ -119,8 +119,8 @@ let newest = 0;
 
 function happened(events) {
   for (const event of events) {
-    if (event.number <= newest && events.length < MAX_EVENTS) continue;
-    newest = Math.max(newest, event.number);
+    if (event.number <= newest) continue;
+    newest = event.number;
     const time = new Date(event.time_ms);
     $("events").prepend(element("li", { className: BAD.has(event.kind) ? "bad" : GOOD.has(event.kind) ? "good" : "" },
       element("time", { dateTime: time.toISOString() }, time.toLocaleTimeString("en-GB")),
