@@ -127,7 +127,7 @@ def _starts_and_given(seen: Observations, given: defaultdict[GroupKey, dict[int,
         for poll in polls_of(operation) if operation.ops else ():
             for key, pairs in poll.messages.items():
                 polled[key] += [pair[0] for pair in pairs]
-        for key in {*polled, *operation.rebalanced}:
+        for key in dict.fromkeys((*polled, *operation.rebalanced)):
             offsets = polled.get(key, [])
             for offset in offsets:
                 given[member.group, key].setdefault(offset, index)
@@ -184,9 +184,14 @@ def _lost_before_start(start: Start, commits: Mapping[GroupKey, list[Commit]], f
 def _lost_in_the_end(
     seen: Observations, commits: Mapping[GroupKey, list[Commit]], findings: Findings
 ) -> None:
+    asked = [
+        (index, operation)
+        for index, operation in enumerate(seen.operations)
+        if operation.f == "committed" and operation.outcome == "ok"
+    ]
     for (group, key), of_group in commits.items():
-        for index, operation in enumerate(seen.operations):
-            if operation.f != "committed" or operation.outcome != "ok" or operation.group != group:
+        for index, operation in asked:
+            if operation.group != group:
                 continue
             commit = _committed_before(of_group, operation.start)
             answer = operation.committed.get(key, 0)

@@ -1,7 +1,7 @@
 """A disk whose process dies at one certain operation, and all the crash points of a work.
 
     for point in crash_points(operations_of(disk, work)):
-        disk.die_at(point)
+        disk.die_after(point.operation, halfway=point.halfway)
 
 A point is before an operation, or in the midst of it: an append has then written its first half.
 """
