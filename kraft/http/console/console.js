@@ -80,7 +80,7 @@ function broker(each, controller) {
   const state = brokerState(each);
   const facts = [
     ["address", each.address ?? "not told"], ["leads", count(each.leads)], ["replicas", count(each.replicas)],
-    ["on disk", bytes(each.size)], ["metadata", each.metadata_lag ? `${count(each.metadata_lag)} behind` : "up to date"],
+    ["on disk", bytes(each.size)], ["metadata", each.metadata_lag === 0 ? "up to date" : each.metadata_lag === null ? "not told" : `${count(each.metadata_lag)} behind`],
   ];
   if (each.stalls) facts.push(["loop stalls", count(each.stalls)]);
   if (each.faults) facts.push(["faults", `⚠ ${count(each.faults)}`]);
