@@ -6,6 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
+UV       = VIRTUAL_ENV=$(CURDIR)/$(VENV) $${PIP_INDEX_URL:+env UV_DEFAULT_INDEX=$$PIP_INDEX_URL} $(BIN)/uv
 PACKAGES := kraft metadata_quorum data_plane fetch
 
 # At a time, for two cores. Tests mostly wait for nodes; long ones and random faults compute.
@@ -31,18 +32,21 @@ $(READY): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kraft needs Python 3.11 or newer; say make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet uv
-	VIRTUAL_ENV=$(CURDIR)/$(VENV) $${PIP_INDEX_URL:+env UV_DEFAULT_INDEX=$$PIP_INDEX_URL} \
-	  $(BIN)/uv pip install --quiet --no-deps --require-hashes --compile-bytecode -r requirements.lock
-	VIRTUAL_ENV=$(CURDIR)/$(VENV) $${PIP_INDEX_URL:+env UV_DEFAULT_INDEX=$$PIP_INDEX_URL} \
-	  $(BIN)/uv pip install --quiet --no-deps --editable .
+	$(UV) pip install --quiet --no-deps --require-hashes --compile-bytecode -r requirements.lock
+	$(UV) pip install --quiet --no-deps --editable .
 	@touch $@
 
 # The extension modules lie beside their sources, and Python prefers them. Say it again after a change.
 fast: $(READY) ## compile the hot modules in place (a C compiler, or zig's from PyPI)
 	@$(MAKE) --no-print-directory pure
-	KRAFT_COMPILE=1 VIRTUAL_ENV=$(CURDIR)/$(VENV) $${PIP_INDEX_URL:+env UV_DEFAULT_INDEX=$$PIP_INDEX_URL} \
-	  $(BIN)/uv pip install --quiet --no-deps --reinstall --editable .
+	KRAFT_COMPILE=1 $(UV) pip install --quiet --no-deps --reinstall --editable .
 	@$(BIN)/kraft --version
+
+.PHONY: compiles test-fast
+compiles: $(READY) ## whether mypyc takes the hot modules; without compiling the C
+	KRAFT_COMPILE=check $(UV) build --quiet --wheel --out-dir build/checked .
+
+test-fast: fast test ## the tests with the hot modules compiled
 
 pure: ## what `make fast` built is removed: the same modules as Python again
 	@find $(PACKAGES) -name '*.so' -delete

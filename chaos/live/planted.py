@@ -44,6 +44,7 @@ from kraft.api import fetch, produce
 from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
 from kraft.net.connection import Buffers
+from kraft.variant import variant
 from metadata_quorum.decisions import elections
 from metadata_quorum.foundation.batch import iter_headers
 from metadata_quorum.foundation.blocking import MayBlock
@@ -65,9 +66,12 @@ PLANTS: Final[dict[str, PlantedBug]] = {}
 
 
 def plant(name: str) -> None:
-    """Break this process for good. Raises FatalError where there is no such plant."""
+    """Break this process for good. Raises FatalError where there is no such plant, and where the code is
+    compiled: it would not call what is put in the place of its methods."""
     if name not in PLANTS:
         raise FatalError(ExitCode.USAGE, f"no plant is named {name}; there are {', '.join(PLANTS)}")
+    if variant() == "compiled":
+        raise FatalError(ExitCode.USAGE, "bugs are planted in Python, and this is compiled: make pure")
     PLANTS[name].apply()
 
 

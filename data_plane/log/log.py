@@ -326,7 +326,9 @@ class UnifiedLog:
         """Where the oldest transaction begins that is open or not yet replicated; the log's start, where the
         transaction's first records are deleted already."""
         first = self.producers.first_unstable_offset(high_watermark)
-        return first if first is None else max(first, self.log_start_offset)
+        if first is None:
+            return None
+        return max(first, self.log_start_offset)
 
     # --- truncation (truncation.py: the order of its steps)
 

@@ -121,7 +121,7 @@ class LogSegments:
     def drop_after(self, base: int) -> None:
         """Drop the segments behind the one at `base`, which becomes active. Newest first, so that a crash
         leaves no hole."""
-        for later in reversed(list(self._by_base.irange(minimum=base, inclusive=(False, False)))):
+        for later in list(self._by_base.irange(minimum=base, inclusive=(False, False), reverse=True)):
             self._drop(later, due_ms=0)
         self.active = self._by_base.peekitem(-1)[1]
 

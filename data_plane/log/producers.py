@@ -79,7 +79,11 @@ class ProducerStateEntry:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ProducerStateEntry):
             return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+        return self._fields() == other._fields()
+
+    def _fields(self) -> tuple[object, ...]:
+        batches, transaction = self.batches, self.current_txn_first_offset
+        return self.epoch, batches, self.coordinator_epoch, self.last_timestamp, transaction
 
     __hash__ = None  # type: ignore[assignment]  # mutable
 

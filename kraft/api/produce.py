@@ -110,7 +110,6 @@ async def _append_queued(
         produce.append(await queued.verify(produce.invalid))
     finally:
         queued.end()
-    del queued
     reply = produce.answer()
     return await reply.wait(loop) if isinstance(reply, DelayedReply) else reply
 

@@ -17,10 +17,11 @@ from typing import cast
 from kraft.monitoring.request_metrics import RequestMetrics
 from kraft.net.acceptor import BACKLOG, TlsAcceptor
 from kraft.net.connection import SCRATCH_BYTES
+from kraft.net.connection_services import ConnectionServices, OnClosed
 from kraft.net.connections import Admit, Connections
 from kraft.net.listener import OPEN, ListenerSecurity, ServerLimits
 from kraft.net.peer import Prepare, Serve, nothing_to_prepare
-from kraft.net.server_connection import ConnectionServices, OnClosed, ServerConnection
+from kraft.net.server_connection import ServerConnection
 from kraft.net.server_memory import ServerMemory
 from kraft.net.turn_budget import TurnBudget
 

@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, cast
 
 from kraft.monitoring.rate_limited_log import rate_limited
-from kraft.monitoring.request_metrics import ApiMetrics, Phase, RequestMetrics
+from kraft.monitoring.request_metrics import ApiMetrics, Phase
 from kraft.net.connection import (
     SMALL_FRAME_BYTES,
     Account,
@@ -28,13 +26,11 @@ from kraft.net.connection import (
     ProtocolError,
     Slot,
 )
-from kraft.net.connections import SWEEP_S, Connections
+from kraft.net.connection_services import ConnectionServices
+from kraft.net.connections import SWEEP_S
 from kraft.net.delayed_reply import DelayedReply
 from kraft.net.listener import ListenerSecurity
-from kraft.net.peer import Peer, Prepare, Serve, StartedRequest, UncountedRequest, no_mute
-from kraft.net.server_memory import ServerMemory
-from kraft.net.turn_budget import TurnBudget
-from kraft.net.unread import Unread
+from kraft.net.peer import Peer, StartedRequest, UncountedRequest, no_mute
 from metadata_quorum.foundation.supervision import report_fault
 
 log = rate_limited(logging.getLogger(__name__))
@@ -51,28 +47,6 @@ SLOW_FRAME_S: Final = 30.0
 frames wait for room, `SWEEP_S`."""
 CONTENDED_BYTES_PER_S: Final = 1024 * 1024
 """The least rate of a large frame while others wait for room."""
-
-OnClosed = Callable[[Peer, bool], None]
-"""Called when a connection is gone; True where the other end closed or lost it, False where we did."""
-
-
-@dataclass(slots=True, kw_only=True)
-class ConnectionServices:
-    """What all connections of a server share."""
-
-    loop: asyncio.AbstractEventLoop
-    serve: Serve
-    prepare: Prepare
-    is_exclusive: Callable[[int], bool]
-    is_in_turn: Callable[[int], bool]
-    connections: Connections
-    memory: ServerMemory
-    unread: Unread
-    turn_budget: TurnBudget
-    scratch: memoryview
-    """Where small frames are received."""
-    on_closed: OnClosed | None
-    requests: RequestMetrics
 
 
 class ServerConnection(asyncio.BufferedProtocol):

@@ -24,7 +24,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar, overload
 from uuid import UUID
 
 T = TypeVar("T")
@@ -43,8 +43,6 @@ MAX_TAGS: Final = 1_000
 """Tagged fields of one struct or header. Kafka's schemas have a handful; more is an attack."""
 
 Buffer = bytes | bytearray | memoryview
-Slices = TypeVar("Slices", bytes, memoryview)
-"""What is read, and the kind of its parts."""
 
 
 # ---- varints -----------------------------------------------------------------------------------------
@@ -196,7 +194,11 @@ def skip_tags(buf: memoryview, pos: int) -> int:
     return pos
 
 
-def read_tags(buf: Slices, pos: int, on_tag: Callable[[int, Slices], None]) -> int:
+@overload
+def read_tags(buf: bytes, pos: int, on_tag: Callable[[int, bytes], None]) -> int: ...
+@overload
+def read_tags(buf: memoryview, pos: int, on_tag: Callable[[int, memoryview], None]) -> int: ...
+def read_tags(buf: bytes | memoryview, pos: int, on_tag: Callable[[int, Any], None]) -> int:
     """Call `on_tag(tag, its bytes)` for each, known or not; the position after. Raises as `skip_tags`."""
     count, pos = _tag_count(buf, pos)
     for _ in range(count):

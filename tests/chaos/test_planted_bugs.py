@@ -242,6 +242,7 @@ def on_stage(cluster: ChaosCluster, topic: str, directed: Directed, *, is_lossy:
 
 
 @pytest.mark.row("C3")
+@pytest.mark.pure("bugs are planted in Python")
 @pytest.mark.parametrize("plant", _plants())
 def test_a_planted_bug_is_found(plant: str, tmp_path: Path, free_ports: Callable[[int], list[int]]) -> None:
     with running(tmp_path, free_ports, SCHEDULES[plant], plant) as cluster:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from data_plane.log.segment import LogSlice
 from fetch.messages import FetchedPartition, FetchResponse
 from kraft.api import fetch
 from kraft.api.request_context import Role
@@ -18,6 +20,7 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import encode_request
 from metadata_quorum.foundation.model import ZERO_UUID
 from tests.support.contexts import broker_context, node_context
+from tests.support.logs import open_log
 from tests.unit.net.harness import on_a_loop, until
 
 pytestmark = pytest.mark.row("P7")
@@ -98,21 +101,20 @@ async def test_who_has_gone_is_not_served():
     assert not started
 
 
-class Piece:
-    """Of a file in the page cache."""
+class CachedFile:
+    """In the page cache, all of it."""
 
-    length = 1024 * 1024
+    read_bytes = 0
 
-    reads = 0
-
-    def read_cached(self) -> bytes:
-        self.reads += 1
+    def read_cached(self, offset: int, length: int) -> bytes:
+        self.read_bytes += length
         return b"records"
 
 
-def test_of_a_large_answer_only_the_beginning_is_copied_on_the_loop():
-    pieces: list[Any] = [Piece() for _ in range(55)]
+def test_of_a_large_answer_only_the_beginning_is_copied_on_the_loop(tmp_path: Path):
+    file: Any = CachedFile()
+    pieces = [LogSlice(open_log(tmp_path).segments[0], file, 0, 0, 1024 * 1024) for _ in range(55)]
     partitions = [FetchedPartition(ZERO_UUID, "t", n, slice=piece) for n, piece in enumerate(pieces)]
     others = fetch.read_inline(partitions)
-    assert sum(piece.reads * Piece.length for piece in pieces) == fetch.INLINE_BYTES
+    assert file.read_bytes == fetch.INLINE_BYTES
     assert [each.records is None for each in partitions] == [each in others for each in partitions]

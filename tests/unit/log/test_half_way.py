@@ -89,6 +89,7 @@ def test_no_file_to_be_had_for_an_index_refuses_no_append(monkeypatch, tmp_path)
     assert read_all(log, 700)[0] == (700, b"v700")
 
 
+@pytest.mark.pure("a bug is planted in an append")
 @pytest.mark.parametrize(("owner", "name"), [(LogSegment, "note"), (ProducerStateManager, "update")])
 def test_a_bug_behind_the_write_leaves_the_log_in_doubt(owner, name, monkeypatch, tmp_path):
     log = open_log(tmp_path / "t-0")

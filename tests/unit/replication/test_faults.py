@@ -104,6 +104,7 @@ async def test_a_configuration_that_cannot_be_taken_is_one_partitions_affair(bug
 # ---- following
 
 
+@pytest.mark.pure("bugs are planted in Python")
 @in_loop
 async def test_a_follower_that_meets_a_bug_comes_again_and_follows_the_others(bugs):
     async with Cluster(2) as cluster:
@@ -124,6 +125,7 @@ async def test_a_follower_that_meets_a_bug_comes_again_and_follows_the_others(bu
         assert sum(boundary.faults.values()) == 3
 
 
+@pytest.mark.pure("bugs are planted in Python")
 @in_loop
 async def test_a_fetcher_that_dies_is_restarted(bugs):
     async with Cluster(2) as cluster:

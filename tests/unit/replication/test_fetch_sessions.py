@@ -244,6 +244,7 @@ async def test_consumers_see_diverging_epochs_and_offsets_out_of_range():
         assert strange.partitions[0].diverging_epoch == (0, 1)
 
 
+@pytest.mark.pure("a constant is changed")
 @in_loop
 async def test_a_full_cache_gives_way_to_followers_and_to_larger_sessions(monkeypatch):
     async with Cluster(1, session_slots=2) as cluster:

@@ -229,6 +229,7 @@ async def test_a_fetcher_that_changes_during_a_truncation_follows_after_it(is_tr
                 await asyncio.sleep(0.001)
 
 
+@pytest.mark.pure("calls are noted in Python")
 @in_loop
 async def test_of_many_truncations_a_few_go_on_in_one_turn_of_the_loop(monkeypatch):
     """One answer finds all logs of a leader diverged, and one checkpoint lets all of them be truncated."""

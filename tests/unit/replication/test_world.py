@@ -132,6 +132,7 @@ def by_leader_end(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.mark.pure("a rule is taken away in Python")
 @pytest.mark.parametrize(
     "mutation",
     [no_maximal_isr, shrinks_at_once, no_divergence_check, by_leader_end],
@@ -172,6 +173,7 @@ def joins_before_the_epochs_start() -> ReplicationWorld:
 
 
 @pytest.mark.row("R3", "R5")
+@pytest.mark.pure("a rule is taken away in Python")
 def test_a_follower_joins_only_from_the_epochs_start_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert joins_before_the_epochs_start().lost() == []
     joins_without_the_epochs_start(monkeypatch)
