@@ -187,14 +187,16 @@ def _show(verdict: RunVerdict, plan: Plan) -> None:
     print()
     for finding in verdict.expectations:
         print(f"{'held  ' if finding.ok else 'BROKEN'}  {finding.name}: {finding.detail}")
-    _show_anomalies(Judgement.from_dict(verdict.checker))
+    _show_anomalies(Judgement.from_dict(verdict.checker), is_lossy=plan.scenario.is_lossy)
     print(f"\n{plan.scenario.name}, seed {plan.seed}: {'held' if verdict.ok else 'BROKEN'}")
     print(f"report: {plan.directory / REPORT}")
 
 
-def _show_anomalies(verdict: Judgement) -> None:
+def _show_anomalies(verdict: Judgement, *, is_lossy: bool = False) -> None:
+    """`is_lossy`: of a scenario that loses records on purpose, and holds all the same."""
+    name = "expected of this scenario, forbidden in any other" if is_lossy else "forbidden"
     for kind, count in verdict.counts.items():
-        print(f"{kind}: {count.forbidden} forbidden, {count.allowed} tolerated")
+        print(f"{kind}: {count.forbidden} {name}, {count.allowed} tolerated")
     forbidden = [anomaly for anomaly in verdict.anomalies if not anomaly.allowed]
     for anomaly in forbidden[:SHOWN_ANOMALIES]:
         print(f"  {anomaly.kind} at {anomaly.key}: {anomaly.summary}")

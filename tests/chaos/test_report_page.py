@@ -47,6 +47,19 @@ say("spoken", byId("spoken").textContent);
 """
 
 
+# In a frame as wide as a telephone: a browser's own window cannot be that narrow.
+NARROW = """
+<!doctype html><body><iframe id="frame" src="{page}" width="400" height="900"></iframe>
+<script>
+document.getElementById("frame").onload = (loaded) => {{
+  const axis = loaded.target.contentDocument.querySelector("svg.axis");
+  const width = axis.getBoundingClientRect().width;
+  document.body.insertAdjacentHTML("beforeend", `<p data-said="${{"width"}}">${{Math.round(width)}}</p>`);
+}};
+</script>
+"""
+
+
 @pytest.fixture(scope="module")
 def browser() -> str:
     found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
@@ -63,6 +76,7 @@ def shown(browser: str, page: Path, profile: Path) -> str:
         "--disable-gpu",
         "--window-size=1400,900",
         "--virtual-time-budget=2000",
+        "--allow-file-access-from-files",
     ]
     command = [browser, *flags, f"--user-data-dir={profile}", "--dump-dom", page.as_uri()]
     return subprocess.run(command, capture_output=True, text=True, timeout=600, check=True).stdout
@@ -115,3 +129,11 @@ def test_the_report_answers_mouse_and_keyboard(browser: str, tmp_path: Path) -> 
     assert "process 0" in said(page, "evidence")
     assert said(page, "around") != said(page, "whole")
     assert "controller 3 · term 2" in said(page, "spoken")
+
+
+def test_the_report_has_room_for_its_plot_on_a_telephone(browser: str, tmp_path: Path) -> None:
+    synthetic_run.write(tmp_path)
+    report = write_report(tmp_path)
+    narrow = tmp_path / "narrow.html"
+    narrow.write_text(NARROW.format(page=report.name))
+    assert int(said(shown(browser, narrow, tmp_path / "profile"), "width")) > 250
