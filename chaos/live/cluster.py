@@ -23,7 +23,7 @@ from chaos.live.clock import ClockSwitch
 from chaos.live.disk_switch import DiskSwitch
 from chaos.live.links import Links
 from chaos.live.toxiproxy import NAME, run_beside, runs_beside
-from chaos.live.wiring import TakePorts, Wiring
+from chaos.live.wiring import TakePorts, Wiring, require_plain
 from kraft.cli.errors import CliError
 from kraft.local.free_ports import HOST, free_ports
 from kraft.local.layout import LocalNode
@@ -72,6 +72,7 @@ class ChaosCluster:
             detached=detached,
             program=(PROGRAM,) if plant is None else (PROGRAM, "--plant", plant),
         )
+        require_plain(local)
         wiring = Wiring.plan(list(local.nodes.values()), clients, take_ports)
         wiring.install(local)
         return cls(local, wiring)
@@ -175,6 +176,7 @@ def put_links_in(
     local: LocalCluster, clients: int, say: Callable[[str], None], take_ports: TakePorts = _take_ports
 ) -> Wiring:
     """Give links to a cluster that runs without, restarting its nodes one after another. Raises CliError."""
+    require_plain(local)
     running = [node for node in local.nodes.values() if node.process() is not None]
     if not running:
         raise CliError(f"no node of the cluster in {local.directory} runs")

@@ -22,6 +22,7 @@ from kraft.cli.errors import CliError
 from kraft.local.free_ports import HOST
 from kraft.local.layout import LocalNode
 from kraft.local.local_cluster import LocalCluster
+from kraft.local.security import PLAINTEXT
 
 REPLICATION: Final = "replication"
 CONTROLLERS: Final = "controllers"
@@ -129,6 +130,13 @@ class Wiring:
 
     def _of(self, kind: str, source: End) -> list[Link]:
         return [link for link in self.links if (link.kind, link.source) == (kind, source)]
+
+
+def require_plain(cluster: LocalCluster) -> None:
+    """Raises CliError where listeners have certificates or logins: links have plain ones."""
+    if cluster.security != PLAINTEXT:
+        protocol = cluster.security.protocol
+        raise CliError(f"links are for plain listeners; those of this cluster are {protocol}")
 
 
 def _address(link: Link) -> str:

@@ -169,7 +169,7 @@ def test_tls_and_logins_are_one_option_each(tmp_path: Path) -> None:
     with cluster(1, tls=True, sasl=True, directory=tmp_path) as kafka:
         name = kafka.create_unique_topic()
         assert kafka.client_settings["security.protocol"] == "SASL_SSL"
-        producer = Producer(kafka.client_settings | {"enable.idempotence": True})
+        producer = Producer(kafka.client_settings | {"enable.idempotence": True, "log_level": 0})
         producer.produce(name, b"tea")
         assert producer.flush(60) == 0
         reader = Consumer(kafka.client_settings | {"group.id": "readers", "auto.offset.reset": "earliest"})
@@ -183,6 +183,8 @@ def test_tls_and_logins_are_one_option_each(tmp_path: Path) -> None:
         assert run_kraft(*command).returncode == 1
         kafka.restart(1)
         assert kafka.leader(name) == 1
+        no_links = run_kraft("chaos", "link", "cut", "1>c0", "--dir", str(tmp_path))
+        assert "links are for plain listeners; those of this cluster are SASL_SSL" in no_links.stderr
     with pytest.raises(FatalError, match="links are for plain listeners"), cluster(1, links=True, tls=True):
         pass
 
