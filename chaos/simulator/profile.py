@@ -42,6 +42,8 @@ class Profile:
     """For each topic."""
     readers: int = 1
     """For all topics."""
+    members: int = 0
+    """Of a classic group and of a consumer group each, which read everything."""
     topic_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
@@ -74,6 +76,10 @@ PROFILES: Final[Mapping[str, Profile]] = {
         Profile("quiet", ClusterShape((1, 2, 3), (4, 5, 6)), PLAIN, HARSH, pause_s=3.0),
         Profile("transactions", ClusterShape((1, 2, 3), (1, 2, 3), SMALL), COPIED, pause_s=0.5),
         Profile("transactions-harsh", ClusterShape((1, 2, 3), (4, 5, 6), SMALL), COPIED, HARSH, 0.5),
+        Profile("groups", ClusterShape((1, 2, 3), (1, 2, 3), SMALL), DURABLE, pause_s=0.3, members=3),
+        Profile(
+            "groups-harsh", ClusterShape((1, 2, 3), (4, 5, 6), SMALL), DURABLE, HARSH, pause_s=0.3, members=3
+        ),
         Profile("blackout", ClusterShape((1, 2, 3), (1, 2, 3), {**SMALL, **FLUSHED}), DURABLE, BLACKOUTS),
     )
 }

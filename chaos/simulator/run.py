@@ -16,6 +16,7 @@ from typing import Any, Final
 from chaos.checker.check import check
 from chaos.history import History
 from chaos.simulator.clients.cluster_client import ClusterClient
+from chaos.simulator.clients.member import SimMember
 from chaos.simulator.clients.producer import SimProducer
 from chaos.simulator.clients.reader import LATEST, SimReader, bound
 from chaos.simulator.clients.recorder import Recorder
@@ -110,6 +111,8 @@ class Simulation:
         """They work until all is calm."""
         self._tasks: list[Any] = []
         self._transactors: list[SimTransactor] = []
+        self._members: dict[str, SimMember] = {}
+        """One of each group, which tells in the end how far that has committed."""
         if faults is None:
             chance = self.draws.stream("faults")
             hosts = [f"{topic}0" for topic in profile.topics]
@@ -181,6 +184,10 @@ class Simulation:
         loop = final.client.loop
         tidied = all(self._do(each.finish(), CALM_S, each.client.loop) for each in self._transactors)
         self._expect("transactions end", tidied)
+        told = all(
+            self._do(each.note_committed(), CALM_S, each.client.loop) for each in self._members.values()
+        )
+        self._expect("groups tell", told)
         read = self._do(self._read_all(final), CALM_S, loop)
         self._expect("final read", read, f"stuck at {final.places} of {self.recorder.highest_seen}")
         self._expect("ends", self._do(final.note_ends(), CALM_S, loop))
@@ -237,6 +244,12 @@ class Simulation:
                     idempotent=mode.idempotent, pause_s=self.profile.pause_s,
                 )  # fmt: skip
                 self._employ(producer.client, producer.run())
+        for group, classic in (("classic", True), ("consumer", False)):
+            for number in range(self.profile.members):
+                client = self._client(f"{group}{number}")
+                member = SimMember(client, self.recorder, group, self.profile.keys, classic=classic)
+                self._members[group] = member
+                self._employ(client, member.run())
         for number in range(self.profile.readers):
             reader = SimReader(self._client(f"reader{number}"), self.recorder, self.profile.keys)
             self._employ(reader.client, reader.run())

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from random import Random
 from typing import Final
+from uuid import UUID
 
 from chaos.simulator.process_loop import ProcessLoop
 from kraft.net.client import Address, PeerClient
@@ -58,6 +59,7 @@ class ClusterClient:
         self._brokers = brokers
         self._connections: dict[int, PeerClient] = {}
         self._leaders: dict[str, int] = {}
+        self._topic_ids: dict[str, UUID] = {}
         self._coordinators: dict[tuple[int, str], int] = {}
 
     async def connection(self, broker: int) -> PeerClient:
@@ -104,6 +106,18 @@ class ClusterClient:
         for found in answer.topics:
             for partition in found.partitions:
                 self._leaders[f"{topic}-{partition.partition_index}"] = partition.leader_id
+
+    async def topic_ids(self) -> dict[str, UUID]:
+        """Of every topic that exists. Raises OSError."""
+        if not self._topic_ids:
+            fields = {
+                "topics": None,
+                "allow_auto_topic_creation": False,
+                "include_topic_authorized_operations": False,
+            }
+            answer = await self.request_any(ApiKey.METADATA, fields)
+            self._topic_ids = {topic.name: topic.topic_id for topic in answer.topics}
+        return self._topic_ids
 
     async def coordinator(self, kind: int, name: str) -> int:
         """Of a group or a transactional id. Raises OSError where there is none at present."""

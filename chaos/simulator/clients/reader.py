@@ -129,7 +129,9 @@ class SimReader:
         self._recorder.add(self._process, "ends", start, "ok", final=True, ends=ends)
 
 
-async def fetch(client: ClusterClient, key: str, place: int) -> Fetched | None:
+async def fetch(
+    client: ClusterClient, key: str, place: int, max_wait_ms: int = MAX_WAIT_MS
+) -> Fetched | None:
     """What a partition has from there on; None where its leader has changed. Raises OSError, also
     `OffsetOutOfRange`."""
     topic, _, number = key.rpartition("-")
@@ -138,7 +140,7 @@ async def fetch(client: ClusterClient, key: str, place: int) -> Fetched | None:
         "last_fetched_epoch": -1, "log_start_offset": -1, "partition_max_bytes": FETCH_BYTES,
     }  # fmt: skip
     fields = {
-        "replica_id": -1, "max_wait_ms": MAX_WAIT_MS, "min_bytes": 1, "max_bytes": FETCH_BYTES,
+        "replica_id": -1, "max_wait_ms": max_wait_ms, "min_bytes": 1, "max_bytes": FETCH_BYTES,
         "isolation_level": READ_COMMITTED, "session_id": 0, "session_epoch": -1,
         "topics": [{"topic": topic, "partitions": [wanted]}], "forgotten_topics_data": [], "rack_id": "",
     }  # fmt: skip

@@ -1,0 +1,243 @@
+"""A simulated member of a consumer group, of either protocol: it polls what it is given, and commits.
+
+    join -> given partitions -> committed offsets -> poll, commit, heartbeat … -> a rebalance: join again
+
+Classic: JoinGroup and SyncGroup, where the leader assigns by range. Consumer (KIP-848): heartbeats alone.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, Final
+
+from chaos.history import Poll
+from chaos.simulator.clients.cluster_client import GROUP, ClusterClient
+from chaos.simulator.clients.reader import OffsetOutOfRange, fetch
+from chaos.simulator.clients.recorder import Recorder
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.bridge import Fields, Message
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.uuids import random_uuid, uuid_text
+
+SESSION_MS: Final = 6_000
+REBALANCE_MS: Final = 4_000
+REBALANCE_S: Final = REBALANCE_MS / 1000 + 2
+_COUNT: Final = struct.Struct(">i")
+
+
+class Rejoin(Exception):
+    """The member has to join again."""
+
+
+class SimMember:
+    """See the module."""
+
+    def __init__(
+        self, client: ClusterClient, recorder: Recorder, group: str, keys: Sequence[str], *, classic: bool
+    ) -> None:
+        self.client = client
+        self._recorder = recorder
+        self._group = group
+        self._keys = keys
+        self._is_classic = classic
+        self._process = recorder.process()
+        self._member_id = ""
+        self._generation = -1
+        self._places: dict[str, int] = {}
+
+    async def run(self) -> None:
+        """Until it is asked to stop."""
+        client, recorder = self.client, self._recorder
+        now = recorder.now_ns()
+        recorder.add(self._process, "subscribe", now, "ok", keys=self._keys, group=self._group)
+        while not client.is_stopping:
+            try:
+                await (self._join() if self._is_classic else self._beat())
+                while not client.is_stopping:
+                    await self._poll_all()
+                    await self._commit()
+                    await (self._heartbeat() if self._is_classic else self._beat())
+                    await client.pause(0.4)
+            except (OSError, Rejoin):
+                client.forget_coordinator(GROUP, self._group)
+                await client.pause(0.4)
+
+    async def note_committed(self) -> None:
+        """How far the group has committed, in the end."""
+        while True:
+            start = self._recorder.now_ns()
+            try:
+                committed = await self._committed(self._keys)
+                break
+            except (OSError, Rejoin):
+                self.client.forget_coordinator(GROUP, self._group)
+                await self.client.pause(0.4)
+        found = {key: offset for key, offset in committed.items() if offset >= 0}
+        self._recorder.add(
+            self._process, "committed", start, "ok", final=True, group=self._group, committed=found
+        )
+
+    # ---- what it is given
+
+    async def _take(self, keys: Sequence[str], start_ns: int, generation: int | None) -> None:
+        """From now on these, each from where the group has committed."""
+        changed = sorted(set(keys) ^ self._places.keys() if not self._is_classic else {*keys, *self._places})
+        kept = {} if self._is_classic else {key: self._places[key] for key in keys if key in self._places}
+        self._places = {}
+        recorder = self._recorder
+        recorder.add(self._process, "poll", start_ns, "ok", [Poll({})], rebalanced=changed)
+        now = recorder.now_ns()
+        recorder.add(self._process, "owned", now, "ok", keys=keys, group=self._group, generation=generation)
+        fresh = [key for key in keys if key not in kept]
+        committed = await self._committed(fresh) if fresh else {}
+        self._places = kept | {key: max(offset, 0) for key, offset in committed.items()}
+        recorder.visited("rebalance")
+
+    async def _poll_all(self) -> None:
+        for key in list(self._places):
+            start, place = self._recorder.now_ns(), self._places[key]
+            try:
+                found = await fetch(self.client, key, place, max_wait_ms=50)
+            except OffsetOutOfRange:
+                raise Rejoin("behind the end of the log") from None
+            if found is None:
+                await self.client.pause(0.1)
+                continue
+            self._places[key] = found.next_offset
+            if found.pairs:
+                self._recorder.add(self._process, "poll", start, "ok", [Poll({key: found.pairs})])
+        self.client.last_ok_s = self.client.loop.time()
+
+    async def _committed(self, keys: Sequence[str]) -> dict[str, int]:
+        topics: dict[str, list[int]] = {}
+        for key in keys:
+            topic, _, number = key.rpartition("-")
+            topics.setdefault(topic, []).append(int(number))
+        wanted = [{"name": topic, "partition_indexes": numbers} for topic, numbers in topics.items()]
+        fields = {"groups": [{"group_id": self._group, "topics": wanted}], "require_stable": True}
+        answer = await self._ask(ApiKey.OFFSET_FETCH, fields)
+        (group,) = answer.groups
+        _check(group.error_code)
+        found: dict[str, int] = {}
+        for topic in group.topics:
+            for partition in topic.partitions:
+                _check(partition.error_code)
+                found[f"{topic.name}-{partition.partition_index}"] = int(partition.committed_offset)
+        return found
+
+    async def _commit(self) -> None:
+        committed = dict(self._places)
+        if not committed:
+            return
+        start = self._recorder.now_ns()
+        partitions: dict[str, list[dict[str, Any]]] = {}
+        for key, offset in committed.items():
+            topic, _, number = key.rpartition("-")
+            partitions.setdefault(topic, []).append(
+                {
+                    "partition_index": int(number), "committed_offset": offset,
+                    "committed_leader_epoch": -1, "committed_metadata": "",
+                }
+            )  # fmt: skip
+        fields = {
+            "group_id": self._group, "generation_id_or_member_epoch": self._generation,
+            "member_id": self._member_id, "group_instance_id": None,
+            "topics": [{"name": topic, "partitions": rows} for topic, rows in partitions.items()],
+        }  # fmt: skip
+        answer = await self._ask(ApiKey.OFFSET_COMMIT, fields)
+        for topic in answer.topics:
+            for partition in topic.partitions:
+                _check(partition.error_code)
+        self._recorder.add(self._process, "commit", start, "ok", group=self._group, committed=committed)
+
+    # ---- the classic protocol
+
+    async def _join(self) -> None:
+        start = self._recorder.now_ns()
+        topics = sorted({key.rpartition("-")[0] for key in self._keys})
+        names = b"".join(struct.pack(">h", len(name)) + name.encode() for name in topics)
+        subscription = struct.pack(">hi", 0, len(topics)) + names + _COUNT.pack(-1)
+        fields = {
+            "group_id": self._group, "session_timeout_ms": SESSION_MS, "rebalance_timeout_ms": REBALANCE_MS,
+            "member_id": self._member_id, "group_instance_id": None, "protocol_type": "consumer",
+            "protocols": [{"name": "range", "metadata": subscription}], "reason": None,
+        }  # fmt: skip
+        answer = await self._ask(ApiKey.JOIN_GROUP, fields)
+        if ErrorCode(answer.error_code) is ErrorCode.MEMBER_ID_REQUIRED:
+            self._member_id = answer.member_id
+        elif ErrorCode(answer.error_code) is ErrorCode.UNKNOWN_MEMBER_ID:
+            self._member_id = ""
+        _check(answer.error_code)
+        self._member_id, self._generation = answer.member_id, answer.generation_id
+        assignments = []
+        if answer.leader == self._member_id:
+            members = sorted(member.member_id for member in answer.members)
+            for place, member in enumerate(members):
+                mine = [key for i, key in enumerate(self._keys) if i % len(members) == place]
+                assignments.append({"member_id": member, "assignment": "\n".join(mine).encode()})
+        fields = {
+            "group_id": self._group, "generation_id": self._generation, "member_id": self._member_id,
+            "group_instance_id": None, "protocol_type": "consumer", "protocol_name": "range",
+            "assignments": assignments,
+        }  # fmt: skip
+        answer = await self._ask(ApiKey.SYNC_GROUP, fields)
+        _check(answer.error_code)
+        keys = [key for key in bytes(answer.assignment).decode().split("\n") if key]
+        await self._take(keys, start, self._generation)
+
+    async def _heartbeat(self) -> None:
+        fields = {
+            "group_id": self._group, "generation_id": self._generation, "member_id": self._member_id,
+            "group_instance_id": None,
+        }  # fmt: skip
+        answer = await self._ask(ApiKey.HEARTBEAT, fields)
+        if ErrorCode(answer.error_code) is ErrorCode.UNKNOWN_MEMBER_ID:
+            self._member_id = ""
+        _check(answer.error_code)
+
+    # ---- the consumer protocol
+
+    async def _beat(self) -> None:
+        start = self._recorder.now_ns()
+        joins = self._generation <= 0
+        if joins:
+            self._member_id = self._member_id or uuid_text(random_uuid(self.client.random))
+            self._generation, self._places = 0, {}
+        topics = await self.client.topic_ids()
+        owned: dict[Any, list[int]] = {}
+        for key in self._places:
+            topic, _, number = key.rpartition("-")
+            owned.setdefault(topics[topic], []).append(int(number))
+        fields = {
+            "group_id": self._group, "member_id": self._member_id, "member_epoch": self._generation,
+            "instance_id": None, "rack_id": None, "rebalance_timeout_ms": REBALANCE_MS if joins else -1,
+            "subscribed_topic_names": sorted({k.rpartition("-")[0] for k in self._keys}) if joins else None,
+            "server_assignor": None,
+            "topic_partitions": [{"topic_id": i, "partitions": numbers} for i, numbers in owned.items()],
+        }  # fmt: skip
+        answer = await self._ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, fields)
+        code = ErrorCode(answer.error_code)
+        if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH):
+            self._generation = 0
+        _check(answer.error_code)
+        self._generation = answer.member_epoch
+        if answer.assignment is None:
+            return
+        names = {topic_id: name for name, topic_id in topics.items()}
+        keys = [
+            f"{names[each.topic_id]}-{number}"
+            for each in answer.assignment.topic_partitions
+            for number in each.partitions
+        ]
+        if set(keys) != self._places.keys():
+            await self._take(keys, start, None)
+
+    async def _ask(self, api_key: ApiKey, fields: Fields) -> Message:
+        broker = await self.client.coordinator(GROUP, self._group)
+        return await self.client.request(broker, api_key, fields, REBALANCE_S)
+
+
+def _check(code: int) -> None:
+    if code:
+        raise Rejoin(ErrorCode(code).name)
