@@ -157,7 +157,9 @@ def test_our_commands(
     secret = tmp_path / "password"
     secret.write_text("karls\n")
     by_sha_256 = ("karl", "--mechanism", "SCRAM-SHA-256")
-    assert kraft(cluster, root, "user", "add", *by_sha_256, "--password-file", str(secret)) == ""
+    assert kraft(cluster, root, "user", "add", *by_sha_256, "--password-file", str(secret)) == (
+        "User karl can log in by SCRAM-SHA-256.\n"
+    )
     karl = login(authority, "karl", "karls")
     wait_until(lambda: brokers(cluster, karl), "karl is let in")
     listed = kraft(cluster, root, "user", "list", "karl").splitlines()
@@ -168,7 +170,7 @@ def test_our_commands(
     wait_until(lambda: "karl" not in kraft(cluster, karls, "topic", "list"), "karl is let in by the new one")
 
     mine = ("--allow-principal", "User:karl", "--topic", "karls-", "--resource-pattern-type", "prefixed")
-    assert kraft(cluster, root, "acl", "add", *mine, "--operation", "create") == ""
+    assert kraft(cluster, root, "acl", "add", *mine, "--operation", "create") == "Added 1 entry.\n"
     wait_until(
         lambda: "Created" in kraft(cluster, karls, "topic", "create", "karls-1"), "karl may create his topics"
     )
@@ -182,7 +184,7 @@ def test_our_commands(
     removed = kraft(cluster, root, "acl", "remove", *mine, "--operation", "create", "--force")
     assert "CREATE" in removed
     assert len(kraft(cluster, root, "acl", "list", "--principal", "User:karl").splitlines()) == 1
-    assert kraft(cluster, root, "user", "delete", "karl") == ""
+    assert kraft(cluster, root, "user", "delete", "karl") == "Deleted what user karl could log in with.\n"
     assert "RESOURCE_NOT_FOUND" in kraft(cluster, root, "user", "delete", "karl")
     wait_until(lambda: not brokers(cluster, login(authority, "karl", "new")), "karl is gone")
 
