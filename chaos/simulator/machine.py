@@ -30,8 +30,6 @@ OTHER_S: Final = (2e-6, 60e-6)
 SYNCS: Final = frozenset({"sync", "sync_dir"})
 NAMES: Final = frozenset({"open", "rename", "remove"})
 """Made under the lock of a log's directory (jobs.py)."""
-COLD: Final = 0.02
-"""How often what is read is not in the page cache."""
 
 
 @dataclass(slots=True)

@@ -30,7 +30,6 @@ T = TypeVar("T")
 
 EXECUTOR_THREADS: Final = 4
 """As kraft/node/serve.py gives a node."""
-SOME_TIME_S: Final = 1.0
 
 
 class OrderedTask(asyncio.Task[T]):

@@ -36,8 +36,6 @@ class Recorder:
         self.operations: list[Operation] = []
         self.outcomes: Counter[str] = Counter()
         """`send ok`, `poll info`, …"""
-        self.last_ok: dict[str, float] = {}
-        """When something of that kind last succeeded, by the simulation's time."""
         self.highest_seen: dict[str, int] = {}
         """The end, by key, of what was polled, or acknowledged where that holds for good."""
         self._scheduler = scheduler
@@ -85,8 +83,6 @@ class Recorder:
             )
         )  # fmt: skip
         self.outcomes[f"{function} {outcome}"] += 1
-        if outcome == "ok":
-            self.last_ok[function] = self._scheduler.now
         for op in ops:
             if isinstance(op, Poll):
                 for key, pairs in op.messages.items():
