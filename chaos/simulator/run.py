@@ -8,6 +8,7 @@ Safety is watched all the time, recovery only after the heal. Two runs of a seed
 from __future__ import annotations
 
 import gc
+import warnings
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -325,13 +326,16 @@ class Simulation:
 
 @contextmanager
 def deterministic_garbage() -> Iterator[None]:
-    """No collection but at times that the seed decides."""
+    """No collection but at times that the seed decides; what dies before its first step is no mistake."""
     was_enabled = gc.isenabled()
     gc.collect()
     gc.freeze()
     gc.disable()
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+            yield
+            gc.collect()
     finally:
         gc.unfreeze()
         if was_enabled:
