@@ -25,6 +25,7 @@ import typer
 from benchmarks.memory_loop import MemoryLoop
 from kraft.config.node_config import Config
 from kraft.local.layout import nodes_from, properties_of
+from kraft.local.security import PLAINTEXT
 from kraft.net.client import Address, PeerClient
 from kraft.node.environment import NodeEnvironment
 from kraft.node.node import Node
@@ -134,7 +135,7 @@ class Cluster:
         for place in places:
             home = directory / f"node-{place.id}"
             home.mkdir()
-            config = Config.from_properties(properties_of(place, places, home / "data"))
+            config = Config.from_properties(properties_of(place, places, home / "data", PLAINTEXT))
             format_storage(disk, config, "c" * 22, rng, new_cluster=True)
             environment = NodeEnvironment(loop, disk, random.Random(place.id), self._now_ms, boundary)
             self.nodes.append(Node(config, read_storage(disk, config), environment))

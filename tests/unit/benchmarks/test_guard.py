@@ -27,7 +27,6 @@ def test_five_percent_either_way(cost: float, passes: bool, said: str) -> None:
     assert said in line
 
 
-@pytest.mark.long
 def test_three_nodes_serve_the_script(tmp_path) -> None:
     """The script itself checks that every replica has every record, and that fetches get some."""
     loop = MemoryLoop()
