@@ -216,7 +216,14 @@ class FaultPlayer:
     def _slow_disk(self, fault: SimFault, node_id: int) -> Lift:
         disk = self._cluster.machines[node_id].disk
         disk.extra_s = float(fault.detail.removesuffix("ms")) / 1000
-        return partial(setattr, disk, "extra_s", 0.0)
+
+        def lift() -> None:
+            disk.extra_s = 0.0
+            process = self._cluster.machines[node_id].process
+            if process is not None:
+                process.disk_recovers()
+
+        return lift
 
     def _fail_disk(self, fault: SimFault, node_id: int) -> Lift:
         operation, code, after, count = fault.detail.split()

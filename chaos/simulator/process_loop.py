@@ -78,6 +78,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self._network = network
         self._aside: deque[ScheduledCall] = deque()
         self._busy_until = -1.0
+        self._disk_timer: ScheduledCall | None = None
         self._awaitables = 0
         self._context = copy_context()
         self._pools: dict[Executor | None, Pool] = {}
@@ -121,13 +122,21 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         now = self._scheduler.now
         if self._busy_until <= now:
             self.hold()
-            self._scheduler.at(now + seconds, self._disk_is_done)
+            self._disk_timer = self._scheduler.at(now + seconds, self._disk_is_done)
         self._busy_until = max(self._busy_until, now) + seconds
 
     def _disk_is_done(self) -> None:
         if self._busy_until > self._scheduler.now:
-            self._scheduler.at(self._busy_until, self._disk_is_done)
+            self._disk_timer = self._scheduler.at(self._busy_until, self._disk_is_done)
         else:
+            self.go_on()
+
+    def disk_recovers(self) -> None:
+        """What it still waits for on the loop is done at once."""
+        now = self._scheduler.now
+        if self._busy_until > now and self._disk_timer is not None:
+            self._disk_timer.cancel()
+            self._busy_until = now
             self.go_on()
 
     def put_aside(self, call: ScheduledCall) -> None:

@@ -328,15 +328,15 @@ class Simulation:
 def deterministic_garbage() -> Iterator[None]:
     """No collection but at times that the seed decides; what dies before its first step is no mistake."""
     was_enabled = gc.isenabled()
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        try:
             yield
             gc.collect()
-    finally:
-        gc.unfreeze()
-        if was_enabled:
-            gc.enable()
+        finally:
+            gc.unfreeze()
+            if was_enabled:
+                gc.enable()
