@@ -241,12 +241,14 @@ class ServerConnection(asyncio.BufferedProtocol):
     def _start_all(self) -> None:
         """Start whatever may be; small replies wait, so that they leave with one write."""
         pipeline = self._pipeline
-        while self._has_turn() and (started := pipeline.next_frame()) is not None:
+        while (started := pipeline.next_frame()) is not None:
             if self._start(*started) and pipeline.reply_bytes >= SENT_TOGETHER_BYTES:
                 self._flush()
+            if not self._has_turn():
+                break
 
     def _has_turn(self) -> bool:
-        """Whether this iteration of the loop has time for a request, if there is one."""
+        """Whether this iteration of the loop has time for one more request, if there is one."""
         if self._pipeline.queued and not self._waits_for_turn:
             self._waits_for_turn = not self._services.turn_budget.may_continue(self._take_turn)
         return not self._waits_for_turn

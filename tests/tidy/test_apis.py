@@ -153,7 +153,8 @@ def test_the_types_of_keys_say_so() -> None:
 
 
 COMPLETES_ITS_REQUEST: Final = "kraft/api/fetch.py"
-"""Its request is no Message: it has fields for how it is to be served, which the reader leaves open."""
+"""Its request is no Message: it has fields for how it is to be served, which the reader leaves open; and its
+limits are lowered to the quota's and to fetch.max.bytes, as Kafka's FetchParams are."""
 
 
 def _edits(node: ast.AST) -> bool:

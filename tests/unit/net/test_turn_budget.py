@@ -93,17 +93,13 @@ async def test_a_turn_is_over_when_its_time_is_over_and_who_waits_continues_in_t
     await until(lambda: went_on == ["first", "second", "third"])
 
 
-class OneRequest:
-    """Turns that are over after one request, until the test lets go on who waits."""
+class Held:
+    """Turns that are over, until the test resumes those who wait."""
 
     def __init__(self) -> None:
-        self.left = 1
         self.waiting: list[Callable[[], None]] = []
 
     def may_continue(self, resume: Callable[[], None]) -> bool:
-        if self.left:
-            self.left -= 1
-            return True
         self.waiting.append(resume)
         return False
 
@@ -121,40 +117,12 @@ async def test_a_reply_starts_nothing_on_a_connection_that_waits_for_its_turn():
             return began[-1]
 
         served.server.services.serve = serve
-        served.server.services.turn_budget = turn_budget = OneRequest()
+        served.server.services.turn_budget = turn_budget = Held()
         reader, writer = await served.connect("CLIENTS")
         writer.write(framed(b"first") + framed(b"second"))
         await until(lambda: bool(turn_budget.waiting))
         began[0].set_result((framed(b"1"),))
         assert (await reader.readexactly(5))[4:] == b"1"
         assert len(began) == 1
-        turn_budget.left = 1
         turn_budget.waiting.pop()()
         assert len(began) == 2
-
-
-@on_a_loop
-async def test_many_connections_share_an_iteration_also_with_one_request_each():
-    async with node(CLIENTS=OPEN) as served:
-        now, per_turn = [0.0], [0]
-
-        def serve(peer, frame):
-            per_turn[-1] += 1
-            now[0] += SHARE_S
-            return (framed(bytes(frame)),)
-
-        def turn() -> None:
-            per_turn.append(0)
-            served.loop.call_soon(turn)
-
-        served.server.services.serve = serve
-        served.server.services.turn_budget = TurnBudget(served.loop, lambda: now[0])
-        clients = [await served.connect("CLIENTS") for _ in range(20)]
-        turn()
-        for number, (_, writer) in enumerate(clients):
-            writer.write(framed(b"%02d" % number))
-        for number, (reader, _) in enumerate(clients):
-            assert (await reader.readexactly(6))[4:] == b"%02d" % number
-        # Two turns may be counted as one.
-        assert sum(per_turn) == len(clients)
-        assert max(per_turn) <= 2
