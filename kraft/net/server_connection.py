@@ -229,7 +229,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._pumping = True
         try:
             self._start_all()
-            while self._flush() and self._pipeline.queued:  # there may be room for more now
+            # There may be room for more now.
+            while self._flush() and self._pipeline.queued and not self._waits_for_turn:
                 self._start_all()
         except Exception as error:  # noqa: BLE001
             self._flush()
