@@ -43,10 +43,10 @@ from kraft.local.processes import (
     await_end,
     has_stopped,
     signal_all,
-    signals_wait,
     start_in_background,
 )
 from kraft.local.security import PLAINTEXT, LocalSecurity, new_security
+from kraft.peers.held_signals import signals_wait
 from kraft.storage.bootstrap import parse_user
 from kraft.storage.formatter import format_storage
 from metadata_quorum.foundation.blocking import NOT_SERVING

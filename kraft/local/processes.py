@@ -7,8 +7,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -102,17 +101,3 @@ def _open_private(path: str, flags: int) -> int:
     fd = os.open(path, flags, PRIVATE_FILE)
     os.fchmod(fd, PRIVATE_FILE)
     return fd
-
-
-@contextmanager
-def signals_wait() -> Iterator[None]:
-    """Hold SIGINT and SIGTERM back in this thread.
-
-    An import runs generated code (dataclasses); CPython remembers a KeyboardInterrupt that went
-    through such code, and ends the process as killed by SIGINT although it was caught and dealt with.
-    """
-    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, held)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from kraft.net.client import Address, UnsupportedVersion
 from kraft.net.connection_security import PLAINTEXT, ConnectionSecurity, dial
+from kraft.peers.held_signals import signals_wait
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import MalformedMessage, Message
 from metadata_quorum.foundation.batch import iter_headers
@@ -28,9 +29,32 @@ QUORUM_FIELDS: Final[Mapping[str, Any]] = {
 CHUNK_BYTES: Final = 4 * 1024 * 1024
 CLIENT_ID: Final = "kraft-cli"
 
+T = TypeVar("T")
+
 
 SECURITY: Final[ContextVar[ConnectionSecurity]] = ContextVar("connection security", default=PLAINTEXT)
 """How to connect to the nodes: set by the command line's options."""
+
+
+class _WholeEventLoop(asyncio.SelectorEventLoop):
+    """An event loop that is never left half made or half closed: such a one prints a traceback when it is
+    collected, behind the program's own last words."""
+
+    def __init__(self) -> None:
+        with signals_wait():
+            super().__init__()
+
+    def close(self) -> None:
+        with signals_wait():
+            super().close()
+
+
+def _run(main: Coroutine[Any, Any, T]) -> T:
+    try:
+        with asyncio.Runner(loop_factory=_WholeEventLoop) as runner:
+            return runner.run(main)
+    finally:
+        main.close()  # Ctrl-C may come before the coroutine starts
 
 
 async def _ask(
@@ -57,15 +81,12 @@ def ask(
     """One request on a connection of its own, in the newest version of that range both ends know.
     Raises `OSError`, `UnsupportedVersion` or `MalformedMessage`; `BrokerError` where the two ends do not
     accept each other."""
-    asking = _ask(Address(host, port), api_key, versions, fields, timeout_s)
     try:
-        return asyncio.run(asking)
+        return _run(_ask(Address(host, port), api_key, versions, fields, timeout_s))
     except ConnectionAbortedError as error:
         raise BrokerError(ErrorCode.SASL_AUTHENTICATION_FAILED, str(error)) from None
     except ssl.SSLError as error:
         raise BrokerError(ErrorCode.NETWORK_EXCEPTION, f"TLS: {error.reason or error}") from None
-    finally:
-        asking.close()  # Ctrl-C may come before the coroutine starts
 
 
 class Question(NamedTuple):
@@ -79,7 +100,7 @@ class Question(NamedTuple):
 
 def ask_each(questions: Sequence[Question], timeout_s: float) -> list[Message | Exception]:
     """All at the same time, each with that long; in their order the answers, or why there is none."""
-    return asyncio.run(_ask_each(questions, timeout_s))
+    return _run(_ask_each(questions, timeout_s))
 
 
 async def _ask_each(questions: Sequence[Question], timeout_s: float) -> list[Message | Exception]:
@@ -96,7 +117,7 @@ async def _answer(question: Question, timeout_s: float) -> Message | Exception:
 
 def first_to_answer(addresses: Sequence[Address], timeout_s: float) -> Address | list[Exception]:
     """Whoever answers Metadata first; where nobody does, why not, in their order."""
-    return asyncio.run(_first_to_answer(addresses, timeout_s))
+    return _run(_first_to_answer(addresses, timeout_s))
 
 
 async def _first_to_answer(addresses: Sequence[Address], timeout_s: float) -> Address | list[Exception]:

@@ -76,7 +76,7 @@ def test_a_signal_during_an_import_is_dealt_with_after_it():
     # What an import of dataclasses does, with the signal in its midst: CPython would end by SIGINT.
     program = """
 import os, signal
-from kraft.local.processes import signals_wait
+from kraft.peers.held_signals import signals_wait
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 try:
     with signals_wait():
@@ -87,3 +87,23 @@ except KeyboardInterrupt:
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stdout.split()) == (0, ["imported", "stopped"])
+
+
+def test_a_signal_while_an_event_loop_is_made_leaves_no_half_of_it():
+    # Collected half made, it would complain behind the command's last words.
+    program = """
+import os, signal, socket
+from kraft.net.client import Address
+from kraft.peers.blocking_client import first_to_answer
+make = socket.socketpair
+def interrupted():
+    os.kill(os.getpid(), signal.SIGINT)
+    return make()
+socket.socketpair = interrupted
+try:
+    first_to_answer([Address("127.0.0.1", 1)], 1.0)
+except KeyboardInterrupt:
+    print("stopped")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "stopped\n", "")
