@@ -37,12 +37,8 @@ SECURITY: Final[ContextVar[ConnectionSecurity]] = ContextVar("connection securit
 
 
 class _WholeEventLoop(asyncio.SelectorEventLoop):
-    """An event loop that is never left half made or half closed: such a one prints a traceback when it is
-    collected, behind the program's own last words."""
-
-    def __init__(self) -> None:
-        with signals_wait():
-            super().__init__()
+    """An event loop that Ctrl-C never leaves half closed: such a one prints a traceback when it is collected,
+    behind the program's own last words."""
 
     def close(self) -> None:
         with signals_wait():
@@ -50,10 +46,13 @@ class _WholeEventLoop(asyncio.SelectorEventLoop):
 
 
 def _run(main: Coroutine[Any, Any, T]) -> T:
+    runner = asyncio.Runner(loop_factory=_WholeEventLoop)
     try:
-        with asyncio.Runner(loop_factory=_WholeEventLoop) as runner:
-            return runner.run(main)
+        with signals_wait():
+            runner.get_loop()  # makes it; nor is it left half made
+        return runner.run(main)
     finally:
+        runner.close()
         main.close()  # Ctrl-C may come before the coroutine starts
 
 
