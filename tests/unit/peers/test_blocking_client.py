@@ -14,10 +14,10 @@ from kraft.wire.api_keys import ApiKey
 def test_ctrl_c_before_a_question_is_asked_leaves_no_coroutine_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def interrupted(**_: object) -> None:
+    def interrupted(_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(asyncio, "Runner", interrupted)
+    monkeypatch.setattr(asyncio.Runner, "get_loop", interrupted)
     with pytest.raises(KeyboardInterrupt):
         ask("127.0.0.1", 1, ApiKey.METADATA, (METADATA_VERSION, METADATA_VERSION), {})
     gc.collect()  # a coroutine that was never awaited warns when it goes, and a warning is an error here
