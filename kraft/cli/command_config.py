@@ -3,8 +3,8 @@
     Kafka's client properties -> in_use -> librdkafka_settings -> confluent_client.py
                               -> way -----------------------> peers/blocking_client.py, our own client
 
-Every command that has `--bootstrap-server` has this option too: `with_option` adds it, so that no command
-needs to declare it. Key and trust stores are PEM files, as everywhere here.
+Every command that has `--bootstrap-server` (or `--http`) has this option too: `with_option` adds it, so that
+no command needs to declare it. Key and trust stores are PEM files, as everywhere here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kraft.cli.errors import CliError, UsageError
 if TYPE_CHECKING:
     from kraft.net.connection_security import ConnectionSecurity
 
-_BOOTSTRAP: Final = "--bootstrap-server"
+_CONNECTS: Final = {"--bootstrap-server", "--http"}
 
 _UNDERSTOOD: Final = {
     "sasl.username", "sasl.password", "client.id", "ssl.key.password", "ssl.keystore.certificate.chain",
@@ -61,7 +61,7 @@ def librdkafka_settings() -> dict[str, str]:
     """How librdkafka connects."""
     given = in_use.get()
     keystore, checks = given.get("ssl.keystore.location"), "ssl.endpoint.identification.algorithm"
-    username, password = _login(given)
+    username, password = login_of(given)
     settings = {
         "security.protocol": given.get("security.protocol"),
         "sasl.mechanism": given.get("sasl.mechanism"),
@@ -79,7 +79,8 @@ def librdkafka_settings() -> dict[str, str]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def _login(given: Mapping[str, str]) -> tuple[str | None, str | None]:
+def login_of(given: Mapping[str, str]) -> tuple[str | None, str | None]:
+    """Username and password."""
     from kraft.node.listener_security import parse_jaas
 
     options = parse_jaas(given.get("sasl.jaas.config", ""))
@@ -114,7 +115,7 @@ def connection_security(given: Mapping[str, str]) -> ConnectionSecurity:
             raise CliError(f"the certificates cannot be read: {error.strerror or error}") from None
     if protocol.startswith("SASL"):
         mechanism = given.get("sasl.mechanism", "")
-        username, password = _login(given)
+        username, password = login_of(given)
         if mechanism not in MECHANISMS:
             raise UsageError(f"sasl.mechanism={mechanism}: one of {', '.join(MECHANISMS)}")
         if username is None or password is None:
@@ -161,10 +162,10 @@ def _option() -> Any:
 
 
 def with_option(command: Any) -> Any:
-    """The command, or group of commands, with `--command-config` wherever `--bootstrap-server` is."""
+    """The command, or group of commands, with `--command-config` wherever it connects."""
     for inner in getattr(command, "commands", {}).values():
         with_option(inner)
     names = {name for param in command.params for name in param.opts}
-    if _BOOTSTRAP in names and "--command-config" not in names:
+    if names & _CONNECTS and "--command-config" not in names:
         command.params.append(_option())
     return command

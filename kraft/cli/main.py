@@ -28,6 +28,7 @@ from kraft.cli import (
     reassign,
     start,
     storage,
+    top,
     topic,
     txn,
     user,
@@ -92,6 +93,7 @@ start.add_to(cli)
 console.add_to(cli)
 elect.add_to(cli)
 doctor.add_to(cli)
+top.add_to(cli)
 cli.add_typer(topic.app, name="topic", help="Create, list, describe, alter and delete topics.")
 cli.add_typer(config.app, name="config", help="Read and change configurations of topics and brokers.")
 cli.add_typer(group.app, name="group", help="Consumer groups: how far they are; move them, delete them.")
