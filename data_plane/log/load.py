@@ -32,6 +32,8 @@
     leader-epoch-checkpoint missing or unreadable              rebuilt from all batches
     recovery point, not after a clean shutdown                 no later than the last segment's beginning: all
                                                                of it is synced again
+    crash of the process only: the log may have been truncated synced, with its directory: nothing of before
+    without a flush                                            comes back among what is written from now on
     leader-epoch-checkpoint, not after a clean shutdown        used, and rewritten by the next flush: it may
                                                                be in the page cache only
     no segment at all                                          an empty one at the log start offset
@@ -154,7 +156,12 @@ def load(
     if machine_restarted:
         remove_snapshots(place, directory, range(scanned_from + 1, ANY_OFFSET.stop), may_block)
     producers, aborted = _load_producers(place, directory, segments, end, scanned_from, may_block)
-    segments.peekitem(-1)[1].hold()
+    active: LogSegment = segments.peekitem(-1)[1]
+    active.hold()
+    if not (clean or machine_restarted):
+        # The process may have died between a truncation and its flush, and the log takes appends from here on.
+        active.file.sync(may_block)
+        place.sync_dir(directory, may_block)
     epochs.dirty = epochs.dirty or not clean
     identity = _identify(place, directory, topic_id, stored_id, may_block)
     return LoadedLog(

@@ -1,6 +1,6 @@
-"""A follower's log is truncated and written again, over and over, and the machine dies in between: what comes
-back is the beginning of what the log was before a truncation or after it, never some of both, and all that
-was durable.
+"""A follower's log is truncated and written again, over and over, and the process or the machine dies in
+between: what comes back is the beginning of what the log was before a truncation or after it, never some of
+both, and all that was durable.
 
 Records are of one size, so that a page or a segment of before would fit among those of after; epochs do not
 tell them apart either.
@@ -44,13 +44,21 @@ class Replica:
         self.versions: list[list[bytes]] = [[]]  # since the last start: the last one is what it holds
         self.durable = 0  # so many records of the last version
         self.log: UnifiedLog | None = None
+        self.machine_restarted = False
 
     def start(self) -> None:
-        """As log_dirs.py does after the machine went down. Dies where the disk does."""
+        """As log_dirs.py does. Dies where the disk does."""
         points = checkpoints.read_offsets(self.disk, CHECKPOINT, MAY_BLOCK)
-        log = open_log(PATH, CONFIG, disk=self.disk, recovery_point=points.get(TP, 0), machine_restarted=True)
+        log = open_log(
+            PATH,
+            CONFIG,
+            disk=self.disk,
+            recovery_point=points.get(TP, 0),
+            machine_restarted=self.machine_restarted,
+        )
         self.check([value or b"" for _, value in read_all(log)])
         self.log = log
+        self.machine_restarted = False  # noted when the log has been opened
         self.checkpoint()
         self.disk.sync_dir(PATH, MAY_BLOCK)  # as the identification of a new log does
 
@@ -112,7 +120,12 @@ class Replica:
         self.flush()
 
     def die(self, *, names_in_order: bool) -> None:
-        self.disk.power_loss(self.random, names_in_order=names_in_order)
+        """The process alone, or the machine with it."""
+        if self.random.random() < 0.6:
+            self.machine_restarted = True
+            self.disk.power_loss(self.random, names_in_order=names_in_order)
+        else:
+            self.disk.kill()
 
 
 def names(values: list[bytes]) -> list[str]:
