@@ -159,7 +159,7 @@ def load(
     active: LogSegment = segments.peekitem(-1)[1]
     active.hold()
     if not (clean or machine_restarted):
-        # The process may have died between a truncation and its flush, and the log takes appends from here on.
+        # The process may have died between a truncation and its flush, and the log takes appends now.
         active.file.sync(may_block)
         place.sync_dir(directory, may_block)
     epochs.dirty = epochs.dirty or not clean
