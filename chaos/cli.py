@@ -37,7 +37,7 @@ commands.add_to(app)
 @app.command("list")
 def list_scenarios() -> None:
     """The scenarios, each with its story."""
-    from chaos.scenarios import SCENARIOS
+    from chaos.scenarios.table import SCENARIOS
 
     width = max(map(len, SCENARIOS))
     for name, scenario in SCENARIOS.items():
@@ -120,7 +120,7 @@ def check(
 
 
 def _scenario(name: str) -> Scenario:
-    from chaos.scenarios import SCENARIOS
+    from chaos.scenarios.table import SCENARIOS
 
     if name not in SCENARIOS:
         raise CliError(f"there is no scenario {name}; there are {', '.join(SCENARIOS)}")

@@ -31,7 +31,7 @@ from chaos.live.cluster import ChaosCluster
 from chaos.observer import Coordinated, Observer, addresses_of
 from chaos.play import Player
 from chaos.ports import Ports
-from chaos.report import write_report
+from chaos.report.page import write_report
 from chaos.roles import COPIES, READERS, WRITER
 from chaos.run_files import CLUSTER, EVENTS, HISTORY, NODES, SCHEDULE, TWIN, VERDICT
 from chaos.scenarios.expect import Expectation, Finding

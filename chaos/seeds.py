@@ -28,7 +28,7 @@ from chaos.live.toxiproxy import find_server
 from chaos.ports import Ports
 from chaos.run import Plan, run
 from chaos.run_files import EVENTS, SCHEDULE
-from chaos.scenarios import SCENARIOS
+from chaos.scenarios.table import SCENARIOS
 from chaos.watchdog import ended_if_it_hangs
 from kraft.cli.errors import plain_errors
 from kraft.node.process import outlive

@@ -3,7 +3,3 @@
 `recorded` reads the files of a run; `client_series`, `cluster_series` and `anomalies` reduce them to what a
 page can draw, bounded in size however long the run was; `page` writes one file that needs no network.
 """
-
-from chaos.report.page import write_report
-
-__all__ = ["write_report"]

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from random import Random
 from unittest.mock import patch
 
-from chaos.simulator.machine import EPOCH_MS, UPTIME_S
+from chaos.simulator.machine_clock import EPOCH_MS, UPTIME_S
 from chaos.simulator.scheduler import Scheduler
 
 

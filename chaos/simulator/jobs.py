@@ -14,45 +14,41 @@ from asyncio import events
 from collections import deque
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from greenlet import greenlet
+from greenlet import getcurrent, greenlet
 
 from chaos.sim.disk import Killed
-
-if TYPE_CHECKING:
-    from chaos.simulator.process_loop import ProcessLoop
+from chaos.simulator.scheduler import Process
 
 HAND_OVER_S: Final = (20e-6, 400e-6)
 """From one thread to another: at least, at most."""
 
 
-class Job:
+class Job(greenlet):  # type: ignore[misc]  # which has no types
     """One piece of work in a pool."""
 
     def __init__(self, pool: Pool, work: Callable[[], Any], result: asyncio.Future[Any]) -> None:
+        super().__init__()
         self._pool = pool
         self._work = work
         self._result = result
-        self._greenlet = greenlet(self._run)
 
     def go_on(self) -> None:
         """Begin, or continue after `park`."""
-        process = self._pool.process
-        process.job = self
         events._set_running_loop(None)
         try:
-            self._greenlet.switch()
+            self.switch()
         finally:
-            process.job = None
-            events._set_running_loop(process)
+            events._set_running_loop(self._pool.process)
 
     def park(self, seconds: float) -> None:
         """Called inside the job: let others run for that long."""
         self._pool.process.call_after(seconds, self.go_on)
-        self._greenlet.parent.switch()
+        self.parent.switch()
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """The work itself; `go_on` begins it."""
         try:
             result = self._work()
         except Killed:
@@ -63,10 +59,16 @@ class Job:
             self._pool.finished(self._result, result, None)
 
 
+def current_job() -> Job | None:
+    """Whose code runs now, where that is not a loop's."""
+    running = getcurrent()
+    return running if isinstance(running, Job) else None
+
+
 class Pool:
     """The threads of one executor."""
 
-    def __init__(self, process: ProcessLoop, threads: int, random: Random) -> None:
+    def __init__(self, process: Process, threads: int, random: Random) -> None:
         self.process = process
         self._free = threads
         self._random = random

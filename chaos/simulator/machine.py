@@ -9,20 +9,16 @@ holds the whole process. A process that has died never returns from one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from chaos.sim.disk import Killed, SimDisk, SimFile
 from chaos.simulator.draws import Draws
+from chaos.simulator.jobs import current_job
+from chaos.simulator.machine_clock import MachineClock
 from chaos.simulator.network import Network
 from chaos.simulator.process_loop import ProcessLoop
 from chaos.simulator.scheduler import Scheduler
 from metadata_quorum.foundation.blocking import MayBlock
-
-EPOCH_MS: Final = 1_700_000_000_000
-"""The time of day when every simulation begins."""
-UPTIME_S: Final = 1000.0
-"""Of a machine, when the simulation begins."""
 
 SYNC_S: Final = (200e-6, 2e-3)
 OTHER_S: Final = (2e-6, 60e-6)
@@ -30,27 +26,6 @@ OTHER_S: Final = (2e-6, 60e-6)
 SYNCS: Final = frozenset({"sync", "sync_dir"})
 NAMES: Final = frozenset({"open", "rename", "remove"})
 """Made under the lock of a log's directory (jobs.py)."""
-
-
-@dataclass(slots=True)
-class MachineClock:
-    """What a machine believes of the time."""
-
-    scheduler: Scheduler
-    rate: float = 1.0
-    """How fast it goes."""
-    wall_offset_ms: int = 0
-    """How far its time of day is set wrong."""
-
-    def monotonic_s(self) -> float:
-        return UPTIME_S + self.scheduler.now * self.rate
-
-    def simulated(self, monotonic_s: float) -> float:
-        """When that will be, in the simulation's time."""
-        return (monotonic_s - UPTIME_S) / self.rate
-
-    def now_ms(self) -> int:
-        return EPOCH_MS + self.wall_offset_ms + int(self.scheduler.now * self.rate * 1000)
 
 
 class MachineDisk(SimDisk):
@@ -66,12 +41,13 @@ class MachineDisk(SimDisk):
         self._random = machine.draws.stream(f"disk of {machine.host}")
 
     def strike(self, operation: str, path: str) -> None:
+        """As the disk's; raises `Killed` also for a process that is dead."""
         process = self._scheduler.running
         if process is not None:
             if not process.alive:
                 raise Killed(f"{operation} {path}")
-            if process.machine is self._machine:
-                self._wait(process, operation)
+            if process is self._machine.process:
+                self._wait(self._machine.process, operation)
         try:
             super().strike(operation, path)
         except Killed:
@@ -79,6 +55,7 @@ class MachineDisk(SimDisk):
             raise
 
     def open(self, path: str, *, create: bool = False) -> SimFile:
+        """As the disk's; raises `Killed` for a process that is dead."""
         process = self._scheduler.running
         if process is not None and not process.alive:
             raise Killed(path)
@@ -95,11 +72,12 @@ class MachineDisk(SimDisk):
     def _wait(self, process: ProcessLoop, operation: str) -> None:
         usual = SYNC_S if operation in SYNCS else OTHER_S
         seconds = self._random.uniform(*usual) + self.extra_s
-        if process.job is None:
+        job = current_job()
+        if job is None:
             if operation in SYNCS or self.extra_s:
                 process.hold_for(seconds)
         elif operation not in NAMES and self._is_parking:
-            process.job.park(seconds)
+            job.park(seconds)
 
 
 class Machine:
@@ -141,7 +119,15 @@ class Machine:
         self._network.dark.discard(self.host)
         self._started += 1
         name = f"{self.host}.{self._started}"
-        self.process = ProcessLoop(name, number, self, self._scheduler, self._network)  # type: ignore[abstract]
+        self.process = ProcessLoop(  # type: ignore[abstract]
+            name,
+            number,
+            self.host,
+            self.clock,
+            self.draws.stream(f"threads of {name}"),
+            self._network,
+            self._report,
+        )
         return self.process
 
     def kill(self, why: str) -> None:
@@ -166,7 +152,7 @@ class Machine:
             self._network.forget(process, silently=silently)
             self.on_death()
 
-    def report(self, process: ProcessLoop, context: dict[str, Any]) -> None:
+    def _report(self, process: str, context: dict[str, Any]) -> None:
         """What escaped from its code and nobody took."""
         error = context.get("exception")
-        self._told(process.name, f"{context.get('message')}: {error!r}")
+        self._told(process, f"{context.get('message')}: {error!r}")

@@ -14,15 +14,12 @@ import errno
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from zlib import crc32
 
+from chaos.simulator.draws import Draws
+from chaos.simulator.scheduler import Process, Scheduler
 from chaos.simulator.stream import Stream, StreamServer
-
-if TYPE_CHECKING:
-    from chaos.simulator.draws import Draws
-    from chaos.simulator.process_loop import ProcessLoop
-    from chaos.simulator.scheduler import Scheduler
 
 NEAR_S: Final = (100e-6, 700e-6)
 """One way without faults: at least, at most."""
@@ -33,7 +30,7 @@ CHUNKED: Final = 0.05
 FIRST_PORT: Final = 32_768
 
 Address = tuple[str, int]
-Tap = Callable[["Stream", bytes], None]
+Tap = Callable[[Stream, bytes], None]
 
 
 @dataclass(slots=True)
@@ -66,6 +63,7 @@ class Network:
         self._draws = draws
         self._links: dict[tuple[str, str], OneWay] = {}
         self._servers: dict[Address, StreamServer] = {}
+        self._sockets = 0
         self._ports = FIRST_PORT
 
     def link(self, source: str, target: str) -> OneWay:
@@ -109,7 +107,7 @@ class Network:
     # ---- connections
 
     def listen(
-        self, loop: ProcessLoop, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+        self, loop: Process, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
     ) -> StreamServer:
         """Raises OSError where another process listens there."""
         if port == 0:
@@ -117,17 +115,18 @@ class Network:
         if (host, port) in self._servers:
             raise OSError(errno.EADDRINUSE, "Address already in use")
         server = self._servers[host, port] = StreamServer(loop, factory, (host, port), self)
-        loop.servers[server] = None
         return server
 
     def closed(self, server: StreamServer) -> None:
-        self._servers.pop(server.address, None)
+        if self._servers.get(server.address) is server:
+            del self._servers[server.address]
 
     async def connect(
-        self, loop: ProcessLoop, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+        self, loop: Process, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
     ) -> tuple[Stream, asyncio.BaseProtocol]:
-        """As a handshake of TCP: attempts that nobody answers are repeated for ever."""
-        here = loop.machine.host
+        """As a handshake of TCP: attempts that nobody answers are repeated for ever. Raises
+        ConnectionRefusedError, and ConnectionResetError where the other end is lost meanwhile."""
+        here = loop.host
         out, back = self.link(here, host), self.link(host, here)
         while True:
             await asyncio.sleep(self._delay(out))
@@ -139,8 +138,8 @@ class Network:
         if server is None or (host, port) in self.refused:
             await asyncio.sleep(self._delay(back))
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"{host}:{port} refuses the connection")
-        ours = Stream(self, loop, (here, self._next_port()), server.address, out)
-        theirs = Stream(self, server.loop, server.address, ours.local, back)
+        ours = Stream(self, loop, (here, self._next_port()), server.address)
+        theirs = Stream(self, server.loop, server.address, ours.local)
         ours.peer, theirs.peer = theirs, ours
         server.loop.post(server.accept, theirs)
         await asyncio.sleep(self._delay(back))
@@ -150,9 +149,16 @@ class Network:
         ours.open(protocol)
         return ours, protocol
 
+    def opened(self, stream: Stream) -> int:
+        self.streams[stream] = None
+        self._sockets += 1
+        return self._sockets
+
+    def ended(self, stream: Stream) -> None:
+        self.streams.pop(stream, None)
+
     def say(self, stream: Stream, kind: str, data: bytes) -> None:
-        """What one end of a connection says to the other."""
-        link = stream.link
+        link = self.link(stream.local[0], stream.remote[0])
         if kind == "data":
             for tap in self.taps:
                 tap(stream, data)
@@ -192,9 +198,9 @@ class Network:
         self._ports += 1
         return self._ports
 
-    def forget(self, loop: ProcessLoop, *, silently: bool) -> None:
+    def forget(self, loop: Process, *, silently: bool) -> None:
         """Its process has ended: the host resets its connections, unless it has lost power."""
-        for server in list(loop.servers):
+        for server in [each for each in self._servers.values() if each.loop is loop]:
             server.close()
-        for stream in list(loop.streams):
+        for stream in [each for each in self.streams if each.loop is loop]:
             stream.die(silently=silently)

@@ -14,17 +14,15 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from random import Random
+from typing import Any, Final, TypeVar
 
 from chaos.sim.disk import Killed
-from chaos.simulator.jobs import Job, Pool
-from chaos.simulator.scheduler import ScheduledCall, Scheduler
+from chaos.simulator.jobs import Pool
+from chaos.simulator.machine_clock import MachineClock
+from chaos.simulator.network import Network
+from chaos.simulator.scheduler import Process, ScheduledCall
 from metadata_quorum.foundation.supervision import ErrorBoundary
-
-if TYPE_CHECKING:
-    from chaos.simulator.machine import Machine
-    from chaos.simulator.network import Network
-    from chaos.simulator.stream import Stream, StreamServer
 
 T = TypeVar("T")
 
@@ -55,26 +53,29 @@ class OrderedFuture(asyncio.Future[T]):
         return self._number
 
 
-class ProcessLoop(asyncio.AbstractEventLoop):
+class ProcessLoop(Process):
     """See the module. What asyncio has besides raises NotImplementedError."""
 
     def __init__(
-        self, name: str, number: int, machine: Machine, scheduler: Scheduler, network: Network
+        self,
+        name: str,
+        number: int,
+        host: str,
+        clock: MachineClock,
+        random: Random,
+        network: Network,
+        report: Callable[[str, dict[str, Any]], None],
     ) -> None:
+        """`report(name, context)` hears of errors that nobody took."""
         self.name = name
         self.number = number
-        """Of the process, from 1, in the order in which they were started."""
-        self.machine = machine
+        self.host = host
+        self.clock = clock
         self.alive = True
         self.held = 0
-        """By how many it is: a signal, its disk."""
-        self.job: Job | None = None
-        """Whose code runs now, where that is not the loop."""
         self.boundary: ErrorBoundary | None = None
         """Takes its errors, where it is a node's."""
-        self.streams: dict[Stream, None] = {}
-        self.servers: dict[StreamServer, None] = {}
-        self._scheduler = scheduler
+        self._scheduler = network.scheduler
         self._network = network
         self._aside: deque[ScheduledCall] = deque()
         self._busy_until = -1.0
@@ -82,7 +83,8 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self._awaitables = 0
         self._context = copy_context()
         self._pools: dict[Executor | None, Pool] = {}
-        self._random = machine.draws.stream(f"threads of {name}")
+        self._random = random
+        self._report = report
 
     def __repr__(self) -> str:
         return self.name
@@ -144,12 +146,10 @@ class ProcessLoop(asyncio.AbstractEventLoop):
             self._aside.append(call)
 
     def post(self, callback: Callable[..., object], *args: object) -> None:
-        """Call it in this process; from outside of it."""
         if self.alive:
             self._scheduler.ready.append(ScheduledCall(self, callback, args, self._context))
 
     def call_after(self, seconds: float, callback: Callable[..., object], *args: object) -> None:
-        """As `post`, when so much time of the simulation has passed."""
         if self.alive:
             call = ScheduledCall(self, callback, args, self._context)
             self._scheduler.add_timer(self._scheduler.now + seconds, call)
@@ -157,7 +157,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     # ---- asyncio: callbacks and time
 
     def time(self) -> float:
-        return self.machine.clock.monotonic_s()
+        return self.clock.monotonic_s()
 
     def call_soon(  # type: ignore[override]  # callbacks of any arguments
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
@@ -179,7 +179,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.TimerHandle:
         call = ScheduledCall(self, callback, args, context, when)
         if self.alive:
-            self._scheduler.add_timer(self.machine.clock.simulated(when), call)
+            self._scheduler.add_timer(self.clock.simulated(when), call)
         return call  # type: ignore[return-value]  # used as one
 
     def create_future(self) -> asyncio.Future[Any]:
@@ -214,7 +214,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
             self.default_exception_handler(context)
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        self.machine.report(self, context)
+        self._report(self.name, context)
 
     def get_debug(self) -> bool:
         return False
@@ -231,7 +231,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     # ---- asyncio: network
 
     async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
-        return self._network.listen(self, protocol_factory, host or self.machine.host, int(port))
+        return self._network.listen(self, protocol_factory, host or self.host, int(port))
 
     async def create_connection(
         self, protocol_factory: Any, host: Any = None, port: Any = None, *, ssl: Any = None, **_: Any
@@ -241,4 +241,4 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         return await self._network.connect(self, protocol_factory, host, int(port))
 
     async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> Any:
-        return [(2, 1, 6, "", (host or self.machine.host, int(port or 0)))]
+        return [(2, 1, 6, "", (host or self.host, int(port or 0)))]

@@ -13,18 +13,16 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+from abc import abstractmethod
 from asyncio import events
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context, copy_context
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from zlib import crc32
 
 from chaos.sim.disk import Killed
-
-if TYPE_CHECKING:
-    from chaos.simulator.process_loop import ProcessLoop
 
 _EVENT: Final = Struct("<dI")
 CALL_S: Final = 1e-6
@@ -37,6 +35,30 @@ class Livelock(Exception):
     """Callbacks call callbacks, and nothing comes of it."""
 
 
+class Process(asyncio.AbstractEventLoop):
+    """A process as time, the network and its threads see it (process_loop.py)."""
+
+    host: str
+    """Where it runs."""
+    number: int
+    """From 1, in the order in which they were started."""
+    alive: bool
+    held: int
+    """By how many it is: a signal, its disk."""
+
+    @abstractmethod
+    def put_aside(self, call: ScheduledCall) -> None:
+        """It is held: what is due is called when it goes on."""
+
+    @abstractmethod
+    def post(self, callback: Callable[..., object], *args: object) -> None:
+        """Call it in this process; from outside of it."""
+
+    @abstractmethod
+    def call_after(self, seconds: float, callback: Callable[..., object], *args: object) -> None:
+        """As `post`, when so much time of the simulation has passed."""
+
+
 class ScheduledCall:
     """As `asyncio.Handle` and `asyncio.TimerHandle` are used."""
 
@@ -44,7 +66,7 @@ class ScheduledCall:
 
     def __init__(
         self,
-        process: ProcessLoop | None,
+        process: Process | None,
         callback: Callable[..., object],
         args: tuple[Any, ...],
         context: Context | None = None,
@@ -79,7 +101,7 @@ class Scheduler:
         self.events = 0
         self.digest = 0
         """Two runs that did the same have the same."""
-        self.running: ProcessLoop | None = None
+        self.running: Process | None = None
         """Whose code runs now; None: the simulated world's own."""
         self.trace: Callable[[str], None] | None = None
         """Told of every call, to find where two runs part."""

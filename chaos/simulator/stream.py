@@ -13,17 +13,36 @@ import errno
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
-if TYPE_CHECKING:
-    from chaos.simulator.network import Network, OneWay
-    from chaos.simulator.process_loop import ProcessLoop
+from chaos.simulator.scheduler import Process, Scheduler
 
 HOST_BUFFER_BYTES: Final = 256 * 1024
 HIGH_WATER_BYTES: Final = 64 * 1024
 """asyncio's default."""
 
 SimulatedAddress = tuple[str, int]
+
+
+class Carrier(Protocol):
+    """What streams need of the network (network.py)."""
+
+    scheduler: Scheduler
+
+    def opened(self, stream: Stream) -> int:
+        """It is there from now on; a number for its socket."""
+
+    def ended(self, stream: Stream) -> None:
+        """It is no more."""
+
+    def closed(self, server: StreamServer) -> None:
+        """Nobody listens there any more."""
+
+    def say(self, stream: Stream, kind: str, data: bytes) -> None:
+        """What one end of a connection says to the other."""
+
+    def is_silent(self, source: str, target: str) -> bool:
+        """Whether nothing of it arrives at present."""
 
 
 class SocketOptions:
@@ -46,10 +65,10 @@ class StreamServer:
 
     def __init__(
         self,
-        loop: ProcessLoop,
+        loop: Process,
         factory: Callable[[], asyncio.BaseProtocol],
         address: SimulatedAddress,
-        network: Network,
+        network: Carrier,
     ) -> None:
         self.loop = loop
         self.address = address
@@ -65,8 +84,7 @@ class StreamServer:
             stream.open(self._factory())
 
     def close(self) -> None:
-        if self.loop.servers.pop(self, self) is None:
-            self._network.closed(self)
+        self._network.closed(self)
 
     async def wait_closed(self) -> None:
         pass
@@ -79,17 +97,15 @@ class Stream(asyncio.Transport):
 
     def __init__(
         self,
-        network: Network,
-        loop: ProcessLoop,
+        network: Carrier,
+        loop: Process,
         local: SimulatedAddress,
         remote: SimulatedAddress,
-        link: OneWay,
     ) -> None:
         super().__init__()
         self.loop = loop
         self.local = local
         self.remote = remote
-        self.link = link
         self.last_arrival = 0.0
         self.user_timeout_s: float | None = None
         self.lost = False
@@ -104,9 +120,7 @@ class Stream(asyncio.Transport):
         self._high = HIGH_WATER_BYTES
         self._is_blocked = False
         self._unheard_since: float | None = None
-        self._socket = SocketOptions(self, len(loop.streams))
-        loop.streams[self] = None
-        network.streams[self] = None
+        self._socket = SocketOptions(self, network.opened(self))
 
     # ---- asyncio.Transport
 
@@ -166,7 +180,7 @@ class Stream(asyncio.Transport):
         if not self._is_closing:
             self._is_closing = True
             self._network.say(self, kind, b"")
-            self.loop.call_soon(self._lose, None)
+            self.loop.post(self._lose, None)
 
     def _lose(self, error: OSError | None) -> None:
         if self.lost:
@@ -220,8 +234,7 @@ class Stream(asyncio.Transport):
 
     def _forget(self) -> None:
         self._inbox.clear()
-        self.loop.streams.pop(self, None)
-        self._network.streams.pop(self, None)
+        self._network.ended(self)
 
     def _drain(self) -> None:
         while self._inbox and not self._is_paused and not self._is_closing:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.report import write_report
+from chaos.report.page import write_report
 from tests.support.chaos import synthetic_run
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

@@ -158,7 +158,7 @@ def encoded(
     transactional: bool = False,
 ) -> bytes:
     """A batch of these values."""
-    now_ms = client.loop.machine.clock.now_ms()
+    now_ms = client.loop.clock.now_ms()
     records = [Record(timestamp=now_ms, value=str(value).encode()) for value in values]
     if identity is None:
         return encode_batch(records)

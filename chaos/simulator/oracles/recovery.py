@@ -101,9 +101,7 @@ class RecoveryOracle:
     def _stuck(self) -> str:
         since = self._healed_at
         stuck = [
-            each.loop.name
-            for each in self._clients
-            if each.loop.machine.clock.simulated(each.last_ok_s) <= since
+            each.loop.name for each in self._clients if each.loop.clock.simulated(each.last_ok_s) <= since
         ]
         return f"{stuck} do not go on" if stuck else ""
 

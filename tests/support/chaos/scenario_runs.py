@@ -12,8 +12,9 @@ from typer.testing import CliRunner, Result
 
 from chaos.cli import app
 from chaos.run_files import CLUSTER, EVENTS, HISTORY, NODES, REPORT, SCHEDULE, TWIN, VERDICT
-from chaos.scenarios import SCENARIOS, disks, leadership, quorum, replication
+from chaos.scenarios import disks, leadership, quorum, replication
 from chaos.scenarios.scenario import Scenario
+from chaos.scenarios.table import SCENARIOS
 
 OF_REPLICATION = (*replication.SCENARIOS, *disks.SCENARIOS)
 OF_LEADERSHIP = (*leadership.SCENARIOS, *quorum.SCENARIOS)

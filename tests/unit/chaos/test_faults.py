@@ -22,7 +22,8 @@ from chaos.live.link_faults import BadFault, LinkFault
 from chaos.live.planted import PLANTS
 from chaos.play import Player
 from chaos.run_files import EVENTS, HISTORY
-from chaos.scenarios import SCENARIOS, everything
+from chaos.scenarios import everything
+from chaos.scenarios.table import SCENARIOS
 from chaos.schedule import BadSchedule, ScheduledFault
 from kraft.cli.errors import CliError
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from chaos.events import Event
 from chaos.history import Header, History, Operation, Poll, Send, TopicMode
-from chaos.report import anomalies, client_series, cluster_series, write_report
+from chaos.report import anomalies, client_series, cluster_series
 from chaos.report.buckets import MAX_BUCKETS, MS, Buckets, buckets_over, thinned
+from chaos.report.page import write_report
 from chaos.report.recorded import RecordedRun
 from tests.support.chaos import synthetic_run
 
