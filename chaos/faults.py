@@ -145,6 +145,7 @@ class MoveFault:
     lasts = False
 
     def begin(self, context: FaultContext) -> str | None:
+        """Raises FaultSkipped where the cluster refuses it."""
         refusal = self.move.ask(context.cluster)
         if refusal is not None:
             raise FaultSkipped(refusal)

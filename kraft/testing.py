@@ -165,7 +165,8 @@ def simulated(
     happens, so it is the same each time.
 
     `run` takes a coroutine that uses any pure-Python asyncio client (aiokafka). librdkafka cannot be used: it
-    has threads and sockets of its own. `settings`: keys of server.properties, for every node.
+    has threads and sockets of its own. `settings`: keys of server.properties, for every node. Raises
+    FatalError where `kraft[chaos]` is not installed.
     """
     for entry in entry_points(group=ENTRY_POINTS, name=SIMULATED):
         own_packages.require(entry.module.partition(".")[0])

@@ -410,7 +410,7 @@ class ClusterClient:
     # ---- trying again
 
     async def within(self, timeout_s: float, attempt: Callable[[], Awaitable[Value]]) -> Value:
-        """Until it succeeds, or time is up."""
+        """Until it succeeds. Raises SourceError when time is up."""
         began = self._loop.time()
         backoff_s = FIRST_BACKOFF_S
         while True:

@@ -45,7 +45,7 @@ class BatchSpan(NamedTuple):
 def record_ends(data: Bytes, runs: list[BatchSpan]) -> Positions:
     """Where each record ends, for all records of all runs, one run after the other.
 
-    Every run ends where it should, or CorruptBatchError is raised. That all lengths are positive is for the
+    Raises CorruptBatchError unless every run ends where it should. That all lengths are positive is for the
     caller to check: only then is there just one way from the begin of a run to its end.
     """
     lanes = lanes_of(data, runs)

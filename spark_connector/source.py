@@ -103,6 +103,7 @@ class KraftDataSource(DataSource):
         return KraftStreamReader(source_options(self.options, streaming=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Raises SinkError for the mode `overwrite`."""
         from spark_connector.sink import batch_writer
 
         if overwrite:
@@ -143,6 +144,7 @@ class KraftBatchReader(DataSourceReader):
         self._pushed = Pushed()
 
     def partitions(self) -> Sequence[InputPartition]:
+        """Raises SourceError where a range would end before it starts."""
         options, cluster = self._options, _cluster(self._options)
         assigned = assigned_partitions(options.topics, cluster)
         require_all(options.topics, assigned)

@@ -77,6 +77,7 @@ class TransactionalStreamWriter(DataSourceStreamArrowWriter):
         self.task = transactional_task(options, STREAM_TIMEOUT_MS)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Prepared:
+        """Raises SinkError where Spark does not tell the query."""
         context = _task_context()
         query = context.getLocalProperty(_QUERY_ID)
         if query is None:

@@ -55,7 +55,8 @@ def _popped(stack: list[int], node: int) -> list[int]:
 
 
 def shortest_cycle(successors: Successors, start: int, within: Collection[int]) -> list[int]:
-    """The shortest way from a node back to itself inside its component, by breadth-first search."""
+    """The shortest way from a node back to itself inside its component, by breadth-first search. Raises
+    ValueError where there is none."""
     came_from: dict[int, int] = {}
     queue = deque([start])
     while queue:

@@ -133,7 +133,7 @@ class FaultyDisk:
         return any(fault.strikes(operation, path) for fault in self.faults)
 
     def strike(self, operation: str, path: str) -> None:
-        """Apply every fault of the operation."""
+        """Apply every fault of the operation. Raises OSError where one is an error."""
         for fault in self.faults:
             if fault.strikes(operation, path):
                 if fault.delay_ms:

@@ -36,6 +36,7 @@ class ToxicValue:
     minimum: int = 0
 
     def parse(self, text: str) -> int:
+        """`250ms` in the toxic's own unit. Raises BadFault."""
         number = _NUMBER.fullmatch(text)
         size = self.units.get(number[2] or self.unit) if number else None
         if number is None or size is None:
@@ -147,7 +148,8 @@ class LinkFault:
 
     @classmethod
     def parse(cls, text: str) -> LinkFault:
-        """`KIND A>B [VALUE]...`; `A-B` is both ways, and `A to B` spares the quotes in a shell."""
+        """`KIND A>B [VALUE]...`; `A-B` is both ways, and `A to B` spares the quotes in a shell. Raises
+        BadFault."""
         match = _FAULT.fullmatch(text.strip())
         if match is None:
             raise BadFault(f"{text}: which link? A fault is KIND A>B [VALUE]...; {QUOTE}")

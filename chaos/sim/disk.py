@@ -180,6 +180,7 @@ class SimDisk:
     # -- the port ------------------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False) -> SimFile:
+        """Raises OSError."""
         self.strike("open", path)
         inode = self._find(path)
         if isinstance(inode, DirectoryNode):
@@ -201,6 +202,7 @@ class SimDisk:
         return sorted(directory.cache) if isinstance(directory, DirectoryNode) else []
 
     def make_dirs(self, path: str) -> None:
+        """Raises OSError."""
         _check_name(path.rstrip("/"))
         directory = self._root
         for name in names_in(path):
@@ -230,6 +232,7 @@ class SimDisk:
             self._bind(parent, (parent, name, None))
 
     def rename(self, source: str, target: str) -> None:
+        """Raises OSError."""
         self.strike("rename", target)
         _check_name(target)
         entry = self._find(source)
@@ -240,6 +243,7 @@ class SimDisk:
         self._bind(to_parent, (from_parent, from_name, None), (to_parent, to_name, entry))
 
     def sync_dir(self, path: str, may_block: MayBlock) -> None:
+        """Raises OSError."""
         directory = self._find(path)
         began = [change for change in self._unsynced if change.directory is directory]
         try:
@@ -368,7 +372,7 @@ class SimDisk:
         return max(0, self.capacity - sum(len(inode.cache) for inode in files_below(self._root)))
 
     def strike(self, operation: str, path: str) -> None:
-        """Raise the planted error that hits this operation, if there is one, or `Killed`."""
+        """Raises OSError where an error is planted for this operation, and `Killed` where a kill is."""
         if operation in _CHANGES:
             self.operations += 1
             if self._kill_in == 0:

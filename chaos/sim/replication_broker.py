@@ -117,6 +117,7 @@ class SimBroker:
         return self.get_by_id(TOPIC_ID, partition)
 
     def get_by_id(self, topic_id: UUID, partition: int) -> Partition:
+        """Raises BrokerError."""
         if self.partition is None:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
         return self.partition

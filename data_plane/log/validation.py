@@ -419,8 +419,9 @@ def _rejected(errors: list[tuple[ErrorCode, RecordError]]) -> InvalidRecords:
 def check_from_leader(
     records: Writable | bytes, position: int, header: BatchHeader, expected_offset: int
 ) -> None:
-    """What a follower still checks of a batch that its leader has accepted. Raises CorruptBatchError for a
-    marker that is none, since it could not be taken in once it is written."""
+    """What a follower still checks of a batch that its leader has accepted. Raises BrokerError
+    (CORRUPT_MESSAGE, or OFFSET_OUT_OF_RANGE for one below our end), and CorruptBatchError for a marker that
+    is none, since it could not be taken in once it is written."""
     if header.magic != MAGIC or not check_crc(records, position, header):
         raise BrokerError(
             ErrorCode.CORRUPT_MESSAGE, f"The batch at offset {header.base_offset} from the leader is corrupt"

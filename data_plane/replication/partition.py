@@ -474,18 +474,17 @@ class Partition:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(self.tp))
 
     def refuse_as_not_leader(self) -> NoReturn:
+        """Raises NOT_LEADER_OR_FOLLOWER; of a replica that cannot be used, why."""
         self._check_usable()
         raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} is led by {self.leader_id}")
 
     def refuse_offset(self, offset: int) -> NoReturn:
-        log = self.log
-        raise BrokerError(
-            ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"{self.tp}: {offset} is outside [{log.log_start_offset}, {log.log_end_offset}]",
-        )
+        """Raises OFFSET_OUT_OF_RANGE."""
+        bounds = f"[{self.log.log_start_offset}, {self.log.log_end_offset}]"
+        raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.tp}: {offset} is outside {bounds}")
 
     def refuse_as_corrupt(self, error: CorruptBatchError) -> NoReturn:
-        """The replica stays online: its other batches may be intact, and so may other replicas."""
+        """Raises CORRUPT_MESSAGE. The replica stays online: its other batches may be intact."""
         self.fault(f"reading {self.tp}", error)
         raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"{self.tp}: {error}") from error
 
@@ -494,5 +493,6 @@ class Partition:
         self._context.failures.fault(work, error)
 
     def storage_failed(self, error: OSError | InconsistentLogError) -> NoReturn:
+        """Takes the log directory offline. Raises KAFKA_STORAGE_ERROR."""
         self._context.failures.storage_failed(self, error)
         raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp}: {error}") from error

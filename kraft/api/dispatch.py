@@ -134,7 +134,7 @@ class Dispatcher:
         self._has_schemas.add(KEY_AND_VERSION.pack(api_key, version))
 
     def serve(self, peer: Peer, frame: memoryview) -> Reply:
-        """Start one request; see `kraft.net.peer.Serve`."""
+        """Start one request; see `kraft.net.peer.Serve`. Raises `ProtocolError` for a header that is none."""
         try:
             header = read_request_header(frame)
         except MalformedHeader as error:

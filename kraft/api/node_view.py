@@ -31,6 +31,7 @@ PER_SLICE: Final = 200
 
 
 def handle(broker: BrokerContext, ctx: RequestContext, body: memoryview) -> asyncio.Future[Buffers]:
+    """Raises `ProtocolError` for anybody but a node: the API is ours, and has no error response."""
     if not is_cluster_action_authorized(broker.node, ctx):
         raise ProtocolError(f"NodeView of {ctx.principal}, who may not CLUSTER_ACTION")
     return awaited(broker.node.loop, _answer(broker, ctx), "NodeView")

@@ -120,7 +120,7 @@ def _shown(path: Path) -> str:
 
 
 def interrupt(_number: int, _frame: FrameType | None) -> None:
-    """A handler: SIGTERM is answered as Ctrl-C is."""
+    """A handler: SIGTERM is answered as Ctrl-C is. Raises KeyboardInterrupt."""
     raise KeyboardInterrupt
 
 

@@ -128,7 +128,7 @@ def _coordinator(bootstrap: str, name: str, key_type: CoordinatorType) -> Addres
 
 
 def attempts(in_vain: str) -> Iterator[None]:
-    """Retry until the timeout; then raise the error as CliError."""
+    """Retry as long as it is iterated. Raises CliError (`in_vain`) after PATIENCE_S."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         yield
@@ -137,6 +137,6 @@ def attempts(in_vain: str) -> Iterator[None]:
 
 
 def raise_for(code: int, context: str) -> None:
-    """BrokerError where an answer holds an error."""
+    """Raises BrokerError where an answer holds an error."""
     if code != ErrorCode.NONE:
         raise BrokerError(ErrorCode(code), context)

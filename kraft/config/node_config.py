@@ -51,7 +51,7 @@ class ConfigRow(NamedTuple):
 
 
 def reject(key: str, value: object, bound: str) -> NoReturn:
-    """Raise FatalError(BAD_CONFIG): the key, its value, and what it should have been."""
+    """Raises FatalError(BAD_CONFIG): the key, its value, and what it should have been."""
     raise FatalError(ExitCode.BAD_CONFIG, f"{key}={value}: {bound}")
 
 

@@ -52,6 +52,7 @@ class Meter:
         self.used = 0
 
     def take(self, size: int) -> None:
+        """Bytes of one value more. Raises `ValueError` beyond the limit."""
         self.used += size
         if self.used > self.limit:
             raise ValueError(f"decoded it would take more than {self.limit} bytes")

@@ -278,7 +278,7 @@ def _read_response(version: int, body: memoryview) -> FetchResponse:
 
 
 def read_topic(version: int, body: memoryview, pos: int) -> tuple[str, UUID, int]:
-    """Its name or its id, whichever the version has."""
+    """Its name or its id, whichever the version has; the position after. Raises `ValueError`."""
     if version >= FIRST_WITH_IDS:
         topic_id, pos = read_uuid(body, pos)
         return "", topic_id, pos

@@ -207,7 +207,7 @@ def _read_forgotten(version: int, body: memoryview, pos: int, request: FetchRequ
 
 
 def write_fetch_request(version: int, request: FetchRequest) -> bytes:
-    """For followers and bulk readers, which use version 12 or newer."""
+    """For followers and bulk readers, which use version 12 or newer. Raises `ValueError` for an older one."""
     if version < FIRST_FLEXIBLE:
         raise ValueError(f"Fetch requests are written from version {FIRST_FLEXIBLE} on")
     out = bytearray()

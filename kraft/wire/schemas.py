@@ -113,7 +113,7 @@ def is_flexible(api_key: int, version: int) -> bool:
 
 @cache
 def default_in_any_version(message: MessageId, path: tuple[str, ...], name: str) -> Any:
-    """The default of a field that some version of the message has; `AttributeError` if none has.
+    """The default of a field that some version of the message has. Raises `AttributeError` if none has.
 
     The versions are loaded one after the other until the name is found, the newest and the oldest first:
     nearly every field is in one of these, and to load all would take a tenth of a second.

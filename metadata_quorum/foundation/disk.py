@@ -127,6 +127,7 @@ class OsFile:
         return self._end
 
     def append(self, buffers: Sequence[Buffer]) -> int:
+        """Raises OSError."""
         if len(buffers) == 1:  # a partition's append, the hot path
             data = buffers[0]
             total = len(data)

@@ -65,7 +65,7 @@ def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
 
 
 def read_varlong(buf: Buffer, pos: int) -> tuple[int, int]:
-    """Zigzag-coded, at most ten bytes. Raises as `read_uvarint` does."""
+    """Zigzag-coded, at most ten bytes. Raises `IndexError` beyond the end, `ValueError` for more bytes."""
     raw = 0
     for shift in range(0, 7 * MAX_VARLONG_BYTES, 7):
         byte = buf[pos]
@@ -199,7 +199,8 @@ def read_tags(buf: bytes, pos: int, on_tag: Callable[[int, bytes], None]) -> int
 @overload
 def read_tags(buf: memoryview, pos: int, on_tag: Callable[[int, memoryview], None]) -> int: ...
 def read_tags(buf: bytes | memoryview, pos: int, on_tag: Callable[[int, Any], None]) -> int:
-    """Call `on_tag(tag, its bytes)` for each, known or not; the position after. Raises as `skip_tags`."""
+    """Call `on_tag(tag, its bytes)` for each, known or not; the position after. Raises `ValueError` or
+    `IndexError` beyond the end."""
     count, pos = _tag_count(buf, pos)
     for _ in range(count):
         tag, pos = read_uvarint(buf, pos)

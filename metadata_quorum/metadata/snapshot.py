@@ -150,7 +150,7 @@ def _control_batch(
 def decode_checkpoint(data: Buffer, end_offset: int, epoch: int) -> MetadataImage:
     """The image of a checkpoint that covers everything below `end_offset`.
 
-    `ValueError` where it is torn or damaged: a footer must end it, every CRC must match.
+    Raises `ValueError` where it is torn or damaged: a footer must end it, every CRC must match.
     """
     delta = MetadataDelta(EMPTY_IMAGE)
     complete = False

@@ -82,7 +82,7 @@ def is_formatted(disk: Disk, directory: str) -> bool:
 
 
 def read_identity(disk: Disk, directory: str, cluster_id: str, node_id: int) -> Identity:
-    """The marker, checked against the configuration; `FatalError` where they disagree."""
+    """The marker, checked against the configuration. Raises `FatalError` where they disagree."""
     path = f"{directory}/{FILE_NAME}"
     if not disk.exists(path):
         raise FatalError(

@@ -178,8 +178,8 @@ class IncomingSnapshot:
         return len(self._data) >= self._first.total
 
     def put_together(self) -> Snapshot:
-        """Of what is complete; takes as long as it is large. `MalformedFrame` where the pieces do not give
-        what the leader announced."""
+        """Of what is complete; takes as long as it is large. Raises `MalformedFrame` where the pieces do
+        not give what the leader announced."""
         first, data = self._first, bytes(self._data)
         if len(data) != first.total or zlib.crc32(data) != first.crc:
             raise MalformedFrame(f"snapshot {first.index} arrived damaged")

@@ -279,6 +279,7 @@ class GroupMetadataManager:
                 yield GroupSummary(listed, (), self._offsets.of(group_id))
 
     def describe(self, group_id: str, ticket: Ticket, at: Instant) -> GroupResult:
+        """A classic group. Raises BrokerError, GROUP_ID_NOT_FOUND for one of the consumer protocol."""
         group = self._groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             raise _not_found(group_id, "classic", group)

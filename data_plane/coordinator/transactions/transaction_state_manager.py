@@ -316,6 +316,7 @@ class TransactionStateManager:
         return records.decode(key, value)
 
     def replay(self, record: TransactionRecord, at: Instant) -> Replies:
+        """Raises ValueError for a record that takes back a producer epoch."""
         name, value = record
         if value is None:
             self._transactions.pop(name, None)
