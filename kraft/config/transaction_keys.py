@@ -29,7 +29,8 @@ class TransactionKeys:
     )  # fmt: skip
     add_partitions_to_txn_retry_backoff_ms: int = key(
         20,
-        "pause before a leader asks again, while the producer's last transaction is still ending",
+        "while the producer's last transaction is still ending: pause before a leader asks again, and how "
+        "long a coordinator waits for the end before it says so",
         minimum=1,
     )
     add_partitions_to_txn_retry_backoff_max_ms: int = key(100, "a leader stops asking after this")

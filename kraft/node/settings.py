@@ -131,6 +131,7 @@ def transaction_config(config: Config) -> TransactionCoordinatorConfig:
         partitions=config.transaction_state_log_num_partitions,
         timeout_check_interval=config.transaction_abort_timed_out_transaction_cleanup_interval_ms * MS,
         expiry_check_interval=config.transaction_remove_expired_transaction_cleanup_interval_ms * MS,
+        wait_for_end=config.add_partitions_to_txn_retry_backoff_ms * MS,
     )
 
 

@@ -68,6 +68,9 @@ class TransactionCoordinatorConfig:
     """transaction.abort.timed.out.transaction.cleanup.interval.ms (seconds)"""
     expiry_check_interval: float = 3600.0
     """transaction.remove.expired.transaction.cleanup.interval.ms (seconds)"""
+    wait_for_end: float = 0.02
+    """add.partitions.to.txn.retry.backoff.ms (seconds): who begins the next transaction while the last one is
+    ending waits this long before it is refused."""
 
 
 @dataclass(slots=True)
@@ -174,12 +177,18 @@ class TransactionCoordinator:
         partitions: Collection[TopicPartition],
         client_version: int,
     ) -> None:
-        """On return they are part of the producer's transaction."""
+        """On return they are part of the producer's transaction. Raises CONCURRENT_TRANSACTIONS where its
+        last one does not end soon: most have ended a few ms later, and a refused client pauses for 20."""
         led = self._led_for(transactional_id)
-        await led.shard.ask(
-            bool,
-            partial(led.manager.add_partitions, transactional_id, producer, partitions, client_version),
-        )
+        decide = partial(led.manager.add_partitions, transactional_id, producer, partitions, client_version)
+        try:
+            await led.shard.ask(bool, decide)
+        except BrokerError as error:
+            ending = led.tasks.get(transactional_id)
+            if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS or ending is None:
+                raise
+            await asyncio.wait((ending,), timeout=self._config.wait_for_end)
+            await led.shard.ask(bool, decide)
 
     async def verify(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Collection[TopicPartition]

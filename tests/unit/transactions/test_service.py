@@ -140,6 +140,44 @@ def test_the_answer_comes_before_the_markers_and_after_the_decision_is_replicate
 
 
 @pytest.mark.row("P4")
+def test_who_begins_the_next_transaction_waits_for_the_end_of_the_last_one() -> None:
+    async def test() -> None:
+        log, markers = MemoryLog(), MarkerLog()
+        async with service(log, markers, config=replace(CONFIG, wait_for_end=60.0)) as transactions:
+            producer = await begun(transactions)
+            markers.open.clear()
+            await transactions.end("x", producer, commit=True, client_version=0)
+            beginning = asyncio.ensure_future(transactions.add_partitions("x", producer, [T0], 0))
+            fenced = ProducerIdAndEpoch(producer.producer_id, producer.epoch - 1)
+            refused = transactions.add_partitions("x", fenced, [T0], 0)
+            assert await refusal(refused) is ErrorCode.PRODUCER_FENCED
+            await settle()
+            assert not beginning.done()
+            markers.open.set()
+            await beginning
+            assert (await transactions.describe("x")).state is TransactionState.ONGOING
+            assert len(markers.written) == 1
+
+    run(test)
+
+
+@pytest.mark.row("P4")
+def test_who_waits_for_the_end_of_a_transaction_learns_that_its_coordinator_has_gone() -> None:
+    async def test() -> None:
+        markers = MarkerLog()
+        async with service(MemoryLog(), markers, config=replace(CONFIG, wait_for_end=60.0)) as transactions:
+            producer = await begun(transactions)
+            markers.open.clear()
+            await transactions.end("x", producer, commit=True, client_version=0)
+            beginning = asyncio.ensure_future(transactions.add_partitions("x", producer, [T0], 0))
+            await settle()
+            transactions.resign(transactions.partition_for("x"))
+            assert await refusal(beginning) is ErrorCode.NOT_COORDINATOR
+
+    run(test)
+
+
+@pytest.mark.row("P4")
 def test_the_next_coordinator_ends_what_was_prepared() -> None:
     async def test() -> None:
         log, markers = MemoryLog(), MarkerLog()
