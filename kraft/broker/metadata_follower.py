@@ -163,6 +163,8 @@ class MetadataFollower:
         for each in answer.node_endpoints:
             self._controller_channel.learn(each.node_id, Address(each.host, each.port))
         self._learn_leader(found.current_leader)
+        if found.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            self._leads_not(voter)
         _check(found.error_code)
         if found.diverging_epoch.end_offset >= 0:
             raise MalformedMessage(f"it has lost metadata from offset {found.diverging_epoch.end_offset} on")
@@ -184,7 +186,15 @@ class MetadataFollower:
             return
         if current.leader_epoch > self._leader_epoch:
             self._leader_since = self._loop.time()
+            if current.leader_id != self._leader:
+                self._controller_channel.active_is_not(self._leader)
         self._leader, self._leader_epoch = current.leader_id, current.leader_epoch
+
+    def _leads_not(self, voter: int) -> None:
+        """It said so. One that has just resigned names itself all the same."""
+        self._controller_channel.active_is_not(voter)
+        if self._leader == voter:
+            self._leader = -1
 
     def _look_who_is_active(self) -> None:
         """A leader is not the active controller at once, and until it is, Apache Kafka's logs an ERROR for

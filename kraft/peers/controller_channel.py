@@ -117,6 +117,12 @@ class ControllerChannel:
             if self.on_connected is not None:
                 self.on_connected(voter)
 
+    def active_is_not(self, voter: int) -> None:
+        """That controller leads no more, as the metadata log tells it: it is asked nothing until another
+        one is known to be active."""
+        if self.active == voter:
+            self.active = -1
+
     async def ask(
         self, voter: int, api_key: ApiKey, version: int, fields: Fields, timeout_s: float
     ) -> Message:

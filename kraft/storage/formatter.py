@@ -20,6 +20,7 @@ from uuid import UUID
 from kraft.config.node_config import Config
 from kraft.storage.bootstrap import write_users
 from kraft.storage.meta_properties import META_PROPERTIES, read_meta_properties, write_meta_properties
+from kraft.storage.quorum_state import has_quorum_state
 from metadata_quorum.foundation.blocking import NOT_SERVING
 from metadata_quorum.foundation.disk import PRIVATE_FILE, Disk, make_dirs_durably
 from metadata_quorum.foundation.errors import ExitCode, FatalError
@@ -72,6 +73,7 @@ def format_storage(
                 and directory == config.metadata_dir
                 and not is_formatted(disk, config.raft_dir)
             ):
+                check_ours(disk, config)
                 fresh.append(directory)
             elif not ignore_formatted:
                 raise FatalError(
@@ -116,6 +118,20 @@ def read_storage(disk: Disk, config: Config) -> Storage:
         _check_meta(directory, meta, cluster_id, config.node_id)
         directories[directory] = _directory_id(directory, meta)
     return Storage(cluster_id, {d: directories[d] for d in config.data_dirs})
+
+
+def check_ours(disk: Disk, config: Config) -> None:
+    """A controller neither starts nor is formatted beside what Apache Kafka's has left: of the metadata
+    that is there, a quorum of ours would keep nothing that it did not write. Raises `FatalError`."""
+    if config.is_controller and has_quorum_state(disk, config):
+        unfinished = is_formatted(disk, config.raft_dir)
+        raise FatalError(
+            ExitCode.LOG_DIR_UNUSABLE,
+            f"{config.metadata_dir} is left half way between Apache Kafka and kraft: repeat `kraft storage "
+            "import` or `kraft storage export`, whichever it was"
+            if unfinished
+            else f"{config.metadata_dir} is Apache Kafka's: `kraft storage import` takes it over",
+        )
 
 
 def lock_storage(config: Config) -> list[int]:

@@ -9,6 +9,7 @@ directory.id=Zb1Rk9CXQ2evHyGP8vSNlQ
 
 from __future__ import annotations
 
+import re
 from typing import Final
 from uuid import UUID
 
@@ -17,6 +18,10 @@ from metadata_quorum.foundation.disk import Disk
 from metadata_quorum.foundation.uuids import uuid_text
 
 META_PROPERTIES: Final = "meta.properties"
+_ESCAPED: Final = re.compile(r"\\([:=#! \\])")
+"""As Java writes these characters: Apache Kafka takes any text for a cluster id."""
+_BACKSLASHED: Final = r"\\\1"
+_TO_ESCAPE: Final = re.compile(r"([:=#!\\])")
 
 
 def write_meta_properties(
@@ -26,7 +31,7 @@ def write_meta_properties(
     lines = (
         "#",
         "version=1",
-        f"cluster.id={cluster_id}",
+        f"cluster.id={_TO_ESCAPE.sub(_BACKSLASHED, cluster_id)}",
         f"node.id={node_id}",
         f"directory.id={uuid_text(directory_id)}",
         "",
@@ -43,5 +48,5 @@ def read_meta_properties(disk: Disk, path: str, may_block: MayBlock) -> dict[str
     for line in disk.read_bytes(path, may_block).decode("utf-8", "replace").splitlines():
         key, separator, value = line.partition("=")
         if separator and not line.lstrip().startswith("#"):
-            fields[key.strip()] = value.strip()
+            fields[key.strip()] = _ESCAPED.sub(r"\1", value.strip())
     return fields

@@ -5,14 +5,15 @@
 
 The metadata log is the same in both: cluster id, offsets and epochs go on, so brokers follow the new
 controllers from where they were. All controllers are done together, because one of them is the newest: what
-it has was acknowledged, and the others get its log. Ours writes its metadata log as it applies what the
-quorum has committed; of Kafka's the newest log is the one that would win the next election, and all of it
-would be committed.
+it has was acknowledged, and the others get its log. Of ours, the newest is told by Raft's journals, and its
+metadata log is derived from them to the end; of Kafka's the newest log is the one that would win the next
+election, and all of it would be committed.
+
+A command that was killed is repeated: up to its last steps every directory has all of the log that it had.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import random
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,13 @@ from typing import Final, NamedTuple
 
 from kraft.config.node_config import Config
 from kraft.storage.formatter import lock_storage, read_storage
+from kraft.storage.quorum_state import (
+    has_quorum_state,
+    metadata_log_dir,
+    read_quorum_state,
+    remove_quorum_state,
+    write_quorum_state,
+)
 from kraft.storage.stopped_log import (
     StoppedLog,
     copy_log,
@@ -28,16 +36,17 @@ from kraft.storage.stopped_log import (
     remove_kafkas_own,
     sync_log,
 )
-from metadata_quorum.controller.state_machine import first_snapshot
+from metadata_quorum.controller.state_machine import MetadataStateMachine, first_snapshot
 from metadata_quorum.foundation.blocking import NOT_SERVING
 from metadata_quorum.foundation.disk import Disk
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.features import SUPPORTED_FEATURES
 from metadata_quorum.foundation.uuids import random_uuid
 from metadata_quorum.metadata.image import MetadataImage
-from metadata_quorum.raft.identity import Identity, is_formatted, last_term, seed_voter
+from metadata_quorum.metadata.metadata_log import MetadataLog
+from metadata_quorum.raft.identity import Identity, is_formatted, seed_voter
+from metadata_quorum.raft.stopped import StoppedVoter, apply_all, read_stopped_voter
 
-METADATA_DIR: Final = "__cluster_metadata-0"
 _ASIDE: Final = "raft-exported"
 """Below the metadata log's directory, where Apache Kafka looks for no partitions."""
 _UNFINISHED: Final = ".importing"
@@ -57,56 +66,55 @@ class Migrated(NamedTuple):
 def export_quorum(disk: Disk, configs: Sequence[Config]) -> Migrated:
     """Leave the directories of all our controllers to Apache Kafka's. Raises `FatalError`; then nothing that
     ours need has changed."""
-    with _stopped(disk, configs) as cluster_id:
+    with _telling_of_disks(), _stopped(disk, configs) as cluster_id:
         voting = [config for config in configs if is_formatted(disk, config.raft_dir)]
         if not voting:
             raise _refused("there is no quorum of ours in these directories: it has been exported before")
-        logs = [read_stopped_log(disk, _metadata_dir(config)) for config in configs]
-        newest = max(logs, key=lambda each: each.end)
+        voters = [(config, read_stopped_voter(disk, config.raft_dir)) for config in voting]
+        _derive_log(disk, voters)
+        newest, logs = _read_logs(disk, configs)
         for each in logs:
             offset = newest.differs_at(each)
             if offset is not None:
                 raise _refused(f"{newest.directory} and {each.directory} differ at offset {offset}")
-        epoch = max(newest.end[0], *(last_term(disk, config.raft_dir) for config in voting))
-        # Some are there already where an export broke off.
-        epoch = max(epoch, *(_kafkas_epoch(disk, config) for config in configs))
+        epoch = max(newest.end[0], *(voter.term for _, voter in voters), _kafkas_epoch(disk, configs))
         newest.image()
-        with _telling_of_disks():
-            _give_all(disk, newest, logs)
-            for config in configs:
-                _write_quorum_state(disk, config, epoch)
-            for config in voting:
-                _set_aside(disk, config)
+        _give_all(disk, newest, logs)
+        for config in configs:
+            write_quorum_state(disk, config, epoch)
+        for config in voting:
+            _set_aside(disk, config)
         return Migrated(cluster_id, newest.end[1], epoch)
 
 
 def import_quorum(disk: Disk, configs: Sequence[Config], rng: random.Random) -> Migrated:
     """Take the directories of all of Apache Kafka's controllers over. Raises `FatalError`; then nothing that
     Kafka's need has changed."""
-    with _stopped(disk, configs) as cluster_id:
-        for config in configs:
-            # With Kafka's own files beside it, it is of an import that did not come to its end.
-            if is_formatted(disk, config.raft_dir) and not disk.exists(_quorum_state(config)):
-                raise _refused(f"{config.raft_dir} is there: this is a directory of ours already")
-        logs = [read_stopped_log(disk, _metadata_dir(config)) for config in configs]
-        newest = max(logs, key=lambda each: each.end)
+    with _telling_of_disks(), _stopped(disk, configs) as cluster_id:
+        if _is_nearly_done(disk, configs):
+            return _finish_import(disk, configs, cluster_id)
+        newest, logs = _read_logs(disk, configs)
+        for each in logs:
+            if each.empty:
+                raise FatalError(
+                    ExitCode.LOG_DIR_UNUSABLE,
+                    f"{each.directory} is not there or empty: no controller has run here",
+                )
         image = newest.image()
+        _check_voters(disk, newest, configs)
         _check_carried(newest, image)
-        epoch = max(newest.end[0], *(_kafkas_epoch(disk, config) for config in configs))
+        epoch = max(newest.end[0], _kafkas_epoch(disk, configs))
         state = first_snapshot(image)
-        with _telling_of_disks():
-            for config in configs:
-                identity = Identity(cluster_id, config.node_id, random_uuid(rng))
-                unfinished = config.raft_dir + _UNFINISHED
-                seed_voter(disk, unfinished, identity, state, epoch=newest.end[0], term=epoch)
-            _give_all(disk, newest, logs)
-            for config in configs:
-                disk.remove_tree(config.raft_dir, NOT_SERVING)
-                disk.rename(config.raft_dir + _UNFINISHED, config.raft_dir)
-                disk.sync_dir(config.metadata_dir, NOT_SERVING)
-            for config in configs:
-                remove_kafkas_own(disk, _metadata_dir(config))
-        return Migrated(cluster_id, newest.end[1], epoch)
+        for config in configs:
+            identity = Identity(cluster_id, config.node_id, random_uuid(rng))
+            unfinished = config.raft_dir + _UNFINISHED
+            seed_voter(disk, unfinished, identity, state, epoch=newest.end[0], term=epoch)
+        _give_all(disk, newest, logs)
+        for config in configs:
+            disk.remove_tree(config.raft_dir, NOT_SERVING)
+            disk.rename(config.raft_dir + _UNFINISHED, config.raft_dir)
+            disk.sync_dir(config.metadata_dir, NOT_SERVING)
+        return _finish_import(disk, configs, cluster_id)
 
 
 # ---- both ways -----------------------------------------------------------------------------------------
@@ -140,7 +148,22 @@ def _telling_of_disks() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise FatalError(ExitCode.DISK_FAILED, f"{error.filename}: {error.strerror}; try again") from None
+        where = f"{error.filename}: " if error.filename else ""
+        raise FatalError(ExitCode.DISK_FAILED, f"{where}{error.strerror}; try again") from None
+
+
+def _read_logs(disk: Disk, configs: Sequence[Config]) -> tuple[StoppedLog, list[StoppedLog]]:
+    """The newest, and all of them."""
+    logs = [read_stopped_log(disk, metadata_log_dir(config)) for config in configs]
+    newest = max(logs, key=lambda each: each.end)
+    for each in logs:
+        if each.read_to is not None and each.read_to > newest.end[1]:
+            raise FatalError(
+                ExitCode.LOG_DIR_UNUSABLE,
+                f"{each.directory} is damaged at offset {each.end[1]}, and no other has what follows there: "
+                "start the controllers that it is of once more, and stop them",
+            )
+    return newest, logs
 
 
 def _give_all(disk: Disk, newest: StoppedLog, logs: Sequence[StoppedLog]) -> None:
@@ -150,12 +173,11 @@ def _give_all(disk: Disk, newest: StoppedLog, logs: Sequence[StoppedLog]) -> Non
             copy_log(disk, newest, each.directory)
 
 
-def _metadata_dir(config: Config) -> str:
-    return f"{config.metadata_dir}/{METADATA_DIR}"
-
-
-def _quorum_state(config: Config) -> str:
-    return f"{_metadata_dir(config)}/quorum-state"
+def _kafkas_epoch(disk: Disk, configs: Sequence[Config]) -> int:
+    """The newest that a controller of Apache Kafka's has voted in. Some have none while a command is repeated
+    that broke off."""
+    states = [read_quorum_state(disk, config) for config in configs]
+    return max((state.epoch for state in states if state is not None), default=0)
 
 
 def _refused(why: str) -> FatalError:
@@ -165,41 +187,60 @@ def _refused(why: str) -> FatalError:
 # ---- export --------------------------------------------------------------------------------------------
 
 
-def _write_quorum_state(disk: Disk, config: Config, epoch: int) -> None:
-    """Kafka's QuorumStateData of a static quorum: an epoch that nobody leads. Brokers know it, and would not
-    follow a leader of an older one."""
-    state = {
-        "clusterId": "",
-        "leaderId": -1,
-        "leaderEpoch": epoch,
-        "votedId": -1,
-        "appliedOffset": 0,
-        "currentVoters": [{"voterId": voter.node_id} for voter in config.voters],
-        "data_version": 0,
-    }
-    disk.write_atomic(_quorum_state(config), json.dumps(state).encode(), NOT_SERVING)
+def _derive_log(disk: Disk, voters: Sequence[tuple[Config, StoppedVoter]]) -> None:
+    """All that the quorum may have acknowledged is in one metadata log, as if it had been elected."""
+    config, newest = max(voters, key=lambda each: each[1].last_entry)
+    log = MetadataLog(disk, metadata_log_dir(config), segment_bytes=config.metadata_log_segment_bytes)
+    try:
+        apply_all(disk, newest, MetadataStateMachine(log))
+    finally:
+        log.close()
 
 
 def _set_aside(disk: Disk, config: Config) -> None:
     """Kafka takes every directory in a log dir for a partition's, and stops at one that cannot be."""
-    aside = f"{_metadata_dir(config)}/{_ASIDE}"
+    aside = f"{metadata_log_dir(config)}/{_ASIDE}"
     disk.remove_tree(aside, NOT_SERVING)
     disk.rename(config.raft_dir, aside)
+    disk.sync_dir(metadata_log_dir(config), NOT_SERVING)
     disk.sync_dir(config.metadata_dir, NOT_SERVING)
 
 
 # ---- import --------------------------------------------------------------------------------------------
 
 
-def _kafkas_epoch(disk: Disk, config: Config) -> int:
-    """The newest that a controller of Apache Kafka's has voted in."""
-    path = _quorum_state(config)
-    if not disk.exists(path):
-        return 0
-    try:
-        return int(json.loads(disk.read_bytes(path, NOT_SERVING))["leaderEpoch"])
-    except (ValueError, KeyError, TypeError):
-        raise FatalError(ExitCode.LOG_DIR_UNUSABLE, f"{path} is damaged: it names no epoch") from None
+def _is_nearly_done(disk: Disk, configs: Sequence[Config]) -> bool:
+    """Whether an import broke off when nothing was left but to remove Kafka's files. Any other that broke off
+    begins anew: a `raft` beside Kafka's `quorum-state` does not count."""
+    ours = [config for config in configs if is_formatted(disk, config.raft_dir)]
+    done = [config for config in ours if not has_quorum_state(disk, config)]
+    if len(done) == len(configs):
+        raise _refused(f"{done[0].raft_dir} is there: this is a directory of ours already")
+    return bool(done) and len(ours) == len(configs)
+
+
+def _finish_import(disk: Disk, configs: Sequence[Config], cluster_id: str) -> Migrated:
+    """A controller of ours starts where Kafka's `quorum-state` is gone: it goes last."""
+    for config in configs:
+        remove_kafkas_own(disk, metadata_log_dir(config))
+    newest, _ = _read_logs(disk, configs)
+    epoch = max(read_stopped_voter(disk, config.raft_dir).term for config in configs)
+    for config in configs:
+        remove_quorum_state(disk, config)
+    return Migrated(cluster_id, newest.end[1], epoch)
+
+
+def _check_voters(disk: Disk, log: StoppedLog, configs: Sequence[Config]) -> None:
+    """The newest log of some of the controllers need not be the quorum's."""
+    given = {config.node_id for config in configs}
+    states = [read_quorum_state(disk, config) for config in configs]
+    known = [state.voters for state in states if state is not None]
+    for voters in (*known, log.voters()):
+        if not voters <= given:
+            raise _refused(
+                f"the voters of this quorum are {sorted(voters)}, and {sorted(given)} were given: give the "
+                "properties of every controller, or take the others out of the quorum"
+            )
 
 
 def _check_carried(log: StoppedLog, image: MetadataImage) -> None:

@@ -9,15 +9,17 @@ log or belongs to its own Raft.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from metadata_quorum.foundation.batch import BatchHeader, check_crc, decode_batch, iter_headers
 from metadata_quorum.foundation.blocking import NOT_SERVING
-from metadata_quorum.foundation.disk import Disk
+from metadata_quorum.foundation.disk import Disk, make_dirs_durably
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.primitives import Reader
 from metadata_quorum.metadata.batch_loader import Transaction, load_batch
+from metadata_quorum.metadata.control_records import LeaderChangeMessage, VotersRecord, decode_control
 from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
 from metadata_quorum.metadata.metadata_log import SnapshotId
 from metadata_quorum.metadata.snapshot import decode_checkpoint
@@ -26,14 +28,7 @@ _SEGMENT: Final = re.compile(r"(\d{20})\.log")
 _CHECKPOINT: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _FRAME_VERSION_BYTES: Final = 1
 _OF_THE_LOG: Final = (".log", ".checkpoint")
-_OF_KAFKA: Final = (
-    ".index",
-    ".timeindex",
-    ".txnindex",
-    ".snapshot",
-    "leader-epoch-checkpoint",
-    "quorum-state",
-)
+_OF_KAFKA: Final = (".index", ".timeindex", ".txnindex", ".snapshot", "leader-epoch-checkpoint")
 
 
 class StoredBatch(NamedTuple):
@@ -50,6 +45,12 @@ class StoppedLog:
     """The newest."""
     checkpoint_data: bytes
     batches: tuple[StoredBatch, ...]
+    read_to: int | None
+    """Where a batch is damaged, and others come after it: the offset at which the last of them begins."""
+
+    @property
+    def empty(self) -> bool:
+        return self.checkpoint is None and not self.batches
 
     @property
     def end(self) -> tuple[int, int]:
@@ -101,6 +102,19 @@ class StoppedLog:
         )
         return {value.uvarint() for value in values}
 
+    def voters(self) -> frozenset[int]:
+        """Those that the log named last; empty where it names none."""
+        stored = [(data, 0, header) for header, data in reversed(self.batches)]
+        stored += reversed(
+            [(self.checkpoint_data, position, each) for position, each in iter_headers(self.checkpoint_data)]
+        )
+        for data, position, header in stored:
+            for record in reversed(decode_batch(data, position)) if header.is_control else ():
+                control = decode_control(record.key or b"", record.value or b"")
+                if isinstance(control, LeaderChangeMessage | VotersRecord):
+                    return frozenset(voter.voter_id for voter in control.voters)
+        return frozenset()
+
     def differs_at(self, other: StoppedLog) -> int | None:
         """The first offset at which both have a batch, and not the same one."""
         theirs = {each.header.base_offset: each.data for each in other.batches}
@@ -111,49 +125,52 @@ class StoppedLog:
 
 
 def read_stopped_log(disk: Disk, directory: str) -> StoppedLog:
-    """Up to its first batch that is torn. Raises `FatalError` where there is none."""
-    try:
-        names = disk.list(directory, NOT_SERVING)
-    except FileNotFoundError:
-        raise _unusable(directory, "is not there: no controller has run here") from None
+    """Up to its first batch that is torn; empty where there is none. Raises `OSError`."""
+    names = disk.list(directory, NOT_SERVING)
     checkpoints = sorted(SnapshotId(int(m[1]), int(m[2])) for m in map(_CHECKPOINT.fullmatch, names) if m)
     newest = checkpoints[-1] if checkpoints else None
     data = b"" if newest is None else disk.read_bytes(f"{directory}/{newest.file_name}", NOT_SERVING)
     batches: list[StoredBatch] = []
-    for name in sorted(name for name in names if _SEGMENT.fullmatch(name)):
+    read_to: int | None = None
+    for base, name in sorted((int(m[1]), name) for name in names if (m := _SEGMENT.fullmatch(name))):
         stored = disk.read_bytes(f"{directory}/{name}", NOT_SERVING)
-        whole = list(_batches(stored, batches[-1].header.next_offset if batches else int(name[:20])))
-        batches += whole
-        if sum(len(each.data) for each in whole) < len(stored):
-            break
-    if newest is None and not batches:
-        raise _unusable(directory, "is empty: no controller has run here")
-    return StoppedLog(directory, newest, data, tuple(batches))
+        for batch in _whole_batches(stored):
+            offset = batch.header.base_offset
+            if read_to is None and offset == (batches[-1].header.next_offset if batches else base):
+                batches.append(batch)
+            else:
+                read_to = offset
+    return StoppedLog(directory, newest, data, tuple(batches), read_to)
 
 
-def _batches(stored: bytes, offset: int) -> list[StoredBatch]:
-    """The whole ones in order, from that offset on."""
-    found: list[StoredBatch] = []
+def _whole_batches(stored: bytes) -> Iterator[StoredBatch]:
+    """Also those behind one that is damaged, as far as the lengths tell where they begin."""
     try:
         for position, header in iter_headers(stored):
-            if header.base_offset != offset or not check_crc(stored, position, header):
-                break
-            found.append(StoredBatch(header, stored[position : position + header.size]))
-            offset = header.next_offset
+            if check_crc(stored, position, header):
+                yield StoredBatch(header, stored[position : position + header.size])
     except ValueError:
-        pass  # a length that no batch can have
-    return found
+        return  # a length that no batch can have
 
 
 def copy_log(disk: Disk, log: StoppedLog, directory: str) -> None:
-    """Make the log in `directory` this one; durable on return. Raises `OSError`."""
+    """Make the log in `directory` this one; durable on return. Raises `OSError`.
+
+    Whoever reads it after a kill at any point finds the beginning of this log, or one that is older: files
+    are replaced from the first offset on, and what is not in this log is removed at the end."""
+    make_dirs_durably(disk, directory, NOT_SERVING)
+    names = [name for name in disk.list(log.directory, NOT_SERVING) if name.endswith(_OF_THE_LOG)]
+    for name in sorted(names, key=_checkpoints_last):
+        data = disk.read_bytes(f"{log.directory}/{name}", NOT_SERVING)
+        disk.write_atomic(f"{directory}/{name}", data, NOT_SERVING)
     for name in disk.list(directory, NOT_SERVING):
-        if name.endswith(_OF_THE_LOG):
+        if name.endswith(_OF_THE_LOG) and name not in names:
             disk.remove(f"{directory}/{name}")
-    for name in disk.list(log.directory, NOT_SERVING):
-        if name.endswith(_OF_THE_LOG):
-            data = disk.read_bytes(f"{log.directory}/{name}", NOT_SERVING)
-            disk.write_atomic(f"{directory}/{name}", data, NOT_SERVING)
+    disk.sync_dir(directory, NOT_SERVING)
+
+
+def _checkpoints_last(name: str) -> tuple[bool, str]:
+    return name.endswith(".checkpoint"), name
 
 
 def sync_log(disk: Disk, log: StoppedLog) -> None:
@@ -169,7 +186,7 @@ def sync_log(disk: Disk, log: StoppedLog) -> None:
 
 
 def remove_kafkas_own(disk: Disk, directory: str) -> None:
-    """What Apache Kafka keeps beside the log. Raises `OSError`."""
+    """What Apache Kafka keeps beside the log, but for its vote. Raises `OSError`."""
     for name in disk.list(directory, NOT_SERVING):
         if name.endswith(_OF_KAFKA):
             disk.remove(f"{directory}/{name}")

@@ -69,13 +69,6 @@ def seed_voter(
     journal.close()
 
 
-def last_term(disk: Disk, directory: str) -> int:
-    """That a voter, which has been stopped, has seen. Raises `FatalError` where its journal is damaged."""
-    journal = RaftJournal(disk, directory)
-    journal.close()
-    return journal.getCurrentTerm()
-
-
 def is_formatted(disk: Disk, directory: str) -> bool:
     """Whether the directory carries a marker."""
     return disk.exists(f"{directory}/{FILE_NAME}")

@@ -74,6 +74,7 @@ DO_NOT_SERVE: Final = {
     "kraft/node/node.py",
     "kraft/storage/formatter.py",
     "kraft/storage/migration.py",
+    "kraft/storage/quorum_state.py",
     "kraft/storage/stopped_log.py",
 }
 OF_RAFT: Final = {

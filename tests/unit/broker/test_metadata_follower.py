@@ -118,6 +118,8 @@ class KraftQuorum:
     snapshot_epochs: list[int] = field(default_factory=list)
     active: int = -1
     voters: Sequence[int] = (1, 2)
+    resigned: bool = False
+    """The leader, which names itself until another one is elected."""
 
     def connected(self, voter: int) -> bool:
         return True
@@ -127,6 +129,10 @@ class KraftQuorum:
 
     def active_is(self, voter: int) -> None:
         self.active = voter
+
+    def active_is_not(self, voter: int) -> None:
+        if self.active == voter:
+            self.active = -1
 
     async def connect_apart(self, voter: int, client_id: str, timeout_s: float) -> Any:
         async def exchange(api_key: ApiKey, version: int, body: tuple[bytes], timeout_s: float) -> memoryview:
@@ -162,7 +168,7 @@ class KraftQuorum:
             code = ErrorCode.INVALID_REQUEST
         elif wanted.current_leader_epoch < self.epoch:
             code = ErrorCode.FENCED_LEADER_EPOCH
-        elif voter != self.leader:
+        elif voter != self.leader or self.resigned:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         partition: dict[str, Any] = {
             "partition_index": 0, "error_code": int(code), "high_watermark": self.high_watermark,
@@ -247,8 +253,26 @@ def test_a_leader_is_active_once_it_has_written_a_record() -> None:
             encode_batch([Record(timestamp=1, value=b"")], base_offset=2, leader_epoch=8, control=True)
         )
         await reached(follower, lambda image: image.epoch == 8)
-        assert quorum.active == 2
+        assert quorum.active == -1
         await asyncio.sleep(ACTIVE_S * 2)  # it writes nothing while it is idle
+        assert quorum.active == 1
+
+    following(quorum, test)
+
+
+def test_a_leader_that_has_resigned_is_asked_for_nothing_more() -> None:
+    quorum = KraftQuorum([batch(0, feature(20), epoch=7)])
+
+    async def test(follower: MetadataFollower) -> None:
+        await level(follower, 20)
+        assert quorum.active == 2
+        quorum.resigned = True
+        await asyncio.sleep(ACTIVE_S * 2)
+        assert quorum.active == -1
+        assert {voter for voter, *_ in quorum.asked[-4:]} == {1, 2}
+        quorum.leader, quorum.epoch, quorum.resigned = 1, 8, False
+        quorum.batches.append(batch(1, feature(21), epoch=8))
+        await level(follower, 21)
         assert quorum.active == 1
 
     following(quorum, test)

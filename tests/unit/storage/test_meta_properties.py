@@ -28,3 +28,17 @@ def test_meta_properties(tmp_path):
         "node.id": "3",
         "directory.id": "AAAAAAAAAAAAAAAAAAAABw",
     }
+
+
+@pytest.mark.row("L1")
+@pytest.mark.parametrize(
+    ("cluster_id", "written"),
+    [("flights:prod", r"flights\:prod"), ("a==", r"a\=\="), (r"#1\2!", r"\#1\\2\!")],
+)
+def test_a_cluster_id_is_written_and_read_as_java_does(tmp_path, cluster_id, written):
+    path = tmp_path / "meta.properties"
+    write_meta_properties(
+        DISK, str(path), cluster_id=cluster_id, node_id=3, directory_id=UUID(int=7), may_block=MAY_BLOCK
+    )
+    assert f"\ncluster.id={written}\n" in path.read_text()
+    assert read_meta_properties(DISK, str(path), MAY_BLOCK)["cluster.id"] == cluster_id
