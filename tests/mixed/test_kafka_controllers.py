@@ -74,8 +74,8 @@ ON_ITS_WAY: Final = timedelta(seconds=0.3)
 
 
 def check_logs(logs: Sequence[Path]) -> None:
-    """Of Apache Kafka's nodes. Their own (with numbers for client ids) ask leaders that are not active yet, or
-    no longer; ours do not."""
+    """Of Apache Kafka's nodes. Their own (with numbers for client ids) ask leaders that are not active yet or
+    any more; ours do not."""
     for log in logs:
         resigned = [when(line) for line in log.read_text(errors="replace").splitlines() if RESIGNING in line]
         for line in errors_in(log):
