@@ -23,6 +23,7 @@ from fetch.messages import (
     NO_SESSION,
     SESSIONLESS_EPOCH,
     FetchedPartition,
+    FetchParams,
     FetchRequest,
     FetchResponse,
 )
@@ -61,20 +62,24 @@ class FetchService:
         self.cold_reads = 0
         """Of partitions whose bytes were not in the page cache, or too many: another thread read them."""
 
-    def fetch(self, request: FetchRequest, reply: Reply) -> DelayedFetch | None:
+    def params_of(self, request: FetchRequest) -> FetchParams:
+        """Its limits, lowered to fetch.max.bytes. So is `min_bytes`: nobody waits for what is never sent."""
+        most = min(request.max_bytes, self.max_response_bytes)
+        return FetchParams(request, min(request.min_bytes, most), most)
+
+    def fetch(self, params: FetchParams, reply: Reply) -> DelayedFetch | None:
         """Answer through `reply`, at once or later. Returns the parked fetch, so that it can be
         cancelled when its connection goes; None where it has been answered."""
         now = self.loop.time()
-        if request.max_bytes > self.max_response_bytes:
-            request.max_bytes = self.max_response_bytes
+        request = params.request
         try:
             session = self.sessions.open(request, now)
         except BrokerError as e:
             reply(FetchResponse(e.code))
             return None
         session.admit_deferred(now, request.max_wait_ms / MS_PER_S)
-        pending = DelayedFetch(self, session, request, reply)
-        reading = read_session(session, request, self.source, now, self.quota)
+        pending = DelayedFetch(self, session, params, reply)
+        reading = read_session(session, params, self.source, now, self.quota)
         if request.max_wait_ms <= 0 or not session.partitions or pending.is_enough(reading):
             pending.answer(reading)
             return None
@@ -98,21 +103,22 @@ class FetchService:
 class DelayedFetch:
     """One fetch between its arrival and its answer."""
 
-    __slots__ = ("_deadline", "_done", "_reply", "_request", "_service", "_session", "_woken")
+    __slots__ = ("_deadline", "_done", "_params", "_reply", "_request", "_service", "_session", "_woken")
 
     def __init__(
-        self, service: FetchService, session: FetchSession, request: FetchRequest, reply: Reply
+        self, service: FetchService, session: FetchSession, params: FetchParams, reply: Reply
     ) -> None:
         self._service = service
         self._session = session
-        self._request = request
+        self._params = params
+        self._request = params.request
         self._reply = reply
         self._deadline: Deadline | None = None
         self._woken = False
         self._done = False
 
     def is_enough(self, reading: Reading) -> bool:
-        return reading.urgent or reading.size >= self._request.min_bytes
+        return reading.urgent or reading.size >= self._params.min_bytes
 
     def park(self) -> None:
         service = self._service
@@ -142,7 +148,7 @@ class DelayedFetch:
         session = self._session
         self._done = True
         full = self._request.session_epoch in (INITIAL_EPOCH, SESSIONLESS_EPOCH)
-        meter = self._request.meter
+        meter = self._params.meter
         pause_ms = 0 if meter is None else meter(reading.size)
         if pause_ms > 0:
             self._answer_with_nothing(pause_ms, full=full)
@@ -194,7 +200,7 @@ class DelayedFetch:
 
     def _read(self) -> Reading:
         service = self._service
-        return read_session(self._session, self._request, service.source, service.loop.time(), service.quota)
+        return read_session(self._session, self._params, service.source, service.loop.time(), service.quota)
 
     def _leave(self, *, keep_session: bool = False) -> bool:
         """Leave the parking place; False where it was left before."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from metadata_quorum.foundation.errors import ErrorCode
-from metadata_quorum.foundation.model import NO_EPOCH, ZERO_UUID
+from metadata_quorum.foundation.model import NO_EPOCH
 
 if TYPE_CHECKING:  # who asks only (a Spark task) starts sooner without the log
     from data_plane.log.segment import LogSlice
@@ -65,6 +65,20 @@ class FetchRequest:
     rack_id: str = ""
     uses_topic_ids: bool = True
     leader_only: bool = False  # consumers older than version 11 cannot read from followers
+
+    @property
+    def from_follower(self) -> bool:
+        return self.replica_id >= 0
+
+
+@dataclass(slots=True)
+class FetchParams:
+    """How the broker serves a request (Kafka's FetchParams): its limits lowered to the broker's, and what
+    its client may read."""
+
+    request: FetchRequest
+    min_bytes: int
+    max_bytes: int
     may_read: Callable[[str, UUID], bool] | None = None
     """Whether the client may read the topic of that name or id, now; None: it may."""
     preferred_replica_of: Callable[[Partition, int], int] | None = None
@@ -73,10 +87,6 @@ class FetchRequest:
     """Asked when records are looked for: no more bytes of them are answered now. None: `max_bytes` alone."""
     meter: Callable[[int], int] | None = None
     """Asked with the bytes of records found; how many ms the consumer must pause, 0 to hand them out."""
-
-    @property
-    def from_follower(self) -> bool:
-        return self.replica_id >= 0
 
 
 @dataclass(slots=True)
@@ -129,19 +139,3 @@ class LogBounds:
 
     start: int
     end: int
-
-
-__all__ = [
-    "CONSUMER",
-    "INITIAL_EPOCH",
-    "NO_SESSION",
-    "SESSIONLESS_EPOCH",
-    "ZERO_UUID",
-    "EpochEndRequest",
-    "FetchPartition",
-    "FetchRequest",
-    "FetchResponse",
-    "FetchedPartition",
-    "LogBounds",
-    "next_session_epoch",
-]

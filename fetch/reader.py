@@ -19,7 +19,7 @@ from data_plane.log.epochs import UNDEFINED_OFFSET
 from data_plane.log.segment import LogSlice
 from data_plane.quotas.replication import ReplicationQuota
 from data_plane.replication.partition import Partition
-from fetch.messages import FetchedPartition, FetchRequest
+from fetch.messages import FetchedPartition, FetchParams
 from fetch.sessions import CachedPartition, FetchSession, PartitionSource
 from metadata_quorum.foundation.errors import NO_ERROR, BrokerError, ErrorCode
 from metadata_quorum.foundation.model import NO_EPOCH
@@ -99,20 +99,20 @@ def _count(wanted: CachedPartition, result: FetchedPartition, *, by_follower: bo
 
 def read_session(
     session: FetchSession,
-    request: FetchRequest,
+    params: FetchParams,
     source: PartitionSource,
     now: float,
     quota: ReplicationQuota,
 ) -> Reading:
     """Look at the session's dirty partitions once; notes a follower's progress on the way."""
     reading = Reading(quota)
-    budget = request.max_bytes if request.room is None else min(request.max_bytes, request.room())
+    budget = params.max_bytes if params.room is None else min(params.max_bytes, params.room())
     for wanted in list(session.dirty):
         try:
-            if request.may_read is not None and not request.may_read(wanted.topic, wanted.topic_id):
+            if params.may_read is not None and not params.may_read(wanted.topic, wanted.topic_id):
                 raise BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             replica = wanted.resolve(source)
-            result = _read_partition(wanted, replica, request, session, reading, budget, now)
+            result = _read_partition(wanted, replica, params, session, reading, budget, now)
         except BrokerError as e:
             wanted.listed = False
             result = FetchedPartition(wanted.topic_id, wanted.topic, wanted.partition, e.code)
@@ -128,17 +128,18 @@ def read_session(
 def _read_partition(
     wanted: CachedPartition,
     replica: Partition,
-    request: FetchRequest,
+    params: FetchParams,
     session: FetchSession,
     reading: Reading,
     budget: int,
     now: float,
 ) -> FetchedPartition:
+    request = params.request
     follower = session.from_follower
     offset = wanted.fetch_offset
     replica.check_epoch(wanted.current_leader_epoch, leader_only=follower or request.leader_only)
-    if request.preferred_replica_of is not None and replica.leader is not None:
-        preferred_replica_of = request.preferred_replica_of(replica, offset)
+    if params.preferred_replica_of is not None and replica.leader is not None:
+        preferred_replica_of = params.preferred_replica_of(replica, offset)
         if preferred_replica_of >= 0:
             return _elsewhere(wanted, replica, preferred_replica_of)
     diverging = diverging_epoch(replica, offset, wanted.last_fetched_epoch)

@@ -36,7 +36,7 @@ from fetch.follower import (
     fetch_outcome,
     resolve_out_of_range,
 )
-from fetch.messages import FetchPartition, FetchRequest, LogBounds
+from fetch.messages import FetchParams, FetchPartition, FetchRequest, LogBounds
 from fetch.reader import read_session
 from fetch.sessions import FetchSession
 from metadata_quorum.foundation.batch import Record, encode_batch
@@ -128,8 +128,9 @@ class ReplicationWorld:
             mine.log.log_start_offset,
         )
         request = FetchRequest([fetch_partition], replica_id=follower_id, replica_epoch=follower.broker_epoch)
+        params = FetchParams(request, request.min_bytes, request.max_bytes)
         session = FetchSession(0, request, self.clock.now)
-        ((_, answer),) = read_session(session, request, leader, self.clock.now, ReplicationQuota()).found
+        ((_, answer),) = read_session(session, params, leader, self.clock.now, ReplicationQuota()).found
         session.close()
         if answer.slice is not None:
             answer.records = memoryview(bytes(answer.slice.read(SIMULATED)))

@@ -14,7 +14,7 @@ from collections.abc import Coroutine, Iterable
 from functools import partial
 from typing import Final
 
-from fetch.messages import NO_SESSION, FetchedPartition, FetchRequest, FetchResponse
+from fetch.messages import NO_SESSION, FetchedPartition, FetchParams, FetchRequest, FetchResponse
 from fetch.replica_selector import nearest_replica
 from kraft.api import metadata_fetch, partition_lookup
 from kraft.api.authz.checks import InHandler
@@ -111,56 +111,62 @@ async def _read_long(
 def _fetch(
     broker: BrokerContext, ctx: RequestContext, request: FetchRequest, started: StartedRequest
 ) -> Buffers | DelayedReply:
-    node = broker.node
-    requests = node.requests
+    requests = broker.node.requests
     started.counts_as(requests.fetch_follower if request.from_follower else requests.fetch_consumer)
+    return _Fetch(broker, ctx, _params(broker, ctx, request), started).start()
+
+
+def _params(broker: BrokerContext, ctx: RequestContext, request: FetchRequest) -> FetchParams:
+    node = broker.node
+    params = broker.fetch_service.params_of(request)
     if node.authorizer is not None:
-        request.may_read = read_authorization(node, ctx, follower=request.from_follower)
-    if ctx.cost is not None and not request.from_follower:
+        params.may_read = read_authorization(node, ctx, follower=request.from_follower)
+    if request.from_follower:
+        return params
+    params.room = broker.fetch_room
+    if ctx.cost is not None:
         most = max_fetch_bytes(node, ctx)
         if most is not None:
-            request.max_bytes = min(request.max_bytes, most)
-            request.min_bytes = min(request.min_bytes, request.max_bytes, node.config.fetch_max_bytes)
-        request.meter = partial(charge_fetch, node, ctx)
-    if not request.from_follower:
-        request.room = broker.fetch_room
-    if request.rack_id and not request.from_follower and not request.leader_only:
-        _read_nearby(node, ctx, request)
-    return _Fetch(broker, ctx, request, started).start()
+            params.max_bytes = min(params.max_bytes, most)
+            params.min_bytes = min(params.min_bytes, params.max_bytes)
+        params.meter = partial(charge_fetch, node, ctx)
+    if request.rack_id and not request.leader_only:
+        _read_nearby(node, ctx, params)
+    return params
 
 
-def _read_nearby(node: NodeContext, ctx: RequestContext, request: FetchRequest) -> None:
+def _read_nearby(node: NodeContext, ctx: RequestContext, params: FetchParams) -> None:
     """Let a consumer that names its rack be sent to a replica there."""
     if node.config.replica_selector_class != RACK_AWARE:
         return
-    rack, listener = request.rack_id, ctx.listener
+    rack, listener = params.request.rack_id, ctx.listener
 
     def rack_of(broker_id: int) -> str | None:
         broker = node.image.brokers.get(broker_id)
         reachable = broker is not None and not broker.fenced and broker.endpoint(listener) is not None
         return broker.rack if broker is not None and reachable else None
 
-    request.preferred_replica_of = lambda replica, offset: nearest_replica(replica, offset, rack, rack_of)
+    params.preferred_replica_of = lambda replica, offset: nearest_replica(replica, offset, rack, rack_of)
 
 
 class _Fetch:
     """One request on its way."""
 
-    __slots__ = ("_answer", "_broker", "_ctx", "_node", "_now", "_request", "_started")
+    __slots__ = ("_answer", "_broker", "_ctx", "_node", "_now", "_params", "_started")
 
     def __init__(
-        self, broker: BrokerContext, ctx: RequestContext, request: FetchRequest, started: StartedRequest
+        self, broker: BrokerContext, ctx: RequestContext, params: FetchParams, started: StartedRequest
     ) -> None:
         self._broker = broker
         self._node = broker.node
         self._ctx = ctx
-        self._request = request
+        self._params = params
         self._started = started
         self._answer: DelayedReply | None = None
         self._now: Buffers | None = None
 
     def start(self) -> Buffers | DelayedReply:
-        pending = self._broker.fetch_service.fetch(self._request, self._found)
+        pending = self._broker.fetch_service.fetch(self._params, self._found)
         if self._now is not None:
             return self._now
         answer = self._later()
@@ -215,10 +221,10 @@ class _Fetch:
         if response.session_id != NO_SESSION:
             self._ctx.connection.state.fetch_session_id = response.session_id
         if self._answer is None:
-            self._now = _written(self._node, self._ctx, self._request, response)
+            self._now = _written(self._node, self._ctx, self._params.request, response)
         else:
             self._ctx.connection.parked.pop(self._answer, None)
-            self._answer.settle(partial(_written, self._node, self._ctx, self._request, response))
+            self._answer.settle(partial(_written, self._node, self._ctx, self._params.request, response))
 
 
 def read_inline(partitions: Iterable[FetchedPartition]) -> list[FetchedPartition]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from data_plane.log.segment import LogSlice
-from fetch.messages import FetchedPartition, FetchResponse
+from fetch.messages import FetchedPartition, FetchParams, FetchResponse
 from kraft.api import fetch
 from kraft.api.request_context import Role
 from kraft.net.connection import ProtocolError
@@ -39,7 +39,10 @@ def asked(partitions: int) -> tuple[Any, Any, asyncio.Future[Any], Charged]:
     broker: Any = broker_context(
         node_context(asyncio.get_running_loop()),
         replica_manager=(),
-        fetch_service=SimpleNamespace(fetch=lambda request, on_found: on_found(FetchResponse())),
+        fetch_service=SimpleNamespace(
+            params_of=lambda request: FetchParams(request, request.min_bytes, request.max_bytes),
+            fetch=lambda params, on_found: on_found(FetchResponse()),
+        ),
     )
     peer = Peer("CLIENTS", "127.0.0.1", 1)
     charged = Charged()
@@ -93,7 +96,7 @@ async def test_more_than_there_can_be_end_the_connection():
 async def test_who_has_gone_is_not_served():
     started: list[object] = []
     broker, peer, reply, _ = asked(1000)
-    broker.fetch_service.fetch = lambda request, on_found: started.append(request)
+    broker.fetch_service.fetch = lambda params, on_found: started.append(params)
     for call_off in list(peer.parked.values()):
         call_off()
     await until(lambda: not peer.parked)

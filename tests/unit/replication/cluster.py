@@ -6,7 +6,9 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import wraps
+from typing import Any
 from uuid import UUID
 
 from chaos.sim.disk import SimDisk
@@ -83,7 +85,7 @@ class MemoryLeader:
             if not future.done():
                 self.cluster.loop.call_soon(lambda: future.done() or future.set_result(response))
 
-        broker.fetches.fetch(request, reply)
+        broker.fetches.fetch(broker.fetches.params_of(request), reply)
         return future
 
     def break_off(self) -> None:
@@ -369,10 +371,11 @@ class Cluster:
         info = leader.append_as_leader(batch(*values), acks=acks, now=self.loop.time(), now_ms=self.now_ms)
         return info.last_offset + 1
 
-    async def fetch(self, broker_id: int, request: FetchRequest) -> FetchResponse:
-        """As a client of that broker."""
+    async def fetch(self, broker_id: int, request: FetchRequest, **served: Any) -> FetchResponse:
+        """As a client of that broker; `served`: other FetchParams."""
         future: asyncio.Future[FetchResponse] = self.loop.create_future()
-        self.brokers[broker_id].fetches.fetch(request, future.set_result)
+        service = self.brokers[broker_id].fetches
+        service.fetch(replace(service.params_of(request), **served), future.set_result)
         async with asyncio.timeout(60):
             return await future
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
 from uuid import UUID
 
 from fetch.messages import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
@@ -9,6 +10,9 @@ from metadata_quorum.foundation.batch import decode_batch, iter_headers
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.support.may_block import MAY_BLOCK
 from tests.unit.replication.cluster import Cluster
+
+OF_PARAMS: Final = {"preferred_replica_of", "room"}
+"""Not of the request, but of how it is served."""
 
 
 def want(topic_id: UUID, number: int = 0, offset: int = 0, **fields: int) -> FetchPartition:
@@ -28,21 +32,23 @@ def got(response: FetchResponse) -> dict[int, list[bytes | None]]:
 
 
 class Consumer:
-    """Keeps an incremental session, naming what it is told to name."""
+    """Keeps an incremental session, naming what its test names."""
 
-    def __init__(self, cluster: Cluster, broker_id: int = 1, **defaults: object) -> None:
+    def __init__(self, cluster: Cluster, broker_id: int = 1, **defaults: Any) -> None:
         self.cluster, self.broker_id, self.defaults = cluster, broker_id, {"max_wait_ms": 0, **defaults}
         self.session_id, self.epoch = 0, 0
 
-    async def fetch(self, *wanted: FetchPartition, forgotten: tuple = (), **fields: object) -> FetchResponse:
+    async def fetch(self, *wanted: FetchPartition, forgotten: tuple = (), **fields: Any) -> FetchResponse:
+        fields = {**self.defaults, **fields}
+        served = {name: fields.pop(name) for name in OF_PARAMS & fields.keys()}
         request = FetchRequest(
             list(wanted),
             list(forgotten),
             session_id=self.session_id,
             session_epoch=self.epoch,
-            **{**self.defaults, **fields},
+            **fields,
         )
-        response = await self.cluster.fetch(self.broker_id, request)
+        response = await self.cluster.fetch(self.broker_id, request, **served)
         self.session_id = response.session_id or self.session_id
         self.epoch += 1
         return response

@@ -217,6 +217,16 @@ async def test_a_parked_fetch_hears_at_once_that_the_leader_is_another():
         assert [p.error for p in response.partitions] == [ErrorCode.FENCED_LEADER_EPOCH]
 
 
+@in_loop
+async def test_a_fetch_does_not_wait_for_more_than_it_may_be_sent():
+    async with Cluster(1) as cluster:
+        topic_id = cluster.create_topic("t", [[1]])
+        request = FetchRequest([want(topic_id)], max_wait_ms=60_000, min_bytes=1 << 20, max_bytes=100)
+        waiting = asyncio.ensure_future(cluster.fetch(1, request))
+        cluster.produce(b"x" * 100)
+        assert got(await waiting) == {0: [b"x" * 100]}
+
+
 @pytest.mark.row("P2")
 @in_loop
 async def test_a_cancelled_fetch_leaves_nothing_behind():
@@ -224,7 +234,8 @@ async def test_a_cancelled_fetch_leaves_nothing_behind():
         topic_id = cluster.create_topic("t", [[1]])
         service = cluster.brokers[1].fetches
         answers: list[FetchResponse] = []
-        pending = service.fetch(FetchRequest([want(topic_id)], max_wait_ms=60_000), answers.append)
+        request = FetchRequest([want(topic_id)], max_wait_ms=60_000)
+        pending = service.fetch(service.params_of(request), answers.append)
         assert pending is not None
         pending.cancel()
         assert (service.parked, len(cluster.replica(1).watchers), answers) == (0, 0, [])
