@@ -120,8 +120,8 @@ class Simulation:
             faults = faults_of(chance, profile.severity, profile.shape.nodes, hosts, seconds)
         self.player = FaultPlayer(self.cluster, faults, self.draws.stream("roles"))
         QuorumOracle(self.cluster, self.violated, self.player.disk_faults)
-        MetadataOracle(self.cluster, self.violated)
-        self._replicas = ReplicaOracle(self.cluster, self.violated, self.player.lossy)
+        metadata = MetadataOracle(self.cluster, self.violated)
+        self._replicas = ReplicaOracle(self.cluster, self.violated, metadata, self.player.lossy)
         self._addresses = {broker: Address(host_of(broker), BROKER_PORT) for broker in profile.shape.brokers}
 
     def run(self) -> Outcome:

@@ -32,6 +32,10 @@ class MetadataOracle:
         self._newest_offset = -1
         cluster.on_start.append(self._started)
 
+    def newest(self, topic_id: UUID, number: int) -> PartitionRegistration | None:
+        """The newest state of a partition that any controller has applied, whoever of them is alive."""
+        return self._latest.get((topic_id, number))
+
     def _started(self, node_id: int, running: RunningNode) -> None:
         role = running.node.controller_role
         if role is not None:

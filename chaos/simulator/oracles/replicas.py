@@ -12,6 +12,7 @@ from typing import Final
 from uuid import UUID
 
 from chaos.simulator.cluster import Cluster
+from chaos.simulator.oracles.committed_metadata import MetadataOracle
 from chaos.simulator.oracles.quorum import Report
 from chaos.simulator.process_loop import ProcessLoop
 from data_plane.replication.partition import Partition
@@ -27,10 +28,11 @@ SIMULATED: Final = MayBlock("a simulated disk waits for nothing when an oracle r
 class ReplicaOracle:
     """See the module."""
 
-    def __init__(self, cluster: Cluster, report: Report, lossy: set[int]) -> None:
+    def __init__(self, cluster: Cluster, report: Report, metadata: MetadataOracle, lossy: set[int]) -> None:
         """`lossy`: nodes that lost power or have a damaged disk; their logs may end early."""
         self._cluster = cluster
         self._report = report
+        self._metadata = metadata
         self._lossy = lossy
         self._shown: dict[tuple[UUID, int], int] = {}
         """The highest high watermark of any leader, by partition."""
@@ -86,10 +88,9 @@ class ReplicaOracle:
         self._shown[place] = max(shown, high_watermark)
 
     def _is_latest(self, partition: Partition) -> bool:
-        leader = self._cluster.leader
-        if leader is None or leader.node.controller_role is None:
-            return False
-        state = leader.node.controller_role.state_machine.image.partition(partition.tp)
+        """Whether nobody was elected since. Not what an active controller has: one that was stopped while
+        the others elected another believes that it is active."""
+        state = self._metadata.newest(partition.topic_id, partition.tp.partition)
         return state is not None and state.leader_epoch == partition.leader_epoch
 
     def compare(self) -> None:

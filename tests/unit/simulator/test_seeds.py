@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -36,6 +37,16 @@ def test_many_seeds_hold(first: int) -> None:
         assert outcome.violations == [], (seed, profile.name)
         visited |= outcome.story.visited.keys()
     assert {"election", "isr shrink", "isr expand", "fence", "raft leader"} <= visited
+
+
+def test_a_controller_that_was_stopped_is_no_witness() -> None:
+    """It believes that it is active; once its successor dies nobody contradicts, and what it knows is old."""
+    profile = replace(COMBINED, topics={"all": COMBINED.topics["all"]})
+    stopped = SimFault.parse("at 1 for 14: pause controller")
+    successor_dies = SimFault.parse("at 11.5 for 1: kill controller")
+    outcome = Simulation(4, profile, 14.0, faults=[stopped, successor_dies], until=13.0).run()
+    assert outcome.violations == []
+    assert outcome.story.visited["raft leader"] > 1
 
 
 def leader_counts_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
