@@ -338,6 +338,14 @@ class SimDisk:
         clone._root = copy(self._root)
         return clone
 
+    def durable_files(self, directory: str) -> dict[str, bytes]:
+        """The files right in a directory, as `durable_clone` would have them."""
+        entry: Inode | DirectoryNode | None = self._root
+        for name in names_in(directory):
+            entry = entry.durable.get(name) if isinstance(entry, DirectoryNode) else None
+        names = entry.durable if isinstance(entry, DirectoryNode) else {}
+        return {name: bytes(inode.durable) for name, inode in names.items() if isinstance(inode, Inode)}
+
     def wipe(self) -> None:
         """A new, empty disk."""
         self.kill()

@@ -1,7 +1,7 @@
 """The oracle of durability: what a voter would find if its machine lost power now.
 
-Durable is what a clone opened on durable bytes shows, never what the journal itself reports. The simulated
-worlds check by it every message that leaves and everything that is committed.
+Durable is what a journal opened on durable bytes alone shows, never what the voter's own reports. The
+simulated worlds check by it every message that leaves and everything that is committed.
 """
 
 from __future__ import annotations
@@ -23,30 +23,42 @@ from metadata_quorum.raft.snapshots import SnapshotStore
 
 
 class DurableVoter:
-    """One voter's directory, opened on a clone of the durable bytes whenever those have changed."""
+    """One voter's directory, opened on a disk of its durable bytes alone whenever those have changed."""
 
     def __init__(self, disk: SimDisk, directory: str) -> None:
         self._disk = disk
         self._directory = directory
         self._seen = (-1, -1)
+        self._files: dict[str, bytes] | None = None
+        """Whose journal is known."""
         self._journal: RaftJournal
 
     def journal(self) -> RaftJournal:
         """What the voter would begin with; `FatalError` where it could not begin at all."""
         now = (self._disk.generation, self._disk.syncs)
         if now != self._seen:
-            clone = self._disk.durable_clone()
-            journal = RaftJournal(clone, self._directory)
-            snapshot = SnapshotStore(clone, self._directory).latest()
-            if snapshot is not None and snapshot.index > journal.base_index:
-                journal.trim_to(snapshot.index, snapshot.term)
-            elif journal.base_index > (1 if snapshot is None else snapshot.index):
-                raise InvariantViolation(
-                    Invariant.LOG_BEGINS_AT_A_SNAPSHOT,
-                    f"the log starts at {journal.base_index}, its snapshot is lost",
-                )
-            self._journal, self._seen = journal, now
+            files = self._disk.durable_files(self._directory)
+            if files != self._files:
+                self._journal, self._files = self._opened(files), files
+            self._seen = now
         return self._journal
+
+    def _opened(self, files: dict[str, bytes]) -> RaftJournal:
+        """On a disk that has nothing else."""
+        disk = SimDisk()
+        disk.make_dirs(self._directory)
+        for name, data in files.items():
+            disk.open(f"{self._directory}/{name}", create=True).append([data])
+        journal = RaftJournal(disk, self._directory)
+        snapshot = SnapshotStore(disk, self._directory).latest()
+        if snapshot is not None and snapshot.index > journal.base_index:
+            journal.trim_to(snapshot.index, snapshot.term)
+        elif journal.base_index > (1 if snapshot is None else snapshot.index):
+            raise InvariantViolation(
+                Invariant.LOG_BEGINS_AT_A_SNAPSHOT,
+                f"the log starts at {journal.base_index}, its snapshot is lost",
+            )
+        return journal
 
     def holds(self, index: int, term: int) -> bool:
         """Whether an entry would be there, itself or in the snapshot."""

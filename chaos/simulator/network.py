@@ -15,14 +15,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
-from zlib import crc32
 
 from chaos.simulator.draws import Draws
 from chaos.simulator.scheduler import Process, Scheduler
 from chaos.simulator.stream import Stream, StreamServer
 
-NEAR_S: Final = (100e-6, 700e-6)
-"""One way without faults: at least, at most."""
+LEAST_S: Final = 100e-6
+"""One way, without faults."""
+SPREAD_S: Final = 600e-6
+"""How much longer it may take."""
 AGAIN_S: Final = 1.0
 """A connection attempt that nobody answered is repeated so often, and what was lost is sent again by then."""
 CHUNKED: Final = 0.05
@@ -40,6 +41,8 @@ class OneWay:
     source: str
     target: str
     random: Random
+    back: OneWay = field(init=False, repr=False)
+    """What the other says to the first."""
     cut: bool = False
     extra_s: float = 0.0
     """On top of the usual delay."""
@@ -69,9 +72,15 @@ class Network:
     def link(self, source: str, target: str) -> OneWay:
         found = self._links.get((source, target))
         if found is None:
-            chance = self._draws.stream(f"link {source} {target}")
-            found = self._links[source, target] = OneWay(source, target, chance)
+            found = self._one_way(source, target)
+            found.back = found if source == target else self._one_way(target, source)
+            found.back.back = found
         return found
+
+    def _one_way(self, source: str, target: str) -> OneWay:
+        made = OneWay(source, target, self._draws.stream(f"link {source} {target}"))
+        self._links[source, target] = made
+        return made
 
     # ---- faults
 
@@ -176,9 +185,9 @@ class Network:
         if link.target in self.dark:
             stream.unheard()
             return
-        if self.is_silent(link.target, link.source):
+        if link.back.cut or link.source in self.dark:
             stream.unheard()
-        self.scheduler.note(crc32(data))
+        self.scheduler.note(data)
         due = max(self.scheduler.now + later_s + self._delay(link), stream.last_arrival)
         stream.last_arrival = due
         self.scheduler.at(due, self._arrive, link, stream, kind, data)
@@ -190,9 +199,10 @@ class Network:
             stream.peer.arrived(kind, data)
 
     def _delay(self, link: OneWay) -> float:
-        return link.random.uniform(*NEAR_S) + (
-            link.random.uniform(0.5, 1.0) * link.extra_s if link.extra_s else 0.0
-        )
+        delay_s = LEAST_S + SPREAD_S * link.random.random()
+        if link.extra_s:
+            delay_s += link.random.uniform(0.5, 1.0) * link.extra_s
+        return delay_s
 
     def _next_port(self) -> int:
         self._ports += 1

@@ -34,23 +34,28 @@ class OrderedTask(asyncio.Task[T]):
     """One that sets keep in an order of its own, and not in that of addresses: client libraries have sets of
     tasks."""
 
-    def __init__(self, number: int, coro: Any, **options: Any) -> None:
-        self._number = number
-        super().__init__(coro, **options)
+    _number = 0
 
     def __hash__(self) -> int:
-        return self._number
+        """Numbered when it is first asked for."""
+        return self._number or _numbered(self)
 
 
 class OrderedFuture(asyncio.Future[T]):
     """As `OrderedTask`."""
 
-    def __init__(self, number: int, loop: asyncio.AbstractEventLoop) -> None:
-        self._number = number
-        super().__init__(loop=loop)
+    _number = 0
 
     def __hash__(self) -> int:
-        return self._number
+        return self._number or _numbered(self)
+
+
+def _numbered(awaitable: OrderedTask[Any] | OrderedFuture[Any]) -> int:
+    loop = awaitable.get_loop()
+    assert isinstance(loop, ProcessLoop)
+    loop.hashed += 1
+    awaitable._number = loop.hashed
+    return loop.hashed
 
 
 class ProcessLoop(Process):
@@ -80,8 +85,9 @@ class ProcessLoop(Process):
         self._aside: deque[ScheduledCall] = deque()
         self._busy_until = -1.0
         self._disk_timer: ScheduledCall | None = None
-        self._awaitables = 0
-        self._context = copy_context()
+        self.hashed = 0
+        """Tasks and futures that are or were in a set."""
+        self.context = copy_context()
         self._pools: dict[Executor | None, Pool] = {}
         self._random = random
         self._report = report
@@ -147,11 +153,11 @@ class ProcessLoop(Process):
 
     def post(self, callback: Callable[..., object], *args: object) -> None:
         if self.alive:
-            self._scheduler.ready.append(ScheduledCall(self, callback, args, self._context))
+            self._scheduler.ready.append(ScheduledCall(self, callback, args, self.context))
 
     def call_after(self, seconds: float, callback: Callable[..., object], *args: object) -> None:
         if self.alive:
-            call = ScheduledCall(self, callback, args, self._context)
+            call = ScheduledCall(self, callback, args, self.context)
             self._scheduler.add_timer(self._scheduler.now + seconds, call)
 
     # ---- asyncio: callbacks and time
@@ -183,14 +189,12 @@ class ProcessLoop(Process):
         return call  # type: ignore[return-value]  # used as one
 
     def create_future(self) -> asyncio.Future[Any]:
-        self._awaitables += 1
-        return OrderedFuture(self._awaitables, self)
+        return OrderedFuture(loop=self)
 
     def create_task(  # type: ignore[override]  # of coroutines alone
         self, coro: Coroutine[Any, Any, T], *, name: str | None = None, context: Context | None = None
     ) -> asyncio.Task[T]:
-        self._awaitables += 1
-        return OrderedTask(self._awaitables, coro, loop=self, name=name, context=context)
+        return OrderedTask(coro, loop=self, name=name, context=context)
 
     def run_in_executor(  # type: ignore[override]  # asyncio returns a future too
         self, executor: Executor | None, func: Callable[..., T], *args: Any

@@ -42,7 +42,7 @@ from metadata_quorum.foundation.errors import ErrorCode
 BOOT_S: Final = 30.0
 CALM_S: Final = 90.0
 """From the heal until it is as it was, or reported; and for each of the last acts."""
-COLLECT_S: Final = 5.0
+COLLECT_S: Final = 10.0
 """Garbage is collected so often, by the simulation's time: what that ends is not left to chance."""
 
 
@@ -108,6 +108,7 @@ class Simulation:
         self.cluster = Cluster(profile.shape, self.scheduler, self.network, self.draws, self.story)
         self.recorder = Recorder(self.scheduler, profile.topics, seed, self.story.visit)
         self._until = until
+        self._collects_at = COLLECT_S
         self.clients: list[ClusterClient] = []
         """They work until all is calm."""
         self._tasks: list[Any] = []
@@ -310,15 +311,20 @@ class Simulation:
     def _await(self, reached: Callable[[], bool], seconds: float) -> bool:
         end = self._end(self.scheduler.now + seconds)
         while not reached() and self.scheduler.now < end:
-            self.scheduler.run(min(end, self.scheduler.now + COLLECT_S), reached)
-            gc.collect()
+            self._run_until(end, reached)
         return reached()
 
     def _pass(self, seconds: float) -> None:
         end = self._end(self.scheduler.now + seconds)
         while self.scheduler.now < end:
-            self.scheduler.run(min(end, self.scheduler.now + COLLECT_S))
+            self._run_until(end)
+
+    def _run_until(self, end: float, reached: Callable[[], bool] | None = None) -> None:
+        """Until then, or until garbage is to be collected, or until it is reached."""
+        self.scheduler.run(min(end, self._collects_at), reached)
+        if self.scheduler.now >= self._collects_at:
             gc.collect()
+            self._collects_at = self.scheduler.now + COLLECT_S
 
     def _end(self, time: float) -> float:
         return time if self._until is None else min(time, self._until)
@@ -326,11 +332,13 @@ class Simulation:
 
 @contextmanager
 def deterministic_garbage() -> Iterator[None]:
-    """No collection but at times that the seed decides; what dies before its first step is no mistake."""
+    """No collection but at times that the seed decides; what dies before its first step is no mistake.
+
+    What was there before is not looked at.
+    """
     was_enabled = gc.isenabled()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
-        gc.collect()
         gc.freeze()
         gc.disable()
         try:

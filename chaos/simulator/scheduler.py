@@ -45,6 +45,8 @@ class Process(asyncio.AbstractEventLoop):
     alive: bool
     held: int
     """By how many it is: a signal, its disk."""
+    context: Context
+    """Of what is called in it from outside."""
 
     @abstractmethod
     def put_aside(self, call: ScheduledCall) -> None:
@@ -124,9 +126,9 @@ class Scheduler:
         self._timers_made += 1
         heapq.heappush(self._timers, (time, self._timers_made, call))
 
-    def note(self, number: int) -> None:
+    def note(self, data: bytes) -> None:
         """Make it part of the digest."""
-        self.digest = crc32(number.to_bytes(8, "little", signed=True), self.digest)
+        self.digest = crc32(data, self.digest)
 
     def run(self, until: float, stop: Callable[[], bool] | None = None) -> None:
         """Until that time, or until `stop`, which is asked after every callback."""
@@ -141,8 +143,7 @@ class Scheduler:
                         return
                 self._take_due()
         finally:
-            self.running = None
-            events._set_running_loop(None)
+            self._enter(None)
 
     def _advance(self, until: float) -> bool:
         """To the next timer; False where none is due before `until`."""
@@ -180,13 +181,12 @@ class Scheduler:
                 return
             number = process.number
         self.events += 1
-        self.now += CALL_S
-        self.digest = crc32(_EVENT.pack(self.now, number), self.digest)
+        self.now = now = self.now + CALL_S
+        self.digest = crc32(_EVENT.pack(now, number), self.digest)
         if self.trace is not None:
-            self.trace(f"{self.now:.9f} {process} {_name(call)} {self.digest:08x}")
+            self.trace(f"{now:.9f} {process} {_name(call)} {self.digest:08x}")
         if process is not self.running:
-            self.running = process
-            events._set_running_loop(process)
+            self._enter(process)
         try:
             call.context.run(call.callback, *call.args)
         except Killed:
@@ -195,6 +195,24 @@ class Scheduler:
             if process is None:
                 raise
             process.call_exception_handler({"message": "a callback has failed", "exception": error})
+
+    def _enter(self, process: Process | None) -> None:
+        """What runs now is its code."""
+        self.running = process
+        events._set_running_loop(process)
+
+    def within(self, process: Process, callback: Callable[[], object]) -> None:
+        """Part of the present call is that process's own: as a call of it, which is alive and not held."""
+        before = self.running
+        self._enter(process)
+        try:
+            process.context.run(callback)
+        except Killed:
+            pass
+        except Exception as error:  # noqa: BLE001 - as a loop takes what a callback raises
+            process.call_exception_handler({"message": "a callback has failed", "exception": error})
+        finally:
+            self._enter(before)
 
 
 def _name(call: ScheduledCall) -> str:

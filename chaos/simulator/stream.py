@@ -206,7 +206,11 @@ class Stream(asyncio.Transport):
             return
         self._inbox.append((kind, data))
         if self._protocol is not None and not self._is_paused:
-            self.loop.post(self._drain)
+            loop = self.loop
+            if loop.alive and not loop.held:
+                self._network.scheduler.within(loop, self._drain)
+            else:
+                loop.post(self._drain)
 
     def unheard(self) -> None:
         """Of what was said just now no acknowledgement will come, for as long as the link is as it is."""

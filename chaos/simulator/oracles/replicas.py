@@ -19,6 +19,7 @@ from data_plane.replication.partition import Partition
 from metadata_quorum.foundation.batch import iter_headers
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.invariants import Invariant
+from metadata_quorum.foundation.model import TopicPartition
 
 SAMPLE_S: Final = 0.05
 PIECE_BYTES: Final = 1 << 20
@@ -34,12 +35,14 @@ class ReplicaOracle:
         self._report = report
         self._metadata = metadata
         self._lossy = lossy
-        self._shown: dict[tuple[UUID, int], int] = {}
-        """The highest high watermark of any leader, by partition."""
-        self._of_epoch: dict[tuple[UUID, int, int], int] = {}
+        self._shown: dict[tuple[int, int], int] = {}
+        """The highest high watermark of any leader, by topic id and partition."""
+        self._of_epoch: dict[tuple[int, int, int], int] = {}
         """The same within a leader epoch."""
-        self._leads: dict[tuple[UUID, int, int], int] = {}
-        self._ends: dict[tuple[ProcessLoop, UUID, int], int] = {}
+        self._leads: dict[tuple[int, int, int], int] = {}
+        self._states: dict[tuple[int, TopicPartition], tuple[int, int, int, int, int]] = {}
+        """By process: the offsets in their order, and the latest epoch. What is as it was is not judged
+        again."""
         cluster.scheduler.at(cluster.scheduler.now + SAMPLE_S, self._sample)
 
     def _sample(self) -> None:
@@ -53,37 +56,41 @@ class ReplicaOracle:
                         self._look_at(node_id, running.loop, partition)
 
     def _look_at(self, node_id: int, loop: ProcessLoop, partition: Partition) -> None:
-        log = partition.log
-        end = log.log_end_offset
-        name = f"{partition.tp} on {node_id}"
-        order = (log.log_start_offset, partition.last_stable_offset, partition.high_watermark, end)
+        log, here = partition.log, (loop.number, partition.tp)
+        start, end, latest_epoch = log.log_start_offset, log.log_end_offset, log.epochs.latest
+        state = (start, partition.last_stable_offset, partition.high_watermark, end, latest_epoch)
+        before = self._states.get(here)
+        if state != before:
+            self._states[here] = state
+            self._changed(f"{partition.tp} on {node_id}", partition, state[:4])
+            if before is not None and end < before[3]:
+                self._cluster.story.visit("truncation")
+        if partition.leader is not None:
+            self._look_at_leader(node_id, partition, state[2], end)
+
+    def _changed(self, name: str, partition: Partition, order: tuple[int, int, int, int]) -> None:
         if list(order) != sorted(order):
             self._report(Invariant.OFFSETS_IN_ORDER.name, f"{name}: {order}")
-        entries = log.epochs.entries
+        entries = partition.log.epochs.entries
         if any(a[0] >= b[0] or a[1] >= b[1] for a, b in pairwise(entries)):
             self._report(Invariant.BATCH_EPOCHS_MONOTONIC.name, f"{name}: {entries}")
-        here = (loop, partition.topic_id, partition.tp.partition)
-        if end < self._ends.get(here, 0):
-            self._cluster.story.visit("truncation")
-        self._ends[here] = end
-        if partition.leader is not None:
-            self._look_at_leader(node_id, name, partition)
 
-    def _look_at_leader(self, node_id: int, name: str, partition: Partition) -> None:
-        place = (partition.topic_id, partition.tp.partition)
+    def _look_at_leader(self, node_id: int, partition: Partition, high_watermark: int, end: int) -> None:
+        place = (partition.topic_id.int, partition.tp.partition)
         epoch = (*place, partition.leader_epoch)
         if self._leads.setdefault(epoch, node_id) != node_id:
             what = f"{self._leads[epoch]} and {node_id} lead {partition.tp} in epoch {partition.leader_epoch}"
             self._report(Invariant.ONE_LEADER_PER_EPOCH.name, what)
-        high_watermark = partition.high_watermark
         before = self._of_epoch.get(epoch, 0)
         if high_watermark < before:
-            what = f"{name}: {before} -> {high_watermark} in epoch {partition.leader_epoch}"
+            what = (
+                f"{partition.tp} on {node_id}: {before} -> {high_watermark} in epoch {partition.leader_epoch}"
+            )
             self._report(Invariant.HIGH_WATERMARK_MONOTONIC.name, what)
         self._of_epoch[epoch] = high_watermark
         shown = self._shown.get(place, 0)
-        if self._is_latest(partition) and partition.log.log_end_offset < shown and not self._lossy:
-            what = f"{name} ends at {partition.log.log_end_offset}, {shown} was shown"
+        if end < shown and not self._lossy and self._is_latest(partition):
+            what = f"{partition.tp} on {node_id} ends at {end}, {shown} was shown"
             self._report(Invariant.ACKED_IN_LOG.name, what)
         self._shown[place] = max(shown, high_watermark)
 
