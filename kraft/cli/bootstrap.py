@@ -9,6 +9,7 @@ from kraft.cli.errors import CliError, UsageError
 Address = tuple[str, int]
 
 TIMEOUT_S = 1.5
+MAX_PORT = 65535
 
 
 def addresses(bootstrap: str) -> list[Address]:
@@ -18,7 +19,7 @@ def addresses(bootstrap: str) -> list[Address]:
 
 def _address(text: str, bootstrap: str) -> Address:
     host, colon, port = text.rpartition(":")
-    if not (host and colon and port.isdecimal()):
+    if not (host and colon and port.isdecimal() and 0 < int(port) <= MAX_PORT):
         raise UsageError(f"{bootstrap}: a bootstrap server is HOST:PORT")
     return host.strip("[]"), int(port)
 
@@ -27,8 +28,12 @@ def any_broker(bootstrap: str) -> Address:
     """The broker that answers first. Where only one is named there is nothing to choose, and nothing is
     asked. Raises CliError where none of several answers."""
     known = addresses(bootstrap)
-    if len(known) == 1:
-        return known[0]
+    return known[0] if len(known) == 1 else first_broker(bootstrap)
+
+
+def first_broker(bootstrap: str) -> Address:
+    """The broker that answers first. Raises CliError with why where none does."""
+    known = addresses(bootstrap)
     # The codec takes a while to import, and `kraft --help` must not wait for it.
     from kraft.cli.silence import silence_of
     from kraft.net.client import Address as NodeAddress
@@ -42,8 +47,6 @@ def any_broker(bootstrap: str) -> Address:
 
 def no_broker(bootstrap: str, silences: Sequence[str]) -> CliError:
     """`silences`: of each address, why."""
-    if len(silences) == 1:
-        return CliError(f"{bootstrap}: no broker answers")
     silent = zip(addresses(bootstrap), silences, strict=True)
-    each_one = (f"{host}:{port} {silence}" for (host, port), silence in silent)
-    return CliError(f"no broker answers: {', '.join(each_one)}")
+    each_one = [f"{host}:{port} {silence}" for (host, port), silence in silent]
+    return CliError(each_one[0] if len(each_one) == 1 else f"no broker answers: {', '.join(each_one)}")

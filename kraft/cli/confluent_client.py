@@ -5,13 +5,12 @@ librdkafka is imported in the functions, so that `kraft --help` does not wait fo
 
 from __future__ import annotations
 
-import socket
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from kraft.cli import notice
-from kraft.cli.bootstrap import addresses
+from kraft.cli.bootstrap import addresses, first_broker
 from kraft.cli.command_config import librdkafka_settings
 from kraft.cli.errors import CliError, UsageError, sentence_of
 
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 PATIENCE_S = 10.0
+AT_ONCE_S = 0.4
+"""A broker that is well has answered by then."""
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 BOOTSTRAP_VARIABLE = "KRAFT_BOOTSTRAP_SERVERS"
 
@@ -65,26 +66,19 @@ def connect_admin(bootstrap: str) -> tuple[AdminClient, ClusterMetadata]:
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
-    _check_reachable(bootstrap)
+    addresses(bootstrap)
     heard: list[KafkaError] = []
     admin = AdminClient(settings(bootstrap) | {"error_cb": heard.append})
+    try:
+        return admin, admin.list_topics(timeout=AT_ONCE_S)
+    except KafkaException:
+        first_broker(bootstrap)  # librdkafka would retry for long without saying why
     try:
         return admin, admin.list_topics(timeout=PATIENCE_S / 2)
     except KafkaException as error:
         admin.poll(0)
         why = [each for each in heard if each.name() in ("_AUTHENTICATION", "_SSL")]
         raise CliError(sentence_of(why[0] if why else error, bootstrap)) from None
-
-
-def _check_reachable(bootstrap: str) -> None:
-    """Raises CliError at once where every address refuses: librdkafka would retry until its timeout."""
-    for address in addresses(bootstrap):
-        try:
-            socket.create_connection(address, timeout=PATIENCE_S / 2).close()
-            return
-        except OSError:
-            continue
-    raise CliError(f"{bootstrap}: no broker answers")
 
 
 def require_topic(metadata: ClusterMetadata, topic: str) -> int:

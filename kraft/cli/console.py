@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import select
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -22,13 +23,16 @@ from kraft.cli.confluent_client import (
     require_topic,
     settings,
 )  # fmt: skip
-from kraft.cli.errors import CliError, UsageError, sentence_of
+from kraft.cli.errors import CliError, UsageError, say, sentence_of
+from kraft.cli.numbers import MAX_INT32, MAX_INT64
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 POLL_S = 0.2
 FLUSH_S = 30.0
+LAST_CHANCE_S = 1.0
+"""After Ctrl-C, for what is under way."""
 NO_LEADER_S = 10.0
 """An election takes less; a partition that has no leader for so long keeps `--exit-at-end` from its end."""
 
@@ -57,9 +61,13 @@ def produce(
     header: Annotated[
         list[str], typer.Option("--header", "-H", metavar="KEY=VALUE", help="On every message.")
     ] = [],  # noqa: B006
-    partition: Annotated[int, typer.Option("--partition", "-p", help="-1: by key, as any client does.")] = -1,
+    partition: Annotated[
+        int,
+        typer.Option("--partition", "-p", min=-1, max=MAX_INT32, help="-1: by key, as any client does."),
+    ] = -1,
     timestamp: Annotated[
-        int | None, typer.Option(help="Milliseconds since 1970; else the time of sending.")
+        int | None,
+        typer.Option(min=0, max=MAX_INT64, help="Milliseconds since 1970; else the time of sending."),
     ] = None,
     acks: Annotated[str, typer.Option(help="0, 1 or all.")] = "all",
     compression: Annotated[
@@ -84,17 +92,22 @@ def produce(
     if timestamp is not None:
         fixed["timestamp"] = timestamp
     sent, bad_line = 0, ""
-    for number, line in enumerate(sys.stdin.buffer, start=1):
-        key, has_separator, value = _split(line.rstrip(b"\r\n"), key_separator)
-        if not has_separator:
-            bad_line = f"line {number} without {key_separator!r} has no key"
-            break
-        if null_value is not None and value == null_value.encode():
-            value = None
-        _send(producer, topic, {"key": key, "value": value, "on_delivery": deliveries} | fixed)
-        sent += 1
-        if deliveries.failure:
-            break
+    try:
+        for number, line in enumerate(sys.stdin.buffer, start=1):
+            key, has_separator, value = _split(line.rstrip(b"\r\n"), key_separator)
+            if not has_separator:
+                bad_line = f"line {number} without {key_separator!r} has no key"
+                break
+            if null_value is not None and value == null_value.encode():
+                value = None
+            _send(producer, topic, {"key": key, "value": value, "on_delivery": deliveries} | fixed)
+            sent += 1
+            if deliveries.failure:
+                break
+    except KeyboardInterrupt:
+        producer.flush(LAST_CHANCE_S)
+        say(f"{deliveries.acked} of {sent} messages were acknowledged")
+        raise
     left = producer.flush(FLUSH_S)
     if deliveries.failure:
         raise CliError(f"{deliveries.failure}; {deliveries.acked} of {sent} messages were acknowledged")
@@ -167,7 +180,8 @@ def consume(
         bool, typer.Option("--from-beginning", help="Short for --offset beginning.")
     ] = False,
     partition: Annotated[
-        list[int], typer.Option("--partition", "-p", help="Only these; all by default.")
+        list[int],
+        typer.Option("--partition", "-p", min=0, max=MAX_INT32, help="Only these; all by default."),
     ] = [],  # noqa: B006
     offset: Annotated[
         str,
@@ -178,7 +192,9 @@ def consume(
     ] = None,
     max_messages: Annotated[int | None, typer.Option("--max-messages", "-n", min=1)] = None,
     exit_at_end: Annotated[bool, typer.Option("--exit-at-end", "-e", help="End when all is read.")] = False,
-    timeout_ms: Annotated[int | None, typer.Option(help="End after this long without a message.")] = None,
+    timeout_ms: Annotated[
+        int | None, typer.Option(min=0, max=MAX_INT64, help="End after this long without a message.")
+    ] = None,
     key_separator: Separator = "\t",
     print_key: Annotated[bool, typer.Option("--print-key")] = False,
     print_headers: Annotated[bool, typer.Option("--print-headers")] = False,
@@ -192,6 +208,8 @@ def consume(
     """Print messages as lines, until Ctrl-C or the end that the options name."""
     from confluent_kafka import Consumer
 
+    if group == "":
+        raise UsageError("--group: a group has a name")
     _, metadata = connect_admin(bootstrap)
     count = require_topic(metadata, topic)
     require_partitions(topic, count, partition)
@@ -227,7 +245,7 @@ def _starts(consumer: Consumer, topic: str, partitions: list[int], offset: str) 
     if offset in ("beginning", "end"):
         place = OFFSET_BEGINNING if offset == "beginning" else OFFSET_END
         return [TopicPartition(topic, p, place) for p in partitions]
-    if not re.fullmatch(r"[-@]?\d+", offset):
+    if not re.fullmatch(r"[-@]?\d+", offset) or int(offset.strip("-@")) > MAX_INT64:
         raise UsageError(f"--offset {offset}: beginning, end, a number, -N or @MS")
     if offset.startswith("@"):
         asked = [TopicPartition(topic, p, int(offset[1:])) for p in partitions]
@@ -301,6 +319,15 @@ def _messages(consumer: Consumer, timeout_ms: int | None, end: _End | None) -> I
                 raise CliError(sentence_of(error, message.topic() or ""))
         if end is not None and end.is_everywhere(consumer):
             return
+        _require_reader()
+
+
+def _require_reader() -> None:
+    """Raises BrokenPipeError where nobody reads our output any more: no message may come to be written."""
+    output = select.poll()
+    output.register(sys.stdout.fileno(), 0)
+    if any(event & select.POLLERR for _, event in output.poll(0)):
+        raise BrokenPipeError
 
 
 def _deadline(timeout_ms: int | None) -> float:

@@ -8,6 +8,7 @@ import typer
 
 from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap, connect_admin, require_topic, wait
 from kraft.cli.errors import UsageError
+from kraft.cli.numbers import MAX_INT32
 from kraft.cli.tables import prints_table, show
 
 
@@ -16,7 +17,9 @@ def elect_leaders(
     topic: Annotated[
         str | None, typer.Option(help="All partitions of all topics, where none is named.")
     ] = None,
-    partition: Annotated[list[int], typer.Option(help="Only these partitions of the topic.")] = [],  # noqa: B006
+    partition: Annotated[
+        list[int], typer.Option(min=0, max=MAX_INT32, help="Only these partitions of the topic.")
+    ] = [],  # noqa: B006
     unclean: Annotated[
         bool, typer.Option("--unclean", help="Let a replica lead that may lack acknowledged records.")
     ] = False,

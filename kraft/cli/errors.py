@@ -1,6 +1,7 @@
 """Expected errors of a command: one sentence on standard error and a non-zero exit, no traceback.
 
-    1     the cluster does not let it be done: nobody answers, it is refused, there is no such thing
+    0     done; also where the reader of the output has seen enough (`| head -1`)
+    1     it cannot be done: nobody answers, it is refused, there is no such thing
     2     the command line is wrong
     10 …  this machine does not (ExitCode)
     130   Ctrl-C
@@ -10,17 +11,22 @@ A bug still shows its traceback: only errors that a user can cause are caught he
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import NoReturn
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Final, NoReturn
 
 from metadata_quorum.foundation.errors import BrokerError, ExitCode, FatalError
 
 INTERRUPTED = 130
 """What shells report for a command that Ctrl-C ended."""
+
+_INTERRUPTED_IN_C: Final = "returned NULL without setting an exception"
+"""What Python makes of a Ctrl-C that comes while librdkafka calls back: the KeyboardInterrupt is lost."""
 
 _SENTENCES = {
     "UNKNOWN_TOPIC_OR_PART": "there is no such topic or partition",
@@ -43,6 +49,10 @@ class UsageError(CliError):
     """The command line itself is wrong, whatever the cluster is like: no broker was asked."""
 
 
+class ReaderHasEnded(Exception):
+    """Of our output, as `head` does when it has its lines."""
+
+
 def sentence_of(error: object, context: str = "") -> str:
     """A KafkaError (or an exception around one) in plain words."""
     inner = error.args[0] if isinstance(error, Exception) and error.args else error
@@ -53,12 +63,29 @@ def sentence_of(error: object, context: str = "") -> str:
     return f"{context}: {words}{shown}" if context else f"{words}{shown}"
 
 
+_said: Final[set[str]] = set()
+
+
+def say(sentence: str) -> None:
+    """On standard error, and only once: what has kept a command waiting may be what ends it."""
+    if sentence not in _said:
+        _said.add(sentence)
+        print(f"kraft: {sentence}", file=sys.stderr, flush=True)
+
+
 @contextmanager
 def plain_errors() -> Iterator[None]:
     """Around the whole command line."""
+    logging.lastResort = _SaysOnce(logging.WARNING)
+    _said.clear()
+    interruption = _Interruption()
     try:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        yield
+        interruption.listen()
+        _require_text(sys.argv)
+        try:
+            yield
+        finally:
+            sys.stdout.flush()  # a full disk is seen here; at the interpreter's end it would be a traceback
     except UsageError as mistake:
         _end(str(mistake), ExitCode.USAGE)
     except CliError as trouble:
@@ -69,21 +96,60 @@ def plain_errors() -> Iterator[None]:
         _end(str(error), 1)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:
-        # The reader of our output has ended (`kraft consume | head`): not an error, and the
-        # interpreter must not try to flush at its end.
+    except (ReaderHasEnded, BrokenPipeError):
+        # Not an error, and the interpreter must not try to flush at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except OSError as error:
         _end(f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error), 1)
+    except SystemError as error:
+        if not (interruption.came and _INTERRUPTED_IN_C in str(error)):
+            raise
+        sys.exit(INTERRUPTED)
     except Exception as error:
         # Asked by name: importing librdkafka just to name its exception would slow every command.
         if type(error).__name__ != "KafkaException":
             raise
-        _end(sentence_of(error), 1)
+        _end(sentence_of(error), ExitCode.USAGE if _is_wrong_setting(error) else 1)
+
+
+class _SaysOnce(logging.Handler):
+    """Warnings, in a command where no logging is set up."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name != "kraft.net.connection_security":  # that a login was refused is raised, too
+            say(record.getMessage())
+
+
+class _Interruption:
+    """Ctrl-C as KeyboardInterrupt, as Python has it, and remembered."""
+
+    def __init__(self) -> None:
+        self.came = False
+
+    def listen(self) -> None:
+        signal.signal(signal.SIGINT, self._on_signal)
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        self.came = True
+        raise KeyboardInterrupt
+
+
+def _require_text(arguments: list[str]) -> None:
+    """Raises UsageError for bytes that are no UTF-8: no name of Kafka's can hold them."""
+    for each in arguments:
+        if not each.isprintable() and any("\udc80" <= letter <= "\udcff" for letter in each):
+            raise UsageError(f"{os.fsencode(each)!r}: not text in this terminal's encoding")
+
+
+def _is_wrong_setting(error: Exception) -> bool:
+    """A setting that librdkafka does not know, or a value that it does not take."""
+    inner = error.args[0] if error.args else None
+    return inner is not None and hasattr(inner, "name") and inner.name() == "_INVALID_ARG"
 
 
 def _end(sentence: str, code: int) -> NoReturn:
-    sys.stdout.flush()
-    print(f"kraft: {sentence}", file=sys.stderr)
+    with suppress(BrokenPipeError):
+        sys.stdout.flush()
+    say(sentence)
     sys.exit(int(code))

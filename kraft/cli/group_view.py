@@ -17,6 +17,7 @@ from kraft.cli.confluent_client import require_partitions
 from kraft.cli.errors import CliError
 from kraft.cli.wire_client import (
     BrokerAnswers,
+    NotAnswered,
     at_coordinator,
     metadata,
     of_each_broker,
@@ -107,11 +108,9 @@ def require_group(bootstrap: str, group_id: str) -> GroupView:
 
 
 def _consumer_group(address: Address, group_id: str) -> Message | None:
-    from kraft.net.client import UnsupportedVersion
-
     try:
         answer = request(address, ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1), {"group_ids": [group_id]})
-    except UnsupportedVersion:
+    except NotAnswered:
         return None
     described: Message = answer.groups[0]
     if described.error_code == ErrorCode.GROUP_ID_NOT_FOUND:

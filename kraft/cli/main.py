@@ -34,7 +34,7 @@ from kraft.cli import (
     user,
 )
 from kraft.cli.command_config import with_option
-from kraft.cli.errors import plain_errors
+from kraft.cli.errors import ReaderHasEnded, plain_errors
 from kraft.cli.tables import with_output
 from kraft.variant import described
 
@@ -53,6 +53,13 @@ class CommandTree(TyperGroup):
             for entry in entry_points(group=COMMANDS, name=cmd_name):
                 found = typer.main.get_command(entry.load())
         return None if found is None else with_output(with_option(found))
+
+    def invoke(self, ctx: Any) -> Any:
+        """Raises ReaderHasEnded: of a closed pipe click itself would make exit code 1."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise ReaderHasEnded from None
 
     def list_commands(self, ctx: Any) -> list[str]:
         added = {entry.name for entry in entry_points(group=COMMANDS)}

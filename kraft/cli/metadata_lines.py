@@ -13,6 +13,8 @@ from typing import Any, Final
 from uuid import UUID
 
 from kraft.cli.errors import CliError
+from kraft.cli.silence import silence_of
+from kraft.net.client import UnsupportedVersion
 from kraft.peers.blocking_client import metadata_chunks
 from metadata_quorum.foundation.batch import decode_batch, iter_headers
 from metadata_quorum.foundation.uuids import uuid_text
@@ -38,8 +40,8 @@ def from_node(host: str, port: int) -> Iterator[str]:
     try:
         for chunk in metadata_chunks(host, port):
             yield from _lines(chunk)
-    except OSError:
-        raise CliError(f"{host}:{port}: no broker answers") from None
+    except (OSError, UnsupportedVersion) as error:
+        raise CliError(f"{host}:{port} {silence_of(error)}") from None
 
 
 def _expand(files: list[Path]) -> Iterator[Path]:

@@ -9,7 +9,6 @@ or waits for messages.
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Iterator
 from contextvars import copy_context
@@ -37,12 +36,12 @@ def begin(ctx: typer.Context, bootstrap: str) -> str:
 
 
 def _say(ctx: typer.Context, bootstrap: str) -> None:
-    from kraft.cli.errors import CliError
+    from kraft.cli.errors import CliError, say
     from kraft.cli.survey import survey
 
     try:
         for line in missing(survey(bootstrap), ctx.params.get("topic")):
-            print(f"kraft: {line}", file=sys.stderr, flush=True)
+            say(line)
     except CliError:
         return  # the command says it
 

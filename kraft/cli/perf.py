@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
+import signal
 import struct
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -24,6 +27,7 @@ from kraft.cli.confluent_client import (
 )  # fmt: skip
 from kraft.cli.console import Extra, Topic
 from kraft.cli.errors import CliError, UsageError, sentence_of
+from kraft.cli.numbers import MAX_INT32, MAX_INT64
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
@@ -36,15 +40,18 @@ Delivered = Callable[["KafkaError | None", "Message"], None]
 SAMPLE_EVERY = 100
 """One record of so many has its latency measured: a Python call per record would measure Python."""
 PATIENCE_S = 30.0
+LAST_CHANCE_S = 1.0
+"""After Ctrl-C, for what is under way."""
+POLL_S = 0.1
 WARM_UP_S = 0.5
 """Between the first connection and the first message that counts."""
 BYTES_PER_MB = 1_000_000
 
 _DUE: Final = struct.Struct(">d")  # head of a value of `latency`: when it was due, perf_counter seconds
 
-Records = Annotated[int, typer.Option("--records", "-n", min=1, help="How many messages.")]
-Size = Annotated[int, typer.Option("--size", "-s", min=1, help="Bytes of a value.")]
-Rate = Annotated[float, typer.Option(help="Messages a second; 0 for as many as go through.")]
+Records = Annotated[int, typer.Option("--records", "-n", min=1, max=MAX_INT64, help="How many messages.")]
+Size = Annotated[int, typer.Option("--size", "-s", min=1, max=MAX_INT32, help="Bytes of a value.")]
+Rate = Annotated[float, typer.Option(min=0, help="Messages a second; 0 for as many as go through.")]
 Acks = Annotated[str, typer.Option(help="0, 1 or all.")]
 
 
@@ -88,10 +95,14 @@ def progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 class Interruption:
-    """Whether Ctrl-C came."""
+    """Whether Ctrl-C came. A flag, not an exception: librdkafka, which calls back, would lose that."""
 
     def __init__(self) -> None:
         self.came = False
+
+    def on_signal(self, number: int, _frame: FrameType | None) -> None:
+        self.came = True
+        signal.signal(number, signal.SIG_DFL)  # the second one ends the process
 
     def end(self) -> None:
         """After the figures so far are printed. Raises KeyboardInterrupt where it came."""
@@ -101,12 +112,13 @@ class Interruption:
 
 @contextmanager
 def until_ctrl_c() -> Iterator[Interruption]:
-    """Ends the block, not the command: what was measured until then is worth printing."""
+    """For loops that look whether it came: what was measured until then is worth printing."""
     interruption = Interruption()
+    before = signal.signal(signal.SIGINT, interruption.on_signal)
     try:
         yield interruption
-    except KeyboardInterrupt:
-        interruption.came = True
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class _Sender:
@@ -142,6 +154,7 @@ def produce(
     """Send messages of random bytes; print MB/s and the latency from hand-over to acknowledgement."""
     from confluent_kafka import Producer
 
+    _require_finite(throughput)
     admin, metadata = connect_admin(bootstrap)
     before = _messages_in(admin, metadata, topic)
     config = settings(bootstrap, acks=acks, compression_type=compression, linger_ms=5, batch_size=1_000_000)
@@ -152,19 +165,20 @@ def produce(
     sent = 0
     with progress("produce", records) as show_done, until_ctrl_c() as interrupted:
         for number in range(records):
-            _pace(started, number, throughput)
+            if throughput > 0:
+                _await_due(producer, started + number / throughput, interrupted)
             is_sample = number % SAMPLE_EVERY == 0
-            _send(producer, topic, value, sender.since(time.perf_counter()) if is_sample else None)
+            on_delivery = sender.since(time.perf_counter()) if is_sample else None
+            if sender.failure or not _send(producer, topic, value, on_delivery, interrupted):
+                break
             sent += 1
             if is_sample:
                 producer.poll(0)
                 show_done(number)
-                if sender.failure:
-                    break
-    left = producer.flush(PATIENCE_S)
+        left = _flush(producer, interrupted)
     took = time.perf_counter() - started
-    if sender.failure or left:
-        raise CliError(sender.failure or f"{left} messages were not acknowledged in {PATIENCE_S:g} s")
+    _refuse_failure(sender, left, interrupted)
+    sent -= left
     # Only samples report back; that the others arrived too is seen at the ends of the partitions.
     grown = _messages_in(admin, metadata, topic) - before
     if acks != "0" and grown < sent:
@@ -178,7 +192,9 @@ def produce(
 def consume(
     topic: Topic,
     records: Records = 100_000,
-    timeout_ms: Annotated[int, typer.Option(help="End after this long without a message.")] = 10_000,
+    timeout_ms: Annotated[
+        int, typer.Option(min=0, max=MAX_INT64, help="End after this long without a message.")
+    ] = 10_000,
     extra: Extra = [],  # noqa: B006
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
@@ -194,10 +210,12 @@ def consume(
     first = last = time.perf_counter()
     try:
         with progress("consume", records) as show_done, until_ctrl_c() as interrupted:
-            while done < records:
-                messages = consumer.consume(min(1000, records - done), timeout=timeout_ms / 1000)
+            while done < records and not interrupted.came:
+                messages = consumer.consume(min(1000, records - done), timeout=POLL_S)
                 if not messages:
-                    break
+                    if time.perf_counter() - last > timeout_ms / 1000:
+                        break
+                    continue
                 if done == 0:
                     first = time.perf_counter()  # from the first message on: connecting is not reading
                 for message in messages:
@@ -231,7 +249,8 @@ def latency(
     """
     from confluent_kafka import Producer
 
-    if rate <= 0:
+    _require_finite(rate)
+    if rate == 0:
         raise UsageError("--rate must be above 0: latency is measured at a steady rate")
     _, metadata = connect_admin(bootstrap)
     more = extra_settings(extra)
@@ -243,21 +262,37 @@ def latency(
     padding = bytes(max(0, size - _DUE.size))
     reader.start()
     started = time.perf_counter() + WARM_UP_S
-    with progress("latency", records) as show_done:
+    sent = 0
+    with progress("latency", records) as show_done, until_ctrl_c() as interrupted:
         for number in range(records):
             due = started + number / rate
-            while (ahead := due - time.perf_counter()) > 0:
-                producer.poll(ahead)  # serves acknowledgements meanwhile
-            producer.produce(topic, _DUE.pack(due) + padding, on_delivery=sender.since(due))
+            _await_due(producer, due, interrupted)
+            value = _DUE.pack(due) + padding
+            if sender.failure or not _send(producer, topic, value, sender.since(due), interrupted):
+                break
+            sent += 1
             show_done(number)
-        left = producer.flush(PATIENCE_S)
-    reader.finish(records, PATIENCE_S)
-    if sender.failure or left:
-        raise CliError(sender.failure or f"{left} messages were not acknowledged in {PATIENCE_S:g} s")
+        left = _flush(producer, interrupted)
+        reader.finish(0 if sender.failure else sent - left, interrupted)
+    _refuse_failure(sender, left, interrupted)
     print(f"acknowledged: {sender.latencies}")
     print(f"end to end:   {reader.latencies}")
+    interrupted.end()
     if len(reader.latencies) < records:
         raise CliError(f"only {len(reader.latencies)} of {records} messages came back")
+
+
+def _require_finite(rate: float) -> None:
+    if not math.isfinite(rate):
+        raise UsageError(f"{rate}: not a number of messages a second")
+
+
+def _refuse_failure(sender: _Sender, left: int, interrupted: Interruption) -> None:
+    """Raises CliError; messages that Ctrl-C has overtaken are no failure."""
+    if sender.failure:
+        raise CliError(sender.failure)
+    if left and not interrupted.came:
+        raise CliError(f"{left} messages were not acknowledged in {PATIENCE_S:g} s")
 
 
 def _messages_in(admin: AdminClient, metadata: ClusterMetadata, topic: str) -> int:
@@ -268,7 +303,8 @@ def _messages_in(admin: AdminClient, metadata: ClusterMetadata, topic: str) -> i
     count = require_topic(metadata, topic)
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     wanted = {TopicPartition(topic, number): latest for number in range(count)}
-    return sum(wait(future, topic).offset for future in admin.list_offsets(wanted).values())
+    found = admin.list_offsets(wanted, request_timeout=PATIENCE_S)
+    return sum(wait(future, topic).offset for future in found.values())
 
 
 def _send(
@@ -276,16 +312,28 @@ def _send(
     topic: str,
     value: bytes,
     on_delivery: Delivered | None,
-) -> None:
-    while True:
+    interrupted: Interruption,
+) -> bool:
+    """False where Ctrl-C came before there was room for it."""
+    while not interrupted.came:
         try:
             if on_delivery is None:  # None is not what this parameter takes
                 producer.produce(topic, value)
             else:
                 producer.produce(topic, value, on_delivery=on_delivery)
-            return
+            return True
         except BufferError:
             producer.poll(0.01)  # the queue is full: make room
+    return False
+
+
+def _flush(producer: Producer, interrupted: Interruption) -> int:
+    """Wait until all is acknowledged, or for as long as is sensible; how many are not."""
+    began = time.monotonic()
+    while left := producer.flush(POLL_S):
+        if time.monotonic() - began > (LAST_CHANCE_S if interrupted.came else PATIENCE_S):
+            break
+    return left
 
 
 class _LatencyReader(threading.Thread):
@@ -312,19 +360,21 @@ class _LatencyReader(threading.Thread):
                 self.latencies.add(time.perf_counter() - due)
         self._consumer.close()
 
-    def finish(self, expected: int, patience_s: float) -> None:
+    def finish(self, expected: int, interrupted: Interruption) -> None:
         """Wait for the requests in flight, then end."""
-        deadline = time.monotonic() + patience_s
-        while len(self.latencies) < expected and time.monotonic() < deadline:
+        began = time.monotonic()
+        while len(self.latencies) < expected:
+            if time.monotonic() - began > (LAST_CHANCE_S if interrupted.came else PATIENCE_S):
+                break
             time.sleep(0.01)
         self._ending.set()
         self.join()
 
 
-def _pace(started: float, number: int, rate: float) -> None:
-    """Wait until message `number` is due."""
-    if rate > 0 and (ahead := started + number / rate - time.perf_counter()) > 0:
-        time.sleep(ahead)
+def _await_due(producer: Producer, due: float, interrupted: Interruption) -> None:
+    """Until then (perf_counter) acknowledgements are taken: their latency ends when that is done."""
+    while (ahead := due - time.perf_counter()) > 0 and not interrupted.came:
+        producer.poll(min(ahead, POLL_S))
 
 
 def _report(what: str, records: int, size: int, took: float) -> None:

@@ -16,6 +16,7 @@ from kraft.cli.confluent_client import (
     wait,
 )
 from kraft.cli.errors import UsageError
+from kraft.cli.numbers import MAX_INT16, MAX_INT32
 from kraft.cli.resource_configs import change, overrides_of
 from kraft.cli.tables import prints_table, show
 from kraft.cli.wire_client import topics
@@ -32,9 +33,11 @@ Configs = Annotated[
 @app.command()
 def create(
     name: Name,
-    partitions: Annotated[int, typer.Option(help="-1: the broker's num.partitions.")] = -1,
+    partitions: Annotated[
+        int, typer.Option(min=-1, max=MAX_INT32, help="-1: the broker's num.partitions.")
+    ] = -1,
     replication_factor: Annotated[
-        int, typer.Option(help="-1: the broker's default.replication.factor.")
+        int, typer.Option(min=-1, max=MAX_INT16, help="-1: the broker's default.replication.factor.")
     ] = -1,
     assignment: Annotated[
         str,
@@ -66,9 +69,12 @@ def create(
 
 def _assignment(text: str) -> list[list[int]]:
     try:
-        return [[int(broker) for broker in replicas.split(":")] for replicas in text.split(",")]
+        assignment = [[int(broker) for broker in replicas.split(":")] for replicas in text.split(",")]
     except ValueError:
         raise UsageError(f"{text}: an assignment is written as 1:2,2:3") from None
+    if not all(0 <= broker <= MAX_INT32 for replicas in assignment for broker in replicas):
+        raise UsageError(f"{text}: a broker's id is a number from 0 to {MAX_INT32}")
+    return assignment
 
 
 @app.command("list")
@@ -124,7 +130,9 @@ def describe(
 @app.command()
 def alter(
     name: Name,
-    partitions: Annotated[int | None, typer.Option(help="The new number; it can only grow.")] = None,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, max=MAX_INT32, help="The new number; it can only grow.")
+    ] = None,
     config: Configs = [],  # noqa: B006
     delete_config: Annotated[list[str], typer.Option(metavar="KEY", help="Back to the broker's value.")] = [],  # noqa: B006
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,

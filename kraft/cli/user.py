@@ -18,7 +18,14 @@ from kraft.cli.errors import CliError, UsageError
 from kraft.cli.tables import prints_table, show
 from kraft.cli.wire_client import raise_for, request
 from kraft.wire.api_keys import ApiKey
-from metadata_quorum.security.scram import BY_SASL_NAME, MIN_ITERATIONS, SALT_BYTES, ScramMechanism, salted
+from metadata_quorum.security.scram import (
+    BY_SASL_NAME,
+    MAX_ITERATIONS,
+    MIN_ITERATIONS,
+    SALT_BYTES,
+    ScramMechanism,
+    salted,
+)
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -46,7 +53,8 @@ def add(
     name: str,
     mechanism: Mechanisms = ["SCRAM-SHA-512"],  # noqa: B006
     iterations: Annotated[
-        int, typer.Option(help="More make a stolen credential harder to use.")
+        int,
+        typer.Option(min=1, max=MAX_ITERATIONS, help="More make a stolen credential harder to use."),
     ] = MIN_ITERATIONS,
     password_file: Annotated[
         str | None, typer.Option(metavar="FILE", help="Its first line; - for standard input.")

@@ -28,18 +28,27 @@ _COMING: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOA
 _MOVING: Final = (*_COMING, ErrorCode.NOT_COORDINATOR)
 
 
+class NotAnswered(CliError):
+    """The node does not have that API."""
+
+
 def request(
     address: Address, api_key: ApiKey, versions: tuple[int, int], fields: Mapping[str, Any]
 ) -> Message:
-    """One request. Raises CliError where the broker does not answer."""
+    """One request. Raises CliError where the broker does not answer, `NotAnswered` where it never does."""
     # The codec takes a while to import, and `kraft --help` must not wait for it.
+    from kraft.net.client import UnsupportedVersion
     from kraft.peers.blocking_client import ask
+    from kraft.wire.bridge import MalformedMessage
 
     try:
         return ask(*address, api_key, versions, fields)
-    except OSError as error:
-        why = "no answer in time" if isinstance(error, TimeoutError) else "no broker answers"
-        raise CliError(f"{address[0]}:{address[1]}: {why}") from None
+    except TimeoutError:
+        raise CliError(f"{address[0]}:{address[1]}: no answer in time") from None
+    except UnsupportedVersion as error:
+        raise NotAnswered(f"{address[0]}:{address[1]} {silence_of(error)}") from None
+    except (OSError, MalformedMessage) as error:
+        raise CliError(f"{address[0]}:{address[1]} {silence_of(error)}") from None
 
 
 def metadata(bootstrap: str, topics: list[str] | None) -> Message:

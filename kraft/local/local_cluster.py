@@ -21,6 +21,7 @@ import contextlib
 import json
 import os
 import random
+import shlex
 import signal
 import subprocess
 import time
@@ -122,7 +123,8 @@ class LocalCluster:
             if any(node.process() for node in earlier.nodes.values()):
                 raise FatalError(
                     ExitCode.LOG_DIR_UNUSABLE,
-                    f"a cluster is running in {directory}; `kraft down --dir` stops it",
+                    f"a cluster is running in {directory}; `kraft down --dir {shlex.quote(str(directory))}` "
+                    "stops it",
                 )
             if len(earlier.nodes) != nodes:
                 raise FatalError(
@@ -237,7 +239,7 @@ class LocalCluster:
         Raises FatalError if it runs already."""
         node = self.node(node_id)
         if node.process() is not None:
-            raise FatalError(ExitCode.USAGE, f"node {node_id} is running already")
+            raise FatalError(ExitCode.REFUSED, f"node {node_id} is running already")
         self._spawn(node)
         self.save()
         if wait:
@@ -288,7 +290,7 @@ class LocalCluster:
         """A node by its id. Raises FatalError if there is none."""
         if node_id not in self.nodes:
             known = ", ".join(map(str, self.nodes))
-            raise FatalError(ExitCode.USAGE, f"there is no node {node_id}; the nodes are {known}")
+            raise FatalError(ExitCode.REFUSED, f"there is no node {node_id}; the nodes are {known}")
         return self.nodes[node_id]
 
     def kill(self, node_id: int) -> None:
@@ -301,7 +303,7 @@ class LocalCluster:
         """SIGTERM: the node hands its leaders over and ends. Raises FatalError if it does not end in time."""
         self._signal(node_id, signal.SIGTERM)
         if await_end([self.nodes[node_id]], patience_s):
-            raise FatalError(ExitCode.USAGE, f"node {node_id} did not end within {patience_s:g} s")
+            raise FatalError(ExitCode.REFUSED, f"node {node_id} did not end within {patience_s:g} s")
         self._forget([self.nodes[node_id]])
 
     def pause(self, node_id: int) -> None:
@@ -316,7 +318,9 @@ class LocalCluster:
         deadline = time.monotonic() + STOP_PATIENCE_S
         while (process := self.node(node_id).process()) is not None and not has_stopped(process):
             if time.monotonic() > deadline:
-                raise FatalError(ExitCode.USAGE, f"node {node_id} did not stop within {STOP_PATIENCE_S:g} s")
+                raise FatalError(
+                    ExitCode.REFUSED, f"node {node_id} did not stop within {STOP_PATIENCE_S:g} s"
+                )
             time.sleep(POLL_S)
 
     def resume(self, node_id: int) -> None:
@@ -387,7 +391,7 @@ class LocalCluster:
     def _signal(self, node_id: int, number: signal.Signals) -> None:
         process = self.node(node_id).process()
         if process is None:
-            raise FatalError(ExitCode.USAGE, f"node {node_id} is not running")
+            raise FatalError(ExitCode.REFUSED, f"node {node_id} is not running")
         with contextlib.suppress(psutil.NoSuchProcess):
             process.send_signal(number)
 

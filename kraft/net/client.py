@@ -198,7 +198,7 @@ class PeerClient(asyncio.BufferedProtocol):
             version = min(highest, theirs[1])
             if version >= max(lowest, theirs[0]):
                 return version
-        raise UnsupportedVersion(f"API {api_key} is not answered in versions {lowest} to {highest}")
+        raise UnsupportedVersion(f"{api_key.name} is not answered in versions {lowest} to {highest}")
 
     def _write(self, api_key: ApiKey, version: int, body: Buffers) -> int:
         if self._transport is None or self._transport.is_closing():

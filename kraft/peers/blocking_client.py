@@ -6,7 +6,6 @@ For `local/local_cluster.py` and those commands for which confluent-kafka has no
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Final, NamedTuple, TypeVar
@@ -78,14 +77,9 @@ def ask(
     timeout_s: float = 10.0,
 ) -> Message:
     """One request on a connection of its own, in the newest version of that range both ends know.
-    Raises `OSError`, `UnsupportedVersion` or `MalformedMessage`; `BrokerError` where the two ends do not
-    accept each other."""
-    try:
-        return _run(_ask(Address(host, port), api_key, versions, fields, timeout_s))
-    except ConnectionAbortedError as error:
-        raise BrokerError(ErrorCode.SASL_AUTHENTICATION_FAILED, str(error)) from None
-    except ssl.SSLError as error:
-        raise BrokerError(ErrorCode.NETWORK_EXCEPTION, f"TLS: {error.reason or error}") from None
+    Raises `OSError` (`LoginRefused` and the errors of TLS are such), `UnsupportedVersion` or
+    `MalformedMessage`."""
+    return _run(_ask(Address(host, port), api_key, versions, fields, timeout_s))
 
 
 class Question(NamedTuple):

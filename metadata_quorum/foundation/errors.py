@@ -219,6 +219,8 @@ class BrokerError(Exception):
 class ExitCode(IntEnum):
     """Exit codes of a process that the environment does not allow to continue."""
 
+    REFUSED = 1
+    """What was asked for is not there, or not in a state for it."""
     USAGE = 2
     BAD_CONFIG = 10
     PORT_IN_USE = 11

@@ -50,9 +50,9 @@ def run(bootstrap: str, *arguments: str, stdin: str = "") -> subprocess.Complete
         ("elect-leaders --partition 0", 2, "--partition needs --topic"),
         (f"consume {TOPIC} -p 7 -e", 1, f"{TOPIC}: there is no partition 7; it has 3"),
         (f"consume {TOPIC} -o x", 2, "--offset x: beginning, end, a number, -N or @MS"),
-        (f"consume {TOPIC} -X no.such=1", 1, 'No such configuration property: "no.such"'),
+        (f"consume {TOPIC} -X no.such=1", 2, 'No such configuration property: "no.such"'),
         (f"produce {TOPIC} -p 7", 1, f"{TOPIC}: there is no partition 7; it has 3"),
-        (f"produce {TOPIC} -z best", 1, 'Invalid value "best"'),
+        (f"produce {TOPIC} -z best", 2, 'Invalid value "best"'),
         ("perf produce nothere -n 1", 1, "nothere: there is no such topic"),
     ],
 )

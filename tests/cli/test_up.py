@@ -95,7 +95,7 @@ def test_one_node_at_a_time(tmp_path, port):
         assert kraft("node", "kill", "2", *where).returncode == 0
         assert running(tmp_path).keys() == {1, 3}
         again = kraft("node", "kill", "2", *where)
-        assert (again.returncode, again.stderr) == (ExitCode.USAGE, "kraft: node 2 is not running\n")
+        assert (again.returncode, again.stderr) == (ExitCode.REFUSED, "kraft: node 2 is not running\n")
         wait_until(lambda: live_brokers(HOST, port) == {1, 3}, "the killed node is fenced")
 
         assert kraft("node", "start", "2", *where).returncode == 0
@@ -113,6 +113,7 @@ def test_one_node_at_a_time(tmp_path, port):
         assert kraft("node", "stop", "1", *where).returncode == 0
         assert running(tmp_path).keys() == {2, 3}
         unknown = kraft("node", "kill", "9", *where)
+        assert unknown.returncode == ExitCode.REFUSED
         assert unknown.stderr == "kraft: there is no node 9; the nodes are 1, 2, 3\n"
 
         assert kraft("down", *where).returncode == 0

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 from typer.testing import CliRunner
 
 from kraft.cli.bootstrap import addresses
 from kraft.cli.confluent_client import key_values
-from kraft.cli.errors import CliError, UsageError, plain_errors
+from kraft.cli.errors import CliError, UsageError, plain_errors, say
 from kraft.cli.main import cli
 from kraft.cli.perf import Latencies
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode, ExitCode, FatalError
@@ -48,7 +51,7 @@ def test_no_broker_is_one_sentence(command, free_ports):
     )  # fmt: skip
     assert done.returncode == 1
     assert done.stdout == ""
-    assert done.stderr == f"kraft: 127.0.0.1:{port}: no broker answers\n"
+    assert done.stderr == f"kraft: 127.0.0.1:{port} refuses connections\n"
 
 
 @pytest.mark.parametrize(
@@ -73,6 +76,65 @@ def test_expected_trouble_is_one_sentence(error, code, sentence, capsys):
     assert capsys.readouterr().err == sentence
 
 
+def test_what_kept_a_command_waiting_is_not_repeated_at_its_end(capsys):
+    def wait_in_vain():
+        say("nobody answers")
+        raise CliError("nobody answers")
+
+    with pytest.raises(SystemExit), plain_errors():
+        wait_in_vain()
+    assert capsys.readouterr().err == "kraft: nobody answers\n"
+
+
+def test_ctrl_c_that_librdkafka_has_lost():
+    def poll():
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        raise SystemError("<method 'poll'> returned NULL without setting an exception")
+
+    with pytest.raises(SystemExit) as ended, plain_errors():
+        poll()
+    assert ended.value.code == 130
+
+
+def test_a_bug_in_c_keeps_its_traceback():
+    with pytest.raises(SystemError), plain_errors():
+        raise SystemError("<method 'poll'> returned NULL without setting an exception")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "topic create x --partitions -7", "topic create x --partitions 99999999999",
+        "topic create x --replication-factor 70000", "topic create x --replica-assignment 1:99999999999",
+        "topic alter x --partitions 0", "elect-leaders --topic x --partition 99999999999",
+        "consume x -p -3", "consume x --timeout-ms -1", "consume x -g ''", "produce x -p 99999999999",
+        "produce x --timestamp 99999999999999999999", "perf produce x --throughput -4",
+        "perf produce x --throughput inf", "perf latency x --rate nan", "perf produce x -s 99999999999",
+        "user add x --iterations 99999999999", "topic list -b 127.0.0.1:99999",
+    ],
+)  # fmt: skip
+def test_numbers_that_no_request_holds_are_a_wrong_command_line(command):
+    result = CliRunner().invoke(cli, shlex.split(command))
+    assert result.exit_code == ExitCode.USAGE or isinstance(result.exception, UsageError)
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+def test_a_stream_that_the_shell_has_closed(closed):
+    """`$closed` stands for it; what the command says on the others stays as it is."""
+    script = f"{shlex.quote(sys.executable)} -m kraft storage random-uuid {closed}"
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert bool(done.stdout) == (closed != ">&-")
+
+
+def test_bytes_that_are_no_text():
+    script = [sys.executable, "-m", "kraft", "group", "describe", b"\xff"]
+    done = subprocess.run(script, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (ExitCode.USAGE, "")
+    assert done.stderr == "kraft: b'\\xff': not text in this terminal's encoding\n"
+
+
 def test_a_bug_keeps_its_traceback():
     with pytest.raises(ZeroDivisionError), plain_errors():
         _ = 1 // 0
@@ -84,8 +146,9 @@ def test_pairs_and_addresses():
         key_values(["oops"], "it")
     assert addresses("a:1, b:2") == [("a", 1), ("b", 2)]
     assert addresses("[::1]:9092") == [("::1", 9092)]
-    with pytest.raises(CliError, match="nonsense"):
-        addresses("nonsense")
+    for nonsense in ("nonsense", "a:0", "a:65536", ":9092"):
+        with pytest.raises(UsageError, match=nonsense):
+            addresses(nonsense)
 
 
 def test_percentiles():

@@ -384,5 +384,5 @@ def test_nobody_there() -> None:
 def test_a_broker_of_long_ago(broker: ScriptedBroker) -> None:
     broker.versions[ApiKey.FETCH] = (0, 11)
     broker.partition.batches = [batch(0, 0)]
-    with pytest.raises(SourceError, match="API 1 is not answered in versions 12 to 17"):
+    with pytest.raises(SourceError, match="FETCH is not answered in versions 12 to 17"):
         offsets_read(broker, 0, 1)
