@@ -54,15 +54,15 @@ def create(
     """Create a topic."""
     from confluent_kafka.admin import NewTopic
 
-    admin, metadata = connect_admin(bootstrap)
-    if if_not_exists and name in metadata.topics:
-        return
     options: dict[str, Any] = {"config": key_values(config, "a configuration")}
     if assignment:
         options["replica_assignment"] = replicas = _assignment(assignment)
         options["num_partitions"] = len(replicas)
     else:
         options |= {"num_partitions": partitions, "replication_factor": replication_factor}
+    admin, metadata = connect_admin(bootstrap)
+    if if_not_exists and name in metadata.topics:
+        return
     wait(admin.create_topics([NewTopic(name, **options)])[name], name)
     print(f"Created topic {name}.")
 
