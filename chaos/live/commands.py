@@ -15,10 +15,12 @@ import typer
 from kraft.cli.cluster import (
     DEFAULT_DIR,
     Configurations,
+    ConsoleWrites,
     Detach,
     Directory,
     Nodes,
     Port,
+    console_writes_of,
     interrupt,
     serve,
     settings_of_all,
@@ -40,6 +42,7 @@ def up(
     directory: Directory = DEFAULT_DIR,
     detach: Detach = False,
     set_: Configurations = [],  # noqa: B006
+    console_writes: ConsoleWrites = False,
 ) -> None:
     """Start a cluster whose nodes reach each other by links that `kraft chaos link` can break.
 
@@ -48,7 +51,7 @@ def up(
     from chaos.live.cluster import ChaosCluster
 
     signal.signal(signal.SIGTERM, interrupt)
-    settings = settings_of_all(set_)
+    settings = settings_of_all(set_) | (console_writes_of(directory) if console_writes else {})
     cluster = ChaosCluster.create(
         directory, nodes=nodes, clients=clients, settings=settings, port=port, detached=detach
     )

@@ -11,6 +11,7 @@ Path of the data: log -> `check` before an append (leader only) -> `update` afte
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 from typing import Final, NamedTuple
 
 from sortedcontainers import SortedDict
@@ -86,6 +87,15 @@ class ProducerStateEntry:
         return self.epoch, batches, self.coordinator_epoch, self.last_timestamp, transaction
 
     __hash__ = None  # type: ignore[assignment]  # mutable
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction without a marker on this log."""
+
+    producer_id: int
+    epoch: int
+    first_offset: int
+    last_timestamp: int
 
 
 class VerificationStateEntry(NamedTuple):
@@ -259,6 +269,14 @@ class ProducerStateManager:
             self._unreplicated.popitem(0)
         firsts = [d.peekitem(0)[0] for d in (self._ongoing, self._unreplicated) if d]
         return min(firsts) if firsts else None
+
+    def open_transactions(self, most: int) -> list[OpenTransaction]:
+        """The oldest ones."""
+        found = []
+        for first_offset, producer_id in islice(self._ongoing.items(), most):
+            state = self.states[producer_id]
+            found.append(OpenTransaction(producer_id, state.epoch, first_offset, state.last_timestamp))
+        return found
 
     # --- keeping it small
 

@@ -11,9 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
+from itertools import islice
 from typing import Any, Final
+from uuid import UUID
 
+from data_plane.coordinator.groups.classic.consumer_protocol import read_assignment
 from data_plane.coordinator.groups.messages import GroupSummary
+from data_plane.coordinator.transactions.records import TransactionMetadata
 from data_plane.replication.partition import Partition
 from kraft.api.authz.checks import InHandler
 from kraft.api.authz.raw_requests import is_cluster_action_authorized
@@ -24,10 +29,15 @@ from kraft.api.slices import in_slices
 from kraft.net.connection import Buffers, ProtocolError
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.supervision import awaited
+from metadata_quorum.metadata.image import MetadataImage
 
 VERSION: Final = 0
 PER_SLICE: Final = 200
-"""Partitions or groups that are looked at in one turn of the loop."""
+"""Partitions, groups or transactions that are looked at in one turn of the loop."""
+MOST_TRANSACTIONS: Final = 500
+"""That one coordinator tells."""
+MOST_OPEN: Final = 20
+"""Transactions that one partition tells: the oldest hold back the last stable offset."""
 
 
 def handle(broker: BrokerContext, ctx: RequestContext, body: memoryview) -> asyncio.Future[Buffers]:
@@ -51,6 +61,14 @@ async def node_view(broker: BrokerContext) -> dict[str, Any]:
         each
         async for each in in_slices(node.long_work, list(broker.group_coordinator.summaries()), PER_SLICE)
     ]
+    transactions = [
+        each
+        async for each in in_slices(
+            node.long_work,
+            list(islice(broker.transaction_coordinator.ongoing(), MOST_TRANSACTIONS)),
+            PER_SLICE,
+        )
+    ]
     return {
         "node_id": node.node_id,
         "state": broker.lifecycle.state.name.lower(),
@@ -59,7 +77,8 @@ async def node_view(broker: BrokerContext) -> dict[str, Any]:
         "faults": dict(node.faults),
         "log_dirs": [{"path": d.path, "online": d.online} for d in broker.replica_manager.logs.dirs],
         "replicas": [_replica(each, now) for each in partitions if not each.removed],
-        "groups": [_group(each) for each in groups],
+        "groups": [_group(each, node.image) for each in groups],
+        "transactions": [_transaction(name, known) for name, known in transactions],
     }
 
 
@@ -78,6 +97,7 @@ def _replica(partition: Partition, now: float) -> dict[str, Any]:
         replica["isr"] = list(leader.isr)
         replica["leader_epoch"] = leader.leader_epoch
         replica["min_isr"] = leader.min_isr
+        replica["open_transactions"] = [list(each) for each in log.producers.open_transactions(MOST_OPEN)]
         replica["followers"] = {
             each.broker_id: {
                 "end": each.log_end_offset,
@@ -88,13 +108,48 @@ def _replica(partition: Partition, now: float) -> dict[str, Any]:
     return replica
 
 
-def _group(group: GroupSummary) -> dict[str, Any]:
+def _group(group: GroupSummary, image: MetadataImage) -> dict[str, Any]:
     return {
         "id": group.listed.group_id,
         "type": group.listed.type.value,
         "state": group.listed.state,
-        "members": [each._asdict() for each in group.members],
+        "members": [
+            {
+                "member_id": each.member_id,
+                "client_id": each.client_id,
+                "client_host": each.client_host,
+                "assigned": _assigned(each.assigned, image),
+            }
+            for each in group.members
+        ],
         "offsets": [[tp.topic, tp.partition, kept.offset] for tp, kept in group.offsets.items()],
+    }
+
+
+def _assigned(
+    assigned: Mapping[UUID, frozenset[int]] | bytes, image: MetadataImage
+) -> dict[str, list[int]] | None:
+    """By topic; None where only the group's own clients know."""
+    if isinstance(assigned, bytes):
+        try:
+            named = read_assignment(assigned)
+        except ValueError:
+            return None
+    else:
+        topics = ((image.topic(topic_id), numbers) for topic_id, numbers in assigned.items())
+        named = {topic.name: numbers for topic, numbers in topics if topic is not None}
+    return {name: sorted(numbers) for name, numbers in named.items()}
+
+
+def _transaction(name: str, known: TransactionMetadata) -> dict[str, Any]:
+    return {
+        "transactional_id": name,
+        "producer_id": known.producer_id,
+        "producer_epoch": known.producer_epoch,
+        "state": known.state.label,
+        "started_ms": known.started_ms,
+        "timeout_ms": known.timeout_ms,
+        "partitions": [list(tp) for tp in sorted(known.partitions)],
     }
 
 

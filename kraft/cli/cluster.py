@@ -32,6 +32,9 @@ Detach = Annotated[bool, typer.Option("--detach", help="Leave the nodes running;
 Configurations = Annotated[
     list[str], typer.Option("--set", metavar="KEY=VALUE", help="A configuration for every node.")
 ]
+ConsoleWrites = Annotated[
+    bool, typer.Option("--console-writes", help="The console may produce, and break chaos links and nodes.")
+]
 NodeId = Annotated[int, typer.Argument(metavar="ID", help="The node, counted from 1.")]
 
 node = typer.Typer(no_args_is_help=True)
@@ -45,6 +48,7 @@ def up(
     set_: Configurations = [],  # noqa: B006
     tls: Annotated[bool, typer.Option("--tls", help="Behind certificates, which are made.")] = False,
     sasl: Annotated[bool, typer.Option("--sasl", help="Behind logins (SCRAM), with a user for you.")] = False,
+    console_writes: ConsoleWrites = False,
 ) -> None:
     """Start a cluster of combined nodes as processes and print its bootstrap.servers.
 
@@ -54,7 +58,7 @@ def up(
     from kraft.local.local_cluster import LocalCluster
 
     signal.signal(signal.SIGTERM, interrupt)
-    settings = settings_of_all(set_)
+    settings = settings_of_all(set_) | (console_writes_of(directory) if console_writes else {})
     cluster = LocalCluster.create(
         directory, nodes=nodes, port=port, settings=settings, detached=detach, tls=tls, sasl=sasl
     )
@@ -67,6 +71,11 @@ def settings_of_all(pairs: list[str]) -> dict[str, str]:
     if own := sorted(settings.keys() & _OF_ONE_NODE):
         raise UsageError(f"{own[0]} is each node's own: `kraft up` counts ports from --port, and ids from 1")
     return settings
+
+
+def console_writes_of(directory: Path) -> dict[str, str]:
+    """Of every node."""
+    return {"kraft.http.writes": "true", "kraft.http.faults.dir": str(directory.absolute())}
 
 
 def serve(cluster: LocalCluster, start: Callable[[], None], detach: bool, more: Sequence[str] = ()) -> None:

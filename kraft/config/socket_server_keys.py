@@ -34,6 +34,14 @@ class SocketServerKeys:
     )
     kraft_http_port: int | None = key(None, "port of the console, /api, /metrics, /status on 127.0.0.1",
                                       minimum=0, maximum=65535)  # fmt: skip
+    kraft_http_writes: bool = key(
+        False, "whether the console may produce messages, by those who have the right to WRITE"
+    )
+    kraft_http_faults_dir: str | None = key(
+        None,
+        "directory of the cluster of `kraft chaos up` whose nodes and links the console may break, by those "
+        "who have the right to ALTER the cluster; with kraft.http.writes",
+    )
 
     max_connections: int = key(
         INT_MAX, "most connections, on all listeners together", minimum=0, update=CLUSTER_WIDE

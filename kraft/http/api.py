@@ -1,19 +1,21 @@
-"""The JSON API: its paths, in one table, from which its OpenAPI description is made too.
+"""The JSON API: its paths, in one table, from which its OpenAPI description (openapi.py) is made too.
 
-Read-only. Who asks has logged in (login.py), and sees what the cluster's ACLs let them see.
+These only read; writes.py has what changes something. Who asks has logged in (login.py), and sees what the
+cluster's ACLs let them see.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from kraft.api.context import BrokerContext
 from kraft.http.cluster_view import ClusterView
 from kraft.http.login import Visitor
 from kraft.http.messages import MAX_MESSAGES, messages
+from kraft.http.security_view import acls, quotas, users
 from kraft.metrics.sources import Sources
 from metadata_quorum.foundation.model import ResourceType, TopicPartition
 from metadata_quorum.metadata.image import TopicImage
@@ -37,6 +39,8 @@ class Asked:
     visitor: Visitor
     path: Mapping[str, str]
     query: Mapping[str, str]
+    body: Mapping[str, Any] = field(default_factory=dict)
+    """Of a POST."""
 
     def number(self, name: str) -> int | None:
         """Of the query; None where it is not given. Raises `Refused`."""
@@ -115,16 +119,12 @@ async def _topic(service: Service, asked: Asked) -> Json:
 
 
 async def _messages(service: Service, asked: Asked) -> Json:
-    topic = _known_topic(service, asked)
-    if not asked.visitor.may_read_topic(topic.name):
-        raise Refused(403, f"{asked.visitor.principal} may not READ topic {topic.name}")
-    number = asked.path["partition"]
-    if not number.isdecimal() or int(number) not in topic.partitions:
-        raise Refused(404, f"{topic.name} has no partition {number[:20]}")
-    tp = TopicPartition(topic.name, int(number))
+    tp = known_partition(service, asked)
+    if not asked.visitor.may_read_topic(tp.topic):
+        raise Refused(403, f"{asked.visitor.principal} may not READ topic {tp.topic}")
     offset, time_ms = asked.number("offset"), asked.number("time_ms")
     limit = asked.number("limit")
-    return await messages(_broker(service), tp, offset, time_ms, 20 if limit is None else limit)
+    return await messages(broker_of(service), tp, offset, time_ms, 20 if limit is None else limit)
 
 
 async def _groups(service: Service, asked: Asked) -> Json:
@@ -136,6 +136,25 @@ async def _group(service: Service, asked: Asked) -> Json:
         if group["id"] == asked.path["group"]:
             return group
     raise Refused(404, f"there is no group {asked.path['group'][:200]}, or its coordinator does not answer")
+
+
+async def _transactions(service: Service, asked: Asked) -> Json:
+    return {"transactions": await service.view.transactions(asked.visitor)}
+
+
+async def _quotas(service: Service, asked: Asked) -> Json:
+    if not asked.visitor.may_see_quotas():
+        raise Refused(403, f"{asked.visitor.principal} may not DESCRIBE_CONFIGS of the cluster")
+    return quotas(service.sources.node.image)
+
+
+async def _users(service: Service, asked: Asked) -> Json:
+    return users(service.sources.node.image)
+
+
+async def _acls(service: Service, asked: Asked) -> Json:
+    node = service.sources.node
+    return {"authorizer": node.authorizer is not None, **acls(node.image)}
 
 
 async def _clients(service: Service, asked: Asked) -> Json:
@@ -168,7 +187,17 @@ def _known_topic(service: Service, asked: Asked) -> TopicImage:
     return topic
 
 
-def _broker(service: Service) -> BrokerContext:
+def known_partition(service: Service, asked: Asked) -> TopicPartition:
+    """Of the path. Raises `Refused`."""
+    topic = _known_topic(service, asked)
+    number = asked.path["partition"]
+    if not number.isdecimal() or int(number[:10]) not in topic.partitions:
+        raise Refused(404, f"{topic.name} has no partition {number[:20]}")
+    return TopicPartition(topic.name, int(number))
+
+
+def broker_of(service: Service) -> BrokerContext:
+    """Raises `Refused` where this node is none."""
     if service.sources.broker is None:
         raise Refused(503, "this node is no broker: ask another")
     return service.sources.broker.context
@@ -208,43 +237,13 @@ ROUTES: Final = (
     ),
     Route(f"{BASE}/groups", "All groups, with members, offsets and lag.", _groups),
     Route(f"{BASE}/groups/{{group}}", "A group.", _group),
+    Route(
+        f"{BASE}/transactions",
+        "Transactions that are open, or whose markers are not written; those that hang first.",
+        _transactions,
+    ),
+    Route(f"{BASE}/quotas", "What users, client ids and addresses may use.", _quotas),
+    Route(f"{BASE}/users", "Users of SCRAM, and by which mechanisms they log in.", _users),
+    Route(f"{BASE}/acls", "Access control entries, and whether an authorizer looks at them.", _acls),
     Route(f"{BASE}/clients", "Clients that push their metrics to this node (KIP-714), and these.", _clients),
 )
-
-
-def openapi(version: str) -> Json:
-    """OpenAPI 3.1, of the table."""
-    paths: dict[str, Json] = {each.path: {"get": _operation(each)} for each in ROUTES}
-    paths[LIVE] = {
-        "get": {
-            "summary": "Server-sent events: `cluster` once a second, `events` when something happens.",
-            "responses": {"200": {"description": "the stream", "content": {"text/event-stream": {}}}},
-        }
-    }
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": "kraft", "version": version, "description": "What a node knows of its cluster."},
-        "paths": paths,
-        "components": {"securitySchemes": {"basic": {"type": "http", "scheme": "basic"}}},
-        "security": [{"basic": []}, {}],
-    }
-
-
-def _operation(route: Route) -> Json:
-    in_path = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-        for name in re.findall(r"\{(\w+)\}", route.path)
-    ]
-    in_query = [
-        {"name": name, "in": "query", "description": meaning, "schema": {"type": "string"}}
-        for name, meaning in (route.query or {}).items()
-    ]
-    answers = {"200": "as asked", "400": "a wrong parameter", "401": "no login", "403": "not allowed"}
-    return {
-        "summary": route.summary,
-        "parameters": [*in_path, *in_query],
-        "responses": {
-            status: {"description": meaning, "content": {"application/json": {}}}
-            for status, meaning in answers.items()
-        },
-    }

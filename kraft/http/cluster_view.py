@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 from kraft.api.context import BrokerContext
 from kraft.api.node_view import VERSION, node_view
 from kraft.http.login import Visitor
+from kraft.http.transactions_view import transactions
 from kraft.metrics.sources import Sources
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
@@ -76,6 +77,11 @@ class ClusterView:
         views, _ = await self._views()
         seen = _seen(self._node.image, views, visitor)
         return await self._node.loop.run_in_executor(None, _groups, views, seen)
+
+    async def transactions(self, visitor: Visitor) -> list[Json]:
+        """What is not finished, and what nobody will finish."""
+        views, _ = await self._views()
+        return transactions(views, self._node.image, visitor, self._node.now_ms())
 
     async def _views(self) -> tuple[Views, Json]:
         now = self._node.loop.time()
@@ -298,9 +304,18 @@ def _groups(views: Views, seen: _Seen) -> list[Json]:
             found.append(
                 {
                     **group,
+                    "members": [_member(each, seen) for each in group["members"]],
                     "coordinator": view["node_id"],
                     "offsets": offsets,
                     "lag": sum(lags) if len(lags) == len(offsets) else None,
                 }
             )
     return sorted(found, key=lambda group: str(group["id"]))
+
+
+def _member(member: Json, seen: _Seen) -> Json:
+    """With what is assigned to it of topics that are seen."""
+    assigned = member.get("assigned")
+    if assigned is None:
+        return member
+    return {**member, "assigned": {name: each for name, each in assigned.items() if name in seen.topics}}

@@ -60,6 +60,18 @@ class Visitor:
     def may_see_configs(self, topic: str) -> bool:
         return self.may(AclOperation.DESCRIBE_CONFIGS, AclResourceType.TOPIC, topic)
 
+    def may_write_topic(self, name: str) -> bool:
+        return self.may(AclOperation.WRITE, AclResourceType.TOPIC, name)
+
+    def may_alter_cluster(self) -> bool:
+        return self.may(AclOperation.ALTER, AclResourceType.CLUSTER, CLUSTER_NAME)
+
+    def may_see_transactional_id(self, name: str) -> bool:
+        return self.may(AclOperation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID, name)
+
+    def may_see_quotas(self) -> bool:
+        return self.may(AclOperation.DESCRIBE_CONFIGS, AclResourceType.CLUSTER, CLUSTER_NAME)
+
     def may_see_group(self, name: str) -> bool:
         return self.may(AclOperation.DESCRIBE, AclResourceType.GROUP, name)
 

@@ -5,9 +5,9 @@
     GET /status      the node's own view, as JSON (status.py)
     GET /metrics     OpenMetrics (kraft/metrics/exposition.py); ?names=reporter or confluent for other names
 
-It only reads, and listens on the loopback (listener.py). The rules for browsers: nothing is loaded from
-elsewhere, no other site may read or frame it, and it answers to an address or to localhost only, so that no
-other name can be pointed at it.
+It listens on the loopback (listener.py), and only reads unless it is asked to write (writes.py). The rules
+for browsers: nothing is loaded from elsewhere, no other site may read or frame it, and it answers to an
+address or to localhost only, so that no other name can be pointed at it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
-from kraft.http.api import LIVE, ROUTES, Asked, Json, Refused, Service, openapi
+from kraft.http.api import LIVE, ROUTES, Asked, Json, Refused, Route, Service
 from kraft.http.cluster_view import ClusterView
 from kraft.http.live import LiveStreams
 from kraft.http.login import LoginRequired, Logins, Visitor
+from kraft.http.openapi import WRITES, openapi
 from kraft.http.status import status
+from kraft.http.writes import ROUTES as WRITE_ROUTES
+from kraft.http.writes import Writes, what_is_allowed
 from kraft.metrics.exposition import CONTENT_TYPE, exposition
 from kraft.metrics.metric import Style
 from kraft.metrics.sources import Sources
@@ -49,6 +52,8 @@ HEADERS: Final[Mapping[str, str]] = {
 _FILES: Final[Mapping[str, tuple[str, str]]] = {
     "/": ("console.html", "text/html"),
     "/console.js": ("console.js", "text/javascript"),
+    "/rights.js": ("rights.js", "text/javascript"),
+    "/writes.js": ("writes.js", "text/javascript"),
     "/console.css": ("console.css", "text/css"),
     "/api": ("api.html", "text/html"),
     "/api.js": ("api.js", "text/javascript"),
@@ -61,7 +66,8 @@ def make_server(sources: Sources) -> web.Server:
     """aiohttp's server for one node; imports aiohttp (see listener.py)."""
     from aiohttp import web
 
-    return web.Server(HttpServer(sources).respond, loop=sources.node.loop)
+    # What is asked for every few seconds is no event of a node: no line of its log each.
+    return web.Server(HttpServer(sources).respond, loop=sources.node.loop, access_log=None)
 
 
 class HttpServer:
@@ -72,6 +78,7 @@ class HttpServer:
         self._logins = Logins(sources.node)
         self._service = Service(sources, ClusterView(sources))
         self._live = LiveStreams(self._service)
+        self._writes = Writes(sources.node)
         self._open: Mapping[str, Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]] = {
             "/status": self._status,
             "/metrics": self._metrics,
@@ -80,8 +87,10 @@ class HttpServer:
     async def respond(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
             _check_host(request.headers.get("Host", ""))
+            if request.method == "POST":
+                return await self._write(request, await self._logins.visitor(request))
             if request.method != "GET":
-                raise Refused(405, "only GET: nothing is changed here")
+                raise Refused(405, "only GET, and POST where the console may write")
             answer = self._open.get(request.path)
             if answer is not None:
                 return await answer(request)
@@ -95,7 +104,7 @@ class HttpServer:
         except OSError:  # a timeout is one
             return _json({"error": "a broker that knows this does not answer"}, 503)
         except Exception as error:  # noqa: BLE001 - one request's affair
-            report_fault(self._sources.node.loop, f"GET {request.path[:100]}", error)
+            report_fault(self._sources.node.loop, f"{request.method[:10]} {request.path[:100]}", error)
             return _json({"error": "a bug: the node's log says which"}, 500)
 
     async def _respond_to(self, request: web.BaseRequest, visitor: Visitor) -> web.StreamResponse:
@@ -110,16 +119,19 @@ class HttpServer:
             raise Refused(404, f"there is nothing here; there is {', '.join(PATHS)}")
         if not visitor.may_see_cluster():
             raise Refused(403, f"{visitor.principal} may not DESCRIBE the cluster")
+        if request.path == WRITES:
+            return _json(await what_is_allowed(self._writes, self._service, visitor))
         if request.path == LIVE:
             headers = {**HEADERS, "Content-Type": "text/event-stream"}
             return await self._live.serve(request, visitor, web.StreamResponse(headers=headers))
-        for route in ROUTES:
-            found = route.match(request.rel_url.raw_path)
-            if found is not None:
-                asked = Asked(visitor, {name: unquote(text) for name, text in found.items()}, request.query)
-                answer = await route.answer(self._service, asked)
-                return await self._sources.node.loop.run_in_executor(None, _json, answer)
-        raise Refused(404, "no such path; /api describes them")
+        route, in_path = _route(ROUTES, request)
+        answer = await route.answer(self._service, Asked(visitor, in_path, request.query))
+        return await self._sources.node.loop.run_in_executor(None, _json, answer)
+
+    async def _write(self, request: web.BaseRequest, visitor: Visitor) -> web.StreamResponse:
+        body = await self._writes.body(request, visitor)
+        route, in_path = _route(WRITE_ROUTES, request)
+        return _json(await route.answer(self._service, Asked(visitor, in_path, request.query, body)))
 
     async def _status(self, request: web.BaseRequest) -> web.StreamResponse:
         return _json(status(self._sources))
@@ -137,6 +149,15 @@ class HttpServer:
             await response.write(piece)
         await response.write_eof()
         return response
+
+
+def _route(routes: tuple[Route, ...], request: web.BaseRequest) -> tuple[Route, Mapping[str, str]]:
+    """What answers a path, and what is in its parameters. Raises `Refused`."""
+    for route in routes:
+        found = route.match(request.rel_url.raw_path)
+        if found is not None:
+            return route, {name: unquote(text) for name, text in found.items()}
+    raise Refused(404, "no such path; /api describes them")
 
 
 def _json(body: Json, status: int = 200) -> web.Response:

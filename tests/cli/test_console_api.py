@@ -8,12 +8,14 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraft.http.api import ROUTES
+from kraft.http.writes import ROUTES as WRITE_ROUTES
 from kraft.local.local_cluster import LocalCluster
-from tests.support.clients.rdkafka import consumer, read, send
+from tests.support.clients.rdkafka import QUIET, consumer, read, send
+from tests.support.nodes.forks import run_kraft
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.row("U5")
@@ -83,6 +85,10 @@ def test_a_topic_tells_what_was_set_for_it(used: LocalCluster) -> None:
     assert TOPIC in {each["name"] for each in ask(used, "/api/v1/topics").json["topics"]}
 
 
+def own_origin(cluster: LocalCluster, node_id: int = 1) -> str:
+    return f"http://127.0.0.1:{cluster.nodes[node_id].http_port}"
+
+
 def messages(cluster: LocalCluster, query: str) -> list[dict[str, Any]]:
     path = f"/api/v1/topics/{TOPIC}/partitions/1/messages?{query}"
     found: list[dict[str, Any]] = ask(cluster, path).json["messages"]
@@ -109,11 +115,58 @@ def test_a_group_tells_its_lag(used: LocalCluster) -> None:
     assert group["offsets"] == [{"topic": TOPIC, "partition": 1, "offset": 1, "end": 3}]
 
 
+def test_members_tell_what_is_assigned_to_them(used: LocalCluster) -> None:
+    with consumer(used.bootstrap, group_id="assigned") as reading:
+        reading.subscribe([TOPIC])
+
+        def assigned() -> Any:
+            reading.poll(0.1)
+            told = ask(used, "/api/v1/groups/assigned")
+            members = told.json["members"] if told.status == 200 else []
+            return [each["assigned"] for each in members]
+
+        wait_until(lambda: assigned() == [{TOPIC: [0, 1]}], "the assignment is told")
+
+
+def test_transactions_that_are_open_are_told(used: LocalCluster) -> None:
+    producer = Producer({"bootstrap.servers": used.bootstrap, "transactional.id": "told", **QUIET})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(TOPIC, b"v", partition=0)
+    producer.flush(60)
+
+    def told(name: str = "told") -> list[Any]:
+        found = ask(used, "/api/v1/transactions").json["transactions"]
+        return [each for each in found if each["transactional_id"] == name]
+
+    wait_until(told, "the coordinator tells it")
+    (open_one,) = told()
+    assert (open_one["state"], open_one["problem"]) == ("Ongoing", None)
+    wait_until(
+        lambda: told()[0]["partitions"] == [{"topic": TOPIC, "partition": 0, "first_offset": 0}],
+        "the leader tells where it begins",
+    )
+    producer.abort_transaction(60)
+    wait_until(lambda: told() == [], "it has ended")
+
+
+def test_quotas_are_told(used: LocalCluster) -> None:
+    done = run_kraft("quota", "set", "producer_byte_rate=1e9", "--client-id", "told", "-b", used.bootstrap)
+    assert done.returncode == 0, done.stderr
+    wanted = {"entity": [{"type": "client-id", "name": "told"}], "limits": {"producer_byte_rate": 1e9}}
+    wait_until(lambda: wanted in ask(used, "/api/v1/quotas").json["quotas"], "the quota is told")
+    assert run_kraft("quota", "delete", "--client-id", "told", "-b", used.bootstrap).returncode == 0
+
+
 def test_the_description_names_every_path_and_every_path_answers(used: LocalCluster) -> None:
     described = ask(used, "/api/openapi.json").json
     assert described["openapi"].startswith("3.1")
-    assert {route.path for route in ROUTES} | {"/api/v1/live"} == described["paths"].keys()
-    for path in described["paths"]:
+    reads = {path for path, operations in described["paths"].items() if "get" in operations}
+    assert {route.path for route in ROUTES} | {"/api/v1/live", "/api/v1/writes"} == reads
+    assert {path for path, by in described["paths"].items() if "post" in by} == {
+        route.path for route in WRITE_ROUTES
+    }
+    for path in reads:
         if path != "/api/v1/live":
             filled = path.format(topic=TOPIC, partition=0, group="viewers")
             assert ask(used, filled).status == 200, path
@@ -141,6 +194,10 @@ def test_what_is_not_there_is_refused(used: LocalCluster, path: str, status: int
 def test_nothing_is_changed_by_http(used: LocalCluster) -> None:
     for method in ("POST", "PUT", "DELETE", "OPTIONS"):
         assert ask(used, "/api/v1/topics", method=method).status == 405
+    writes = ask(used, "/api/v1/writes").json
+    assert writes == {"produce": False, "faults": None, "token": None}
+    path = f"/api/v1/topics/{TOPIC}/partitions/0/messages"
+    assert ask(used, path, method="POST", Origin=own_origin(used)).status == 405
 
 
 @pytest.mark.parametrize("path", ["/", "/console.js", "/console.css", "/api", "/api.js", "/api/v1/topics"])

@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from chaos.live.cluster import ChaosCluster
+from kraft.cli.cluster import console_writes_of
 from kraft.local.local_cluster import LocalCluster
 from tests.support.browser import Page, chromium
 from tests.support.clients.load import Load
 from tests.support.clients.rdkafka import QUIET, send
 from tests.support.nodes.cluster import running_cluster
+from tests.support.nodes.forks import run_kraft
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.row("U5")]
@@ -132,6 +135,68 @@ def test_it_is_readable_at_every_width_and_in_the_dark(page: Page, width: int, d
     for foreground in ("--ink", "--faint", "--good", "--bad", "--accent"):
         for ground in ("--ground", "--raised"):
             assert contrast(page, foreground, ground) >= 4.5, (foreground, ground)
+
+
+@pytest.fixture(scope="module")
+def broken(
+    tmp_path_factory: pytest.TempPathFactory, free_ports: Callable[[int], list[int]]
+) -> Iterator[ChaosCluster]:
+    """Three nodes with links between them, whose consoles may write."""
+    directory = tmp_path_factory.mktemp("broken")
+    settings = {"broker.session.timeout.ms": "60000", **console_writes_of(directory)}
+    with ChaosCluster.create(directory, clients=0, settings=settings, take_ports=free_ports) as cluster:
+        cluster.start()
+        admin = AdminClient({"bootstrap.servers": cluster.local.bootstrap, **QUIET})
+        admin.create_topics([NewTopic(TOPIC, 1, 3)])[TOPIC].result()
+        yield cluster
+
+
+def test_a_message_is_produced_and_faults_are_made_by_the_page(broken: ChaosCluster, tmp_path: Path) -> None:
+    with chromium(tmp_path) as page:
+        page.look_like(width=1280)
+        page.open(f"http://127.0.0.1:{broken.local.nodes[1].http_port}/")
+        wait_until(lambda: texts(page, ".partition .name"), "partitions are drawn")
+        page.eval("document.querySelector('.partition .name').click()")
+        wait_until(lambda: text(page, "#produce") and text(page, "#browse-partition"), "the form is there")
+        page.eval("""document.getElementById('produce-value').value = '<b>hello</b>';
+            document.getElementById('produce-headers').value = 'from=the page, empty';
+            document.getElementById('produce-send').click()""")
+        wait_until(lambda: "offset 0" in text(page, "#produce-note"), "it is acknowledged")
+        wait_until(lambda: "<b>hello</b>" in text(page, "#messages"), "and shown, as text")
+        assert "from: the page" in text(page, "#messages")
+        page.press("Escape")
+
+        fault(page, "cut", **{"fault-from": "2", "fault-to": "3"})
+        wait_until(lambda: "cut 2>3" in text(page, "#links"), "the cut link is on the map")
+        fault(page, "heal", **{"fault-from": "2", "fault-to": "3"})
+        wait_until(lambda: text(page, "#links") == "", "it is whole again")
+        fault(page, "kill", **{"fault-node": "1"})
+        wait_until(lambda: "serves this page" in text(page, "#fault-note"), "its own node it does not break")
+        fault(page, "kill", **{"fault-node": "3"})
+        wait_until(lambda: "Killed node 3" in text(page, "#fault-note"), "the node is killed")
+        wait_until(lambda: "Broker 3" in text(page, ".broker.bad"), "its death is seen")
+        fault(page, "start", **{"fault-node": "3"})
+        wait_until(lambda: "3 of 3" in text(page, "#health"), "it is back")
+        assert [each for each in page.complaints if "409" not in each] == []
+
+
+def fault(page: Page, action: str, **chosen: str) -> None:
+    """Once the one before is done."""
+    button = f"document.querySelector('#faults [data-action={action}]')"
+    wait_until(lambda: page.eval(f"!{button}.disabled"), "the buttons are free")
+    for name, value in chosen.items():
+        page.eval(f"document.getElementById('{name}').value = '{value}'")
+    page.eval(f"{button}.click()")
+
+
+def test_users_quotas_and_acls_are_shown_where_they_are_looked_for(watched: LocalCluster, page: Page) -> None:
+    for of_writes in ("faults", "produce"):
+        assert page.eval(f"document.getElementById('{of_writes}').hidden"), "this console only reads"
+    done = run_kraft("quota", "set", "producer_byte_rate=1e9", "--client-id", "seen", "-b", watched.bootstrap)
+    assert done.returncode == 0, done.stderr
+    page.eval("document.getElementById('rights-shown').open = true")
+    wait_until(lambda: "client-id seen" in text(page, "#quotas"), "the quota is shown")
+    wait_until(lambda: "No authorizer" in text(page, "#rights-note"), "and that everybody may do everything")
 
 
 def contrast(page: Page, foreground: str, ground: str) -> float:

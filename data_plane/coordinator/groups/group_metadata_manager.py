@@ -438,10 +438,13 @@ def _listed(group: AnyGroup) -> ListedGroup:
 
 def _members(group: AnyGroup) -> tuple[MemberSummary, ...]:
     if isinstance(group, ConsumerGroup):
-        known = ((each.member_id, each.metadata) for each in group.state.members.values())
-        return tuple(MemberSummary(i, its.client_id, its.client_host) for i, its in known)
+        return tuple(
+            MemberSummary(each.member_id, each.metadata.client_id, each.metadata.client_host, each.assigned)
+            for each in group.state.members.values()
+        )
     return tuple(
-        MemberSummary(each.member_id, each.client_id, each.client_host) for each in group.metadata.roster
+        MemberSummary(each.member_id, each.client_id, each.client_host, each.assignment)
+        for each in group.metadata.roster
     )
 
 

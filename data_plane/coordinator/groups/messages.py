@@ -196,6 +196,8 @@ class MemberSummary(NamedTuple):
     member_id: str
     client_id: str
     client_host: str
+    assigned: Mapping[UUID, frozenset[int]] | bytes
+    """By topic id; of a member of a classic group as its leader wrote it."""
 
 
 class GroupSummary(NamedTuple):

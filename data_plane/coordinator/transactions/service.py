@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
@@ -228,6 +228,11 @@ class TransactionCoordinator:
         for led in list(self._led.values()):
             listed += await led.shard.ask(tuple, led.manager.list)
         return listed
+
+    def ongoing(self) -> Iterator[tuple[str, TransactionMetadata]]:
+        """What is not finished, as it is now, replicated or not: for those who watch."""
+        for led in self._active():
+            yield from led.manager.ongoing()
 
     # --- shards --------------------------------------------------------------------------------
 

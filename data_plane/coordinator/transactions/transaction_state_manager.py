@@ -49,6 +49,7 @@ EPOCH_PER_TRANSACTION: Final = 2
 EMPTY = TransactionState.EMPTY
 ONGOING = TransactionState.ONGOING
 PREPARED: Final = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+_UNFINISHED: Final = (ONGOING, *PREPARED)
 COMPLETE: Final = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 
 TransactionResult = CoordinatorResult[TransactionRecord]
@@ -292,6 +293,10 @@ class TransactionStateManager:
     def to_complete(self) -> Iterator[str]:
         """Transactional ids whose markers are still to be written."""
         return (name for name, known in self._transactions.items() if known.state in PREPARED)
+
+    def ongoing(self) -> Iterator[tuple[str, TransactionMetadata]]:
+        """Transactions that are open, or whose markers are still to be written."""
+        return ((name, known) for name, known in self._transactions.items() if known.state in _UNFINISHED)
 
     def timed_out(self, at: Instant) -> Iterator[str]:
         """Transactional ids whose transaction is open for too long."""

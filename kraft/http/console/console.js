@@ -1,10 +1,10 @@
 // The console: the live stream of its node, drawn. Everything that comes from the cluster is set as text.
 
-const $ = (id) => document.getElementById(id);
+export const $ = (id) => document.getElementById(id);
 const number = new Intl.NumberFormat("en");
 const MAX_EVENTS = 200;
 
-function element(tag, properties = {}, ...children) {
+export function element(tag, properties = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
     if (name.startsWith("aria-") || name === "role" || name === "scope") made.setAttribute(name, value);
@@ -14,7 +14,7 @@ function element(tag, properties = {}, ...children) {
   return made;
 }
 
-const count = (value) => (value === null || value === undefined ? "not told" : number.format(value));
+export const count = (value) => (value === null || value === undefined ? "not told" : number.format(value));
 
 function bytes(value) {
   if (value === null || value === undefined) return "not told";
@@ -60,7 +60,7 @@ function health(snapshot) {
   replaceIfChanged($("health"), tiles);
 }
 
-function replaceIfChanged(parent, children) {
+export function replaceIfChanged(parent, children) {
   const next = children.map((each) => each.outerHTML).join("");
   if (parent.dataset.drawn === next) return; // else a screen reader would say it again every second
   parent.dataset.drawn = next;
@@ -221,12 +221,18 @@ function partitions(snapshot) {
 
 // ---- groups ---------------------------------------------------------------------------------------------
 
+function assigned(member) {
+  if (!member.assigned) return "assigned in its own way";
+  const topics = Object.entries(member.assigned);
+  return topics.length ? topics.map(([topic, numbers]) => `${topic}-${numbers.join(",")}`).join("; ") : "nothing assigned";
+}
+
 function groups(all) {
   const rows = all.map((group) => element("tr", {},
     element("td", { className: "wide" }, group.id), element("td", {}, group.type), element("td", {}, group.state),
     element("td", {}, group.members.length
       ? element("details", {}, element("summary", {}, count(group.members.length)),
-        ...group.members.map((each) => element("div", {}, `${each.client_id} ${each.client_host}`)))
+        ...group.members.map((each) => element("div", {}, `${each.client_id} ${each.client_host}: ${assigned(each)}`)))
       : "none"),
     element("td", { className: "n" }, group.offsets.length
       ? element("details", {}, element("summary", {}, count(group.lag)),
@@ -241,14 +247,15 @@ function groups(all) {
 
 // ---- one topic, and its messages --------------------------------------------------------------------------
 
-async function ask(path) {
-  const response = await fetch(path);
+export async function ask(path, request = {}) {
+  const response = await fetch(path, request);
   const body = await response.json();
   if (!response.ok) throw new Error(body.error ?? response.statusText);
   return body;
 }
 
 let open = null;
+export const openedTopic = () => open;
 
 async function openTopic(name) {
   open = name;
@@ -287,7 +294,7 @@ function shown(data, as) {
   return cut(data.text);
 }
 
-async function browse() {
+export async function browse() {
   const query = new URLSearchParams({ limit: "50" });
   const from = $("browse-from").value;
   const value = $("browse-value").value.trim();

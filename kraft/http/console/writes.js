@@ -1,0 +1,76 @@
+// What changes something: a message, a fault. Shown only where the node lets it be done.
+
+import { $, ask, browse, count, element, openedTopic } from "./console.js";
+
+const API = "/api/v1";
+const allowed = await ask(`${API}/writes`);
+
+const post = (path, body) => ask(path, {
+  method: "POST",
+  headers: { "Content-Type": "application/json", "X-Kraft-Token": allowed.token },
+  body: JSON.stringify(body),
+});
+
+// ---- one message ----------------------------------------------------------------------------------------
+
+function headersOf(text) {
+  const pairs = text.split(",").map((each) => each.trim()).filter(Boolean).map((each) => each.split(/=(.*)/s));
+  return Object.fromEntries(pairs.map(([name, value]) => [name.trim(), value ?? ""]));
+}
+
+async function produce() {
+  $("produce-note").textContent = "sending …";
+  const topic = encodeURIComponent(openedTopic());
+  try {
+    const told = await post(`${API}/topics/${topic}/partitions/${$("browse-partition").value}/messages`, {
+      key: $("produce-key").value || null,
+      value: $("produce-null").checked ? null : $("produce-value").value,
+      headers: headersOf($("produce-headers").value),
+    });
+    $("produce-note").textContent = `✓ acknowledged by all in sync, offset ${count(told.offset)}`;
+    await browse();
+  } catch (error) {
+    $("produce-note").textContent = `⚠ ${error.message}`;
+  }
+}
+
+$("produce").hidden = !allowed.produce;
+$("produce-send").addEventListener("click", produce);
+
+// ---- faults ---------------------------------------------------------------------------------------------
+
+async function broken() {
+  const { said } = await post(`${API}/faults`, { action: "list" });
+  $("links").replaceChildren(...said.split("\n").filter(Boolean).map((each) => element("li", {}, `⚠ link ${each}`)));
+}
+
+async function doIt(button) {
+  const action = button.dataset.action;
+  const ofNode = allowed.faults.of_nodes.includes(action);
+  const link = `${$("fault-from").value}${$("fault-way").value}${$("fault-to").value}`;
+  const body = ofNode ? { action, node: Number($("fault-node").value) }
+    : "all" in button.dataset ? { action } : { action, link };
+  const buttons = $("faults").querySelectorAll("button");
+  for (const each of buttons) each.disabled = true;
+  $("fault-note").textContent = `${action} …`;
+  try {
+    const told = await post(`${API}/faults`, body);
+    $("fault-note").textContent = `✓ ${told.said || `${action} ${body.link ?? ""}`}`;
+    await broken();
+  } catch (error) {
+    $("fault-note").textContent = `⚠ ${error.message}`;
+  } finally {
+    for (const each of buttons) each.disabled = false;
+    button.focus();
+  }
+}
+
+if (allowed.faults) {
+  for (const id of ["fault-from", "fault-to", "fault-node"]) {
+    $(id).replaceChildren(...allowed.faults.nodes.map((each) => element("option", {}, String(each))));
+  }
+  $("fault-from").selectedIndex = 1;
+  for (const button of $("faults").querySelectorAll("button")) button.addEventListener("click", () => doIt(button));
+  $("faults").hidden = false;
+  await broken();
+}

@@ -1,0 +1,182 @@
+"""What the console may change, where `kraft.http.writes` allows it: messages are produced, faults are made.
+
+    GET  /api/v1/writes                                      what is allowed, and the token for it
+    POST /api/v1/topics/T/partitions/0/messages              one message
+    POST /api/v1/faults                                      one fault (faults.py)
+
+No other site can do it in the name of a reader of the console: a request says that it comes from this very
+page (Origin), has JSON in it (no form sends that), and the token, which other sites cannot read. It is made
+for one principal, by a key of this process. Whether that one has the right, the cluster's own ACLs decide.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from data_plane.coordinator.topics import INTERNAL_TOPICS
+from kraft.api.context import BrokerContext, NodeContext
+from kraft.http.api import (
+    BASE,
+    PARTITION_MESSAGES,
+    Asked,
+    Refused,
+    Route,
+    Service,
+    broker_of,
+    known_partition,
+)
+from kraft.http.faults import run_fault, state_of_faults
+from kraft.http.login import Visitor
+from kraft.wire.api_keys import ApiKey
+from metadata_quorum.foundation.batch import Record, encode_batch
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import NO_LEADER, TopicPartition
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+MAX_BODY_BYTES: Final = 64 * 1024
+TOKEN_HEADER: Final = "X-Kraft-Token"
+_ACKS_ALL: Final = -1
+_PRODUCE_VERSION: Final = 8
+_TIMEOUT_S: Final = 10.0
+
+Json = dict[str, Any]
+
+
+class Writes:
+    """Of one node."""
+
+    def __init__(self, node: NodeContext) -> None:
+        self._node = node
+        self._key = node.random.randbytes(32)
+
+    @property
+    def allowed(self) -> bool:
+        return self._node.config.kraft_http_writes
+
+    def token(self, visitor: Visitor) -> str:
+        return hmac.digest(self._key, visitor.principal.encode(), "sha256").hex()
+
+    async def body(self, request: web.BaseRequest, visitor: Visitor) -> Json:
+        """Of a request that comes from our page. Raises `Refused`."""
+        if not self.allowed:
+            raise Refused(405, "this console only reads; kraft.http.writes=true lets it write")
+        headers = request.headers
+        if headers.get("Origin") != f"http://{headers.get('Host')}":
+            raise Refused(
+                403, "it does not come from the console's own page: Origin is to be http:// and Host"
+            )
+        if headers.get("Sec-Fetch-Site", "same-origin") != "same-origin":
+            raise Refused(403, "it comes from another site")
+        if not hmac.compare_digest(headers.get(TOKEN_HEADER, "").encode(), self.token(visitor).encode()):
+            raise Refused(403, f"{TOKEN_HEADER} is not that of {BASE}/writes")
+        if request.content_type != "application/json":
+            raise Refused(415, "only application/json")
+        if request.content_length is None or request.content_length > MAX_BODY_BYTES:
+            raise Refused(413, f"Content-Length is to be {MAX_BODY_BYTES} at most")
+        try:
+            body = json.loads(await request.read())
+        except (ValueError, RecursionError):
+            raise Refused(400, "this is no JSON") from None
+        if not isinstance(body, dict):
+            raise Refused(400, "this is no JSON object")
+        return body
+
+
+async def what_is_allowed(writes: Writes, service: Service, visitor: Visitor) -> Json:
+    """To whom: so that the page shows no more than it can do."""
+    if not writes.allowed:
+        return {"produce": False, "faults": None, "token": None}
+    faults = await state_of_faults(service.sources.node) if visitor.may_alter_cluster() else None
+    return {"produce": service.sources.broker is not None, "faults": faults, "token": writes.token(visitor)}
+
+
+# ---- one message ------------------------------------------------------------------------------------
+
+
+async def _produce(service: Service, asked: Asked) -> Json:
+    tp = known_partition(service, asked)
+    if not asked.visitor.may_write_topic(tp.topic):
+        raise Refused(403, f"{asked.visitor.principal} may not WRITE to topic {tp.topic}")
+    if tp.topic in INTERNAL_TOPICS:
+        raise Refused(403, f"{tp.topic} is written by its coordinators only")
+    body = asked.body
+    record = Record(
+        timestamp=service.sources.node.now_ms(),
+        key=_bytes(body, "key"),
+        value=_bytes(body, "value"),
+        headers=_headers(body.get("headers", {})),
+    )
+    offset = await _append(broker_of(service), tp, encode_batch([record]))
+    return {"topic": tp.topic, "partition": tp.partition, "offset": offset}
+
+
+def _bytes(body: Mapping[str, Any], name: str) -> bytes | None:
+    text = body.get(name)
+    if text is None:
+        return None
+    return _encoded(text, name)
+
+
+def _encoded(text: object, name: str) -> bytes:
+    if not isinstance(text, str):
+        raise Refused(400, f"{name} is to be text, or null")
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise Refused(400, f"{name} is no text") from None
+
+
+def _headers(given: object) -> tuple[tuple[str, bytes | None], ...]:
+    if not isinstance(given, dict):
+        raise Refused(400, "headers are to be an object of texts")
+    return tuple((name, None if value is None else _encoded(value, name)) for name, value in given.items())
+
+
+async def _append(broker: BrokerContext, tp: TopicPartition, records: bytes) -> int:
+    """At its leader, with acks=all; its offset. Raises BrokerError, OSError."""
+    registration = broker.node.image.partition(tp)
+    if registration is None or registration.leader == NO_LEADER:
+        raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"{tp} has no leader")
+    fields = {
+        "transactional_id": None,
+        "acks": _ACKS_ALL,
+        "timeout_ms": int(_TIMEOUT_S * 1000),
+        "topic_data": [{"name": tp.topic, "partition_data": [{"index": tp.partition, "records": records}]}],
+    }
+    answer = await broker.console_channels.ask(
+        registration.leader, ApiKey.PRODUCE, _PRODUCE_VERSION, fields, _TIMEOUT_S
+    )
+    (told,) = answer.responses[0].partition_responses
+    if told.error_code:
+        raise BrokerError(ErrorCode(told.error_code), told.error_message or "")
+    return int(told.base_offset)
+
+
+# ---- one fault --------------------------------------------------------------------------------------
+
+
+async def _fault(service: Service, asked: Asked) -> Json:
+    if not asked.visitor.may_alter_cluster():
+        raise Refused(403, f"{asked.visitor.principal} may not ALTER the cluster")
+    return await run_fault(service.sources.node, asked.body)
+
+
+ROUTES: Final = (
+    Route(
+        PARTITION_MESSAGES,
+        "Append one message: key, value and headers are text or null.",
+        _produce,
+    ),
+    Route(
+        f"{BASE}/faults",
+        "Make a fault, heal, or list: {action: cut, slow, heal, list, with link: 2>1; kill, pause, resume, "
+        "start, with node: 2}.",
+        _fault,
+    ),
+)
+"""By POST."""

@@ -1,0 +1,83 @@
+"""A node whose console may write: messages are produced by its page, and by nothing else."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kraft.local.local_cluster import LocalCluster
+from tests.support.clients.rdkafka import QUIET, read
+from tests.support.nodes.cluster import running_cluster
+
+pytestmark = pytest.mark.row("U5")
+
+PATH = "/api/v1/topics/written/partitions/0/messages"
+
+
+@pytest.fixture(scope="module")
+def writable(
+    tmp_path_factory: pytest.TempPathFactory, free_ports: Callable[[int], list[int]]
+) -> Iterator[LocalCluster]:
+    directory = tmp_path_factory.mktemp("writable")
+    settings = {"kraft.http.writes": "true", "kraft.http.faults.dir": str(directory)}
+    with running_cluster(directory, free_ports(3), settings) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
+        admin.create_topics([NewTopic("written", 1, 1)])["written"].result()
+        yield cluster
+
+
+def ask(cluster: LocalCluster, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+    connection = http.client.HTTPConnection("127.0.0.1", cluster.nodes[1].http_port, timeout=60)
+    try:
+        connection.request(method, path, None if body is None else json.dumps(body), headers)
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+    finally:
+        connection.close()
+
+
+def of_the_page(cluster: LocalCluster) -> dict[str, str]:
+    _, allowed = ask(cluster, "GET", "/api/v1/writes")
+    assert allowed["produce"]
+    assert allowed["faults"] is None, "there are no chaos links"
+    origin = f"http://127.0.0.1:{cluster.nodes[1].http_port}"
+    return {"Content-Type": "application/json", "X-Kraft-Token": allowed["token"], "Origin": origin}
+
+
+def test_a_message_is_produced_with_key_value_and_headers(writable: LocalCluster) -> None:
+    body = {"key": "k", "value": "é", "headers": {"a": "1", "b": None}}
+    status, told = ask(writable, "POST", PATH, body, **of_the_page(writable))
+    assert (status, told["offset"]) == (200, 0)
+    assert ask(writable, "POST", PATH, {"key": "k", "value": None}, **of_the_page(writable))[1]["offset"] == 1
+    first, second = read(writable.bootstrap, "written", 2)
+    assert (first.key(), first.value(), first.headers()) == (b"k", "é".encode(), [("a", b"1"), ("b", None)])
+    assert second.value() is None
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        (PATH, {"value": 1}, 400),
+        (PATH, {"value": "\ud800"}, 400),
+        (PATH, {"headers": ["a"]}, 400),
+        (PATH.replace("/0/", "/1/"), {"value": "v"}, 404),
+        (PATH.replace("written", "absent"), {"value": "v"}, 404),
+        ("/api/v1/topics", {}, 404),
+        ("/api/v1/faults", {"action": "kill", "node": 1}, 404),
+    ],
+)
+def test_what_cannot_be_written_is_refused(writable: LocalCluster, path: str, body: Any, status: int) -> None:
+    answer, told = ask(writable, "POST", path, body, **of_the_page(writable))
+    assert (answer, bool(told["error"])) == (status, True)
+
+
+def test_another_sites_page_writes_nothing(writable: LocalCluster) -> None:
+    page = of_the_page(writable)
+    for changed in ({"Origin": "http://evil.example"}, {"X-Kraft-Token": "guessed"}):
+        assert ask(writable, "POST", PATH, {"value": "evil"}, **(page | changed))[0] == 403
+    assert ask(writable, "OPTIONS", PATH, **page)[0] == 405
