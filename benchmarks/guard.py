@@ -4,7 +4,7 @@ Counted are instructions (valgrind's cachegrind) of a fixed script (scripted.py)
 process: two runs that differ only in how many requests are sent, so that start and end drop out. Without it
 the unit is CPU time, in steps of a loop that is timed just before and after: worth less on a busy machine.
 
-More than 5 % above the kept number is a failure; so is 5 % below, for then the number is to be written anew:
+More than 5 % above the kept number is a failure; so is 5 % below, for then the number is to be written again:
 
     make bench-guard WRITE=1
 

@@ -123,9 +123,9 @@ class Cluster:
             format_storage(machine.disk, self._configs[node_id], cluster_id, chance, new_cluster=True)
 
     def _machine(self, host: str) -> Machine:
-        return Machine(host, self.scheduler, self.network, self.draws, self._told)
+        return Machine(host, self.scheduler, self.network, self.draws, self._note)
 
-    def _told(self, host: str, what: str) -> None:
+    def _note(self, host: str, what: str) -> None:
         self.story.tell(self.scheduler.now, host, what)
 
     def client(self, name: str) -> ProcessLoop:
@@ -153,7 +153,7 @@ class Cluster:
             return
         loop = self._new_process(machine)
         loop.boundary = ErrorBoundary(partial(self._ended, node_id, loop), loop.time)
-        self._told(loop.name, "starts")
+        self._note(loop.name, "starts")
         loop.post(self._begin, node_id, loop)
 
     def _begin(self, node_id: int, loop: ProcessLoop) -> None:
@@ -190,14 +190,14 @@ class Cluster:
             return
         error = task.exception()
         if error is None:
-            self._told(loop.name, "is up")
+            self._note(loop.name, "is up")
         elif not isinstance(error, Killed):
             self._ended(node_id, loop, error)
 
     def _ended(self, node_id: int, loop: ProcessLoop, error: BaseException) -> None:
         """Its process ends itself. Does not return where it is called by the process."""
         reason = error.reason if isinstance(error, FatalError) else f"{place_of(error)}: {error}"
-        self._told(loop.name, f"ends itself: {reason}")
+        self._note(loop.name, f"ends itself: {reason}")
         self.fallen.append((node_id, f"{loop.name} at {self.scheduler.now:.3f} s: {reason}"))
         self.machines[node_id].kill("")
         raise Killed(reason)
@@ -209,7 +209,7 @@ class Cluster:
         """SIGTERM: a controlled shutdown, then it is gone."""
         running = self.running.get(node_id)
         if running is not None:
-            self._told(running.loop.name, "is asked to stop")
+            self._note(running.loop.name, "is asked to stop")
             running.loop.post(self._stop, node_id, running)
 
     def _stop(self, node_id: int, running: RunningNode) -> None:
@@ -220,7 +220,7 @@ class Cluster:
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, Killed):
             self._ended(node_id, loop, error)
-        self._told(loop.name, "has stopped")
+        self._note(loop.name, "has stopped")
         self.machines[node_id].kill("")
 
     # ---- what it shows

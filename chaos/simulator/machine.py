@@ -89,9 +89,9 @@ class Machine:
         scheduler: Scheduler,
         network: Network,
         draws: Draws,
-        told: Callable[[str, str], None],
+        note: Callable[[str, str], None],
     ) -> None:
-        """`told(host, what)` hears what happens to it, for the story."""
+        """`note(host, what)` hears what happens to it, for the story."""
         self.host = host
         self.draws = draws
         self.clock = MachineClock(scheduler)
@@ -101,7 +101,7 @@ class Machine:
         self.on_death: Callable[[], None] = lambda: None
         self._scheduler = scheduler
         self._network = network
-        self._told = told
+        self._note = note
         self._started = 0
 
     @property
@@ -133,12 +133,12 @@ class Machine:
     def kill(self, why: str) -> None:
         """SIGKILL: nothing more is done, the page cache stays."""
         if self.process is not None:
-            self._told(self.host, f"is killed ({why})" if why else "is killed")
+            self._note(self.host, f"is killed ({why})" if why else "is killed")
             self._bury(silently=False)
 
     def lose_power(self) -> None:
         """No word of it reaches anybody; unsynced data is kept, lost or torn."""
-        self._told(self.host, "loses power")
+        self._note(self.host, "loses power")
         self._network.dark.add(self.host)
         self._bury(silently=True)
         self.disk.power_loss(self.draws.stream(f"power of {self.host}"))
@@ -155,4 +155,4 @@ class Machine:
     def _report(self, process: str, context: dict[str, Any]) -> None:
         """What escaped from its code and nobody took."""
         error = context.get("exception")
-        self._told(process, f"{context.get('message')}: {error!r}")
+        self._note(process, f"{context.get('message')}: {error!r}")

@@ -106,7 +106,7 @@ class ProcessLoop(Process):
         """Finish the coroutines of a dead process: what they do on their way out reaches nothing."""
         for task in sorted(asyncio.all_tasks(self), key=asyncio.Task.get_name):
             coroutine = task.get_coro()
-            for _ in range(3):  # one that awaits something in its `finally` must be told again
+            for _ in range(3):  # one that awaits something in its `finally` is closed again
                 try:
                     coroutine.close()
                     break

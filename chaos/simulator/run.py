@@ -142,7 +142,7 @@ class Simulation:
             )  # fmt: skip
 
     def violated(self, rule: str, what: str) -> None:
-        """The first of each rule is told."""
+        """The first of each rule is kept."""
         if any(each.rule == rule for each in self.violations):
             return
         self.violations.append(BrokenRule(self.scheduler.now, rule, what))
@@ -186,10 +186,10 @@ class Simulation:
         loop = final.client.loop
         tidied = all(self._do(each.finish(), CALM_S, each.client.loop) for each in self._transactors)
         self._expect("transactions end", tidied)
-        told = all(
+        answered = all(
             self._do(each.note_committed(), CALM_S, each.client.loop) for each in self._members.values()
         )
-        self._expect("groups tell", told)
+        self._expect("groups tell", answered)
         read = self._do(self._read_all(final), CALM_S, loop)
         self._expect("final read", read, f"stuck at {final.places} of {self.recorder.highest_seen}")
         self._expect("ends", self._do(final.note_ends(), CALM_S, loop))

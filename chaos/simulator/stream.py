@@ -109,7 +109,7 @@ class Stream(asyncio.Transport):
         self.last_arrival = 0.0
         self.user_timeout_s: float | None = None
         self.lost = False
-        """The protocol has been told, or will never be."""
+        """The protocol knows, or will never."""
         self._network = network
         self._protocol: asyncio.BaseProtocol | None = None
         self._is_closing = False

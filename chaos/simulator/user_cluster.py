@@ -88,7 +88,7 @@ class SimulatedCluster:
         self._cluster.machines[node].kill("")
 
     def lose_power(self, node: int) -> None:
-        """What was not synced is kept, lost or torn; nobody is told."""
+        """What was not synced is kept, lost or torn; no connection is reset."""
         self._cluster.machines[node].lose_power()
 
     def stop(self, node: int) -> None:

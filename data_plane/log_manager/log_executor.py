@@ -53,9 +53,6 @@ class LogExecutor:
         if replica not in self._flushing and not self._background.closed:
             self._flushing[replica] = self._background.spawn(self._flush(replica))
 
-    def is_flushing(self, replica: LocalReplica) -> bool:
-        return replica in self._flushing
-
     async def _flush(self, replica: LocalReplica) -> None:
         """Flush until nothing is due: appends continue during a flush."""
         try:

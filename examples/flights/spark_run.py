@@ -141,7 +141,7 @@ class SparkRun:
         if self.outcome.killed_at is None:
             problems.add("the Spark query was not killed")
         elif not self.outcome.resumed_in_batch:
-            problems.add("the Spark query began anew instead of going on from its checkpoint")
+            problems.add("the Spark query began again instead of going on from its checkpoint")
         if self._late:
             problems.add(f"Spark dropped {self._late:,} rows as late")
 

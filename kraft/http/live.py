@@ -73,6 +73,6 @@ class LiveStreams:
 
 
 def _last_known(request: web.BaseRequest) -> int:
-    """The browser tells it when it reconnects. A node that was restarted counts anew: then all are told."""
+    """The browser tells it when it reconnects. A restarted node counts from zero: then all are told."""
     text = request.headers.get("Last-Event-ID", "")
     return int(text) if text.isdecimal() and len(text) < 18 else 0

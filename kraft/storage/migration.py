@@ -211,7 +211,7 @@ def _set_aside(disk: Disk, config: Config) -> None:
 
 def _is_nearly_done(disk: Disk, configs: Sequence[Config]) -> bool:
     """Whether an import broke off when nothing was left but to remove Kafka's files. Any other that broke off
-    begins anew: a `raft` beside Kafka's `quorum-state` does not count."""
+    begins again: a `raft` beside Kafka's `quorum-state` does not count."""
     ours = [config for config in configs if is_formatted(disk, config.raft_dir)]
     done = [config for config in ours if not has_quorum_state(disk, config)]
     if len(done) == len(configs):

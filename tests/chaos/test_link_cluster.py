@@ -79,7 +79,7 @@ def test_the_controller_does_not_hear_a_broker_that_hears_the_controller(cluster
     mute, other = (node for node in cluster.nodes if node != controller)
     cluster.links.cut(mute, controller)
     wait_until(lambda: mute not in known(cluster, controller), "its heartbeats do not arrive: it is fenced")
-    # It is told so: by the very controller that does not hear it.
+    # It learns so from the very controller that does not hear it.
     wait_until(lambda: known(cluster, mute) == {controller, other}, "it hears of its own fence")
     cluster.links.heal(mute, controller)
     wait_until(lambda: known(cluster, controller) == set(cluster.nodes), "it is heard again")
@@ -90,16 +90,16 @@ def test_a_broker_does_not_hear_the_controller_that_hears_it(cluster: ChaosClust
     controller = active_controller(cluster)
     deaf, other = (node for node in cluster.nodes if node != controller)
     cluster.links.cut(controller, deaf)
-    create_topic(cluster, controller, "untold")
-    wait_until(lambda: "untold" in topics(cluster, other), "the other one is told")
+    create_topic(cluster, controller, "unheard")
+    wait_until(lambda: "unheard" in topics(cluster, other), "the other one knows")
     assert known(cluster, controller) == set(cluster.nodes), "its heartbeats arrive"
-    assert "untold" not in topics(cluster, deaf)
+    assert "unheard" not in topics(cluster, deaf)
     # Only when the other direction is cut as well does the controller miss it.
     cluster.links.cut(deaf, controller)
     wait_until(lambda: deaf not in known(cluster, controller), "now it is fenced")
-    assert "untold" not in topics(cluster, deaf)
+    assert "unheard" not in topics(cluster, deaf)
     cluster.links.heal_all()
-    wait_until(lambda: "untold" in topics(cluster, deaf), "it catches up")
+    wait_until(lambda: "unheard" in topics(cluster, deaf), "it catches up")
 
 
 @pytest.mark.row("C1")
@@ -109,7 +109,7 @@ def test_a_client_passes_its_own_links_only(cluster: ChaosCluster) -> None:
         found = admin.list_topics(timeout=60).brokers.values()
         return {f"{broker.host}:{broker.port}" for broker in found}
 
-    # What it is told of the brokers are its own links.
+    # The addresses that it gets of the brokers are its own links.
     assert brokers(0) == set(cluster.bootstrap(0).split(","))
     for node in cluster.nodes:
         cluster.links.cut("c0", node)
@@ -130,9 +130,9 @@ def test_commands_that_ask_a_broker_which_is_cut_off_say_so(cluster: ChaosCluste
     assert status.returncode == 0, status.stderr
     assert "LeaderId: " in status.stdout, "others were asked, too"
     assert run_kraft("topic", "list", "-b", address).returncode == 0
-    told = run_kraft("quota", "set", "producer_byte_rate=1000000", "--client-id", "x", "-b", address)
-    if told.returncode:  # else another controller was elected meanwhile, which it reaches
-        *notices, end = told.stderr.splitlines()  # it may find partitions without a leader, too
+    outcome = run_kraft("quota", "set", "producer_byte_rate=1000000", "--client-id", "x", "-b", address)
+    if outcome.returncode:  # else another controller was elected meanwhile, which it reaches
+        *notices, end = outcome.stderr.splitlines()  # it may find partitions without a leader, too
         (notice,) = (
             each for each in notices if each.endswith(" answers, but does not reach the active controller")
         )

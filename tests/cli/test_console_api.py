@@ -65,14 +65,14 @@ def used(shared_cluster: LocalCluster) -> LocalCluster:
 
 def test_every_node_tells_the_whole_cluster(used: LocalCluster) -> None:
     for node_id in used.nodes:
-        told = ask(used, f"/api/v1/cluster?topic={TOPIC}", node_id=node_id).json
-        assert told["told_by"] == node_id
-        assert [(each["id"], each["answers"], each["fenced"]) for each in told["brokers"]] == [
+        view = ask(used, f"/api/v1/cluster?topic={TOPIC}", node_id=node_id).json
+        assert view["told_by"] == node_id
+        assert [(each["id"], each["answers"], each["fenced"]) for each in view["brokers"]] == [
             (each, True, False) for each in used.nodes
         ]
-        assert told["quorum"]["leader"] in used.nodes
-        assert {voter["id"] for voter in told["quorum"]["voters"]} == set(used.nodes)
-        (partition,) = [each for each in told["partitions"] if each["partition"] == 1]
+        assert view["quorum"]["leader"] in used.nodes
+        assert {voter["id"] for voter in view["quorum"]["voters"]} == set(used.nodes)
+        (partition,) = [each for each in view["partitions"] if each["partition"] == 1]
         assert (partition["start"], partition["high_watermark"], partition["end"]) == (0, 3, 3)
         assert {each["id"]: each["end"] for each in partition["replicas"]} == dict.fromkeys(used.nodes, 3)
         assert partition["state"] == "in sync"
@@ -236,8 +236,8 @@ def test_the_stream_tells_the_cluster_and_what_happens(used: LocalCluster) -> No
             subjects.update(event["subject"] for event in json.loads(line.removeprefix("data: ")))
         return "cluster" in kinds and "streamed" in subjects
 
-    wait_until(lambda: read_on() or "cluster" in kinds, "the cluster is told")
+    wait_until(lambda: read_on() or "cluster" in kinds, "the cluster is sent")
     admin = AdminClient({"bootstrap.servers": used.bootstrap})
     admin.create_topics([NewTopic("streamed", 1, 1)])["streamed"].result()
-    wait_until(read_on, "the new topic is told")
+    wait_until(read_on, "the new topic is sent")
     connection.close()

@@ -45,7 +45,7 @@ def test_one_frame_for_a_pipe(watched: LocalCluster) -> None:
         assert (done.returncode, done.stderr) == (0, "")
         return done.stdout.splitlines()
 
-    wait_until(lambda: "3/3 brokers" in drawn()[1], "all brokers are told")
+    wait_until(lambda: "3/3 brokers" in drawn()[1], "all brokers are shown")
     frame = drawn()
     assert max(map(len, frame)) <= COLUMNS
     assert sum("controller" in line for line in frame) == 1

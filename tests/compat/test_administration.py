@@ -267,7 +267,7 @@ def test_a_brokers_settings_change_while_it_runs(wire: Wire, port: int, key: str
     assert alter_broker(wire, port, "", **{name: "2"}) == (ErrorCode.NONE, None)
     assert alter_broker(wire, port, "1", **{name: "3"}) == (ErrorCode.NONE, None)
     expected = ("3", DYNAMIC_BROKER, [DYNAMIC_BROKER, DYNAMIC_DEFAULT, DEFAULT], False)
-    wait_until(lambda: broker_config(wire, port, key) == expected, "it is told")
+    wait_until(lambda: broker_config(wire, port, key) == expected, "it is described")
     alter_broker(wire, port, "1", **{name: None})
     alter_broker(wire, port, "", **{name: None})
     wait_until(lambda: broker_config(wire, port, key)[0] == default, "it is as before")

@@ -186,7 +186,7 @@ def test_the_pause_is_in_every_response(wire: Wire, port: int, topic: str) -> No
 
 
 def test_created_partitions_are_counted(wire: Wire, port: int) -> None:
-    """A burst of two samples' worth is free; who owes is refused, and told for how long."""
+    """A burst of two samples' worth is free; who owes is refused, with the time to wait."""
     with quota(wire, port, {"user": "ANONYMOUS"}, controller_mutation_rate=2):
         make_topic(wire, port, "burst", 6)
         late = {"name": "late", "num_partitions": 1, **UNASSIGNED}

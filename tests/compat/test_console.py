@@ -102,7 +102,7 @@ def test_the_bars_move_with_the_log_end(watched: LocalCluster, page: Page) -> No
 def test_messages_are_browsed(page: Page) -> None:
     wait_until(lambda: texts(page, ".partition .name"), "partitions are drawn")
     page.eval("document.querySelector('.partition .name').click()")
-    wait_until(lambda: "retention.ms" in text(page, "#topic-configs"), "the configs are told")
+    wait_until(lambda: "retention.ms" in text(page, "#topic-configs"), "the configs are shown")
     page.eval("""document.getElementById('browse-from').value = 'offset';
         document.getElementById('browse-from').dispatchEvent(new Event('change'));
         document.getElementById('browse-value').value = '0';

@@ -198,7 +198,7 @@ def test_alerts_fire_by_the_faults_that_they_are_for(watched: Watched) -> None:
     for _ in range(1001):
         producer.produce("unread", b"")
     assert producer.flush(60) == 0
-    wait_until(lambda: watched.fires("TooLargeConsumerGroupLag", consumergroup="slow"), "the lag is told")
+    wait_until(lambda: watched.fires("TooLargeConsumerGroupLag", consumergroup="slow"), "the lag is reported")
     wait_until(lambda: watched.fires("NoMessageForTooLong"), "a partition gets nothing")
 
 

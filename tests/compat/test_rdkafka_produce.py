@@ -27,7 +27,7 @@ def test_acks(bootstrap: str, make_topic: MakeTopic, acks: str, offsets: list[in
     topic = make_topic()
     reports = send(bootstrap, topic, ({"value": str(n)} for n in range(3)), acks=acks)
     if offsets is None:
-        assert all((report.offset() or -1) < 0 for report in reports), "the broker told nothing"
+        assert all((report.offset() or -1) < 0 for report in reports), "the broker answered nothing"
     else:
         assert [report.offset() for report in reports] == offsets
     assert [message.value() for message in read(bootstrap, topic, 3)] == [b"0", b"1", b"2"]
@@ -45,7 +45,7 @@ def test_codecs(bootstrap: str, make_topic: MakeTopic, codec: str) -> None:
 @pytest.mark.row("L9")
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])
 def test_codec_of_the_topic(bootstrap: str, make_topic: MakeTopic, codec: str) -> None:
-    """The broker compresses anew: what was sent with another codec is read all the same."""
+    """The broker compresses again: what was sent with another codec is read all the same."""
     topic = make_topic(**{"compression.type": codec})
     values = [b"x" * 50 + str(n).encode() for n in range(200)]
     sent_with = "zstd" if codec == "gzip" else "gzip"

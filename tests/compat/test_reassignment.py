@@ -74,7 +74,7 @@ class Moves:
         for number, target in targets.items():
             wait_until(
                 lambda n=number, to=target: list(self.partition(n).replica_nodes) == list(to),  # type: ignore[misc]
-                "clients are told so",
+                "clients know",
             )
 
     def holders(self, number: int) -> set[int]:

@@ -134,7 +134,7 @@ def test_a_killed_node_keeps_moving(two_dirs: LocalCluster, dirs: Dirs) -> None:
     with pytest.raises(ConnectionError):
         dirs.described(1)  # its old connection ends
     two_dirs.start_node(1)
-    wait_until(lambda: dirs.described(1) == {here: False, other(here): True}, "it begins anew")
+    wait_until(lambda: dirs.described(1) == {here: False, other(here): True}, "it begins again")
     configure(two_dirs, {})
     wait_until(lambda: dirs.described(1) == {other(here): False}, "the limit is lifted, it has moved")
     assert [m.value() for m in read(two_dirs.bootstrap, dirs.topic, 60)] == [each["value"] for each in sent]

@@ -432,9 +432,9 @@ def test_the_console_asks_for_the_clusters_login_and_its_rights(guarded: LocalCl
     assert over_http(guarded, "/", None)[0] == 401
     status, refused = over_http(guarded, path, "nobody")
     assert (status, refused["error"]) == (403, "User:nobody may not DESCRIBE the cluster")
-    status, told = over_http(guarded, path, "node")
+    status, answer = over_http(guarded, path, "node")
     assert status == 200
-    assert THERE in {each["name"] for each in told["topics"]}
+    assert THERE in {each["name"] for each in answer["topics"]}
 
 
 @pytest.mark.row("U5")
@@ -443,12 +443,12 @@ def test_anna_sees_over_http_what_she_may(guarded: LocalCluster) -> None:
     allow(guarded, AclOperation.DESCRIBE, "kafka-cluster", kind=ResourceType.BROKER)
     allow(guarded, AclOperation.DESCRIBE, "shown")
     wait_until(lambda: over_http(guarded, "/api/v1/topics", "anna")[0] == 200, "the right counts")
-    _, told = over_http(guarded, "/api/v1/topics", "anna")
-    assert [each["name"] for each in told["topics"]] == ["shown"]
-    _, told = over_http(guarded, "/api/v1/cluster", "anna")
-    assert {each["topic"] for each in told["partitions"]} == {"shown"}
-    _, told = over_http(guarded, "/api/v1/events", "anna")
-    assert {each["topic"] for each in told["events"]} == {"", "shown"}
+    _, answer = over_http(guarded, "/api/v1/topics", "anna")
+    assert [each["name"] for each in answer["topics"]] == ["shown"]
+    _, answer = over_http(guarded, "/api/v1/cluster", "anna")
+    assert {each["topic"] for each in answer["partitions"]} == {"shown"}
+    _, answer = over_http(guarded, "/api/v1/events", "anna")
+    assert {each["topic"] for each in answer["events"]} == {"", "shown"}
     assert over_http(guarded, "/api/v1/topics/hidden", "anna")[0] == 404
     assert over_http(guarded, "/api/v1/topics/shown", "anna")[1]["configs"] is None
     status, refused = over_http(guarded, "/api/v1/topics/shown/partitions/0/messages", "anna")

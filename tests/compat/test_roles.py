@@ -67,7 +67,7 @@ def test_observers_are_distinguished_from_voters(separate: RoleNodes) -> None:
         observers = [each.replica_id for each in partition.observers]
         return voters == [1, 2, 3] and observers == [11, 12]
 
-    wait_until(seen, "three voters and two observers are told")
+    wait_until(seen, "three voters and two observers are described")
 
 
 @pytest.mark.row("Q1", "Q7")

@@ -75,7 +75,7 @@ def read(properties: dict[str, str], *, headers: bool = False) -> list[dict[str,
 
 
 def secured(kafka: ApacheKafka, mechanism: str, module: str, password: str = PASSWORD) -> dict[str, str]:
-    """As Java's clients are told."""
+    """As Java's clients are configured."""
     return {
         "bootstrap.servers": kafka.secured,
         "security.protocol": "SASL_SSL",

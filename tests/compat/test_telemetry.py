@@ -47,13 +47,13 @@ def test_a_clients_own_metrics_are_shown(
         config = {"bootstrap.servers": cluster.bootstrap, "client.id": "teller", "log_level": 0}
         producer = Producer(config)
 
-        def told() -> list[dict[str, Any]]:
-            producer.produce("told", b"x")
+        def pushed() -> list[dict[str, Any]]:
+            producer.produce("pushed", b"x")
             producer.poll(0.05)
             clients: list[dict[str, Any]] = json.loads(get("/api/v1/clients"))["clients"]
             return [each for each in clients if each["client_id"] == "teller" and each["pushes"] > 2]
 
-        (client,) = wait_until(told, "the client has pushed three times")
+        (client,) = wait_until(pushed, "the client has pushed three times")
         assert "rdkafka" in client["software"]
         names = {each["name"] for each in client["metrics"]}
         assert names

@@ -207,7 +207,7 @@ def registration(cluster: LocalCluster, broker_id: int, incarnation: UUID) -> di
 
 @pytest.mark.row("Q2")
 def test_the_life_of_a_broker(quorum: Quorum) -> None:
-    """A broker that is nothing but its requests: registered, unfenced, lost, registered anew, removed."""
+    """A broker that is nothing but its requests: registered, unfenced, lost, registered again, removed."""
     cluster, wire = quorum.cluster, quorum.wire
     address = Address(HOST, cluster.node(quorum.leader).controller_port)
     first = registration(cluster, 9, UUID(int=1))

@@ -1,4 +1,4 @@
-"""What followers, and clients that know epochs, are told: fences, diverging epochs, sessions, order.
+"""What followers, and clients that know epochs, are answered: fences, diverging epochs, sessions, order.
 
 The stock clients cannot be made to ask these questions on purpose; our own can ask anything.
 """
@@ -174,7 +174,7 @@ def test_other_refusals_of_a_fetch(aged: Aged) -> None:
 
 
 def test_a_session_ends_with_its_connection(place: MakePlaced) -> None:
-    """What nobody comes back for would be told of every append."""
+    """What nobody comes back for would be woken by every append."""
     topic = place([1, 2, 3])
     with Wire() as first:
         session = replace(topic, wire=first).fetch_all([topic.wanted()], session_epoch=0).session_id

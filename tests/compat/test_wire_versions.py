@@ -163,7 +163,7 @@ def test_api_versions_lists_what_is_answered(shared_cluster: LocalCluster, wire:
         )
         ranges = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
         rows = [row for row in ASKED if role in row.listeners and row.advertised]
-        # Produce is told from 0 on, as by Kafka: old librdkafkas infer codecs from that.
+        # Produce is listed from 0 on, as by Kafka: old librdkafkas infer codecs from that.
         expected = {
             row.key: (0 if row.key is ApiKey.PRODUCE else row.min_version, row.max_version) for row in rows
         }

@@ -3,7 +3,7 @@ look bad.
 
     topic NAME acks=0|1|all [idempotent] [transactional] [compacted]      begins a history
     PROCESS [final] F [fail|info] …                           an operation, ok unless said otherwise:
-        send KEY VALUE@OFFSET VALUE …                         without @: no offset was told
+        send KEY VALUE@OFFSET VALUE …                         without @: no offset was answered
         send KEY VALUE@OFFSET#RECORDKEY …                     in a compacted topic
         poll KEY OFFSET:VALUE …                               a comma begins the next poll of the operation
              !OFFSET:WHAT                                     that record's WHAT is not as it was sent
@@ -15,7 +15,7 @@ look bad.
         subscribe group=NAME KEY …                            without group=: of no group
         owned group=NAME generation=N KEY …
         commit group=NAME KEY=OFFSET …                        was acknowledged
-        committed group=NAME KEY=OFFSET …                     is what the coordinator told
+        committed group=NAME KEY=OFFSET …                     is what the coordinator answered
         rebalanced=KEY,KEY                                    keys that a group moved meanwhile
         time=START..END                                       else each operation ends before the next begins
         uncommitted                                           its polls were read_uncommitted

@@ -1,7 +1,7 @@
 """Groups of the consumer protocol (KIP-848), heartbeat by heartbeat.
 
-A member of the consumer protocol obeys at once, unless it is told to hold on to what it has. Commands of
-the scenarios in consumer_groups/*.txt:
+A member of the consumer protocol obeys at once, unless its line says that it holds on to what it has.
+Commands of the scenarios in consumer_groups/*.txt:
 
     topic NAME N                    a topic of N partitions, or N of them from now on
     delete NAME

@@ -78,7 +78,7 @@ QUORUM: Final = (
     mutant(
         "page-cache-believed-after-a-restart",
         "fsyncgate",
-        "what a dead process left is written anew before it counts",
+        "what a dead process left is written again before it counts",
         f"{RAFT}/journal.py",
         "        self._rewrite(self._entries, self._commit)\n\n",
         "        self._durable_bytes, self._durable_index = self._file.size(), self.last_index\n\n",

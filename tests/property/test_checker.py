@@ -1,7 +1,7 @@
 """The checker against an independent one, and against logs that are known to be right or wrong.
 
 Random histories of a few operations, most of them impossible: both checkers find the same. Histories of a
-simulated log that does what it promises: nothing is found. The same with one lie told: the lie is found.
+simulated log that does what it promises: nothing is found. The same with one lie: the lie is found.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ class Groups(RuleBasedStateMachine):
     @invariant()
     def epochs_do_not_fall(self) -> None:
         """As long as it is the same group: one that was deleted, or went to the classic protocol and
-        came back, counts anew. (That a new coordinator counts on is part of what the log tells.)"""
+        came back, counts from zero. (That a new coordinator counts on is part of what the log tells.)"""
         group = self.driver.manager.group(GROUP)
         if not isinstance(group, ConsumerGroup):
             self.seen = None

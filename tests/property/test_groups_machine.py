@@ -64,7 +64,7 @@ class Groups(RuleBasedStateMachine):
         )
         self.clients = [Client("a", None), Client("b", None), Client("c", "i3"), Client("d", "i3")]
         self.owners: dict[tuple[int, int], str] = {}
-        """Generation and partition -> member, whoever was the coordinator: no assignment is told
+        """Generation and partition -> member, whoever was the coordinator: no assignment is answered
         before it is stored, so a new coordinator cannot give out the same generation otherwise."""
         self.highest_generation = -1
         self.acknowledged = -1

@@ -25,7 +25,7 @@ def test_who_pauses_as_requested_stays_at_the_limit(
     window: QuotaWindow, limit: float, asked: list[tuple[float, float]]
 ) -> None:
     """Over the whole run: at most the limit, two windows that are free at first, the last request, and a
-    window for each pause, for it is not told how much of it was worked off in pausing (nor is Kafka's)."""
+    window for each pause, for it does not learn how much of it was worked off in pausing (nor is Kafka's)."""
     rate, now, total, pauses = SampledRate(window), 100.0, 0.0, 0
     for amount, gap in asked:
         rate.record(amount, now)

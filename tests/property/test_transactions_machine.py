@@ -1,7 +1,7 @@
 """Transactions under any order of requests, repetitions, new incarnations, timeouts and failovers.
 
 A model keeps what every client believes. Held after every step: who was replaced is never served again;
-no transaction ends in two ways, nor in another way than its client was told; markers of a producer never
+no transaction ends in two ways, nor in another way than its client was answered; markers of a producer never
 go back in epoch; and the log says all that the live manager knows.
 """
 

@@ -83,7 +83,7 @@ def test_a_full_metadata_disk_ends_the_node(make_node: MakeNode):
     with node.running() as process:
         admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{node.client_port}", **QUIET})
         full_from(process.pid, (node.data / "raft" / "journal").stat().st_size)
-        # Whoever asked for what could not be written is not told that it was.
+        # Whoever asked for what could not be written is not answered that it was.
         wanted = admin.create_topics([NewTopic("one-too-many", 1, 1)], operation_timeout=2, request_timeout=5)
         assert process.wait(180) == ExitCode.DISK_FAILED
         with pytest.raises(KafkaException):

@@ -168,7 +168,7 @@ def _error_codes(message: Message) -> Iterator[int]:
 
 
 def _victim(live: LiveNode) -> UUID:
-    """The topic that suffers, made anew where it has been deleted."""
+    """The topic that suffers, made again where it has been deleted."""
     with Wire() as wire:
         topic = {"name": VICTIM, "num_partitions": 1, "replication_factor": 1}
         wire.ask(live.port, ApiKey.CREATE_TOPICS, 5, topics=[topic], timeout_ms=5000)

@@ -208,7 +208,7 @@ def test_two_processes_on_one_directory(lived: Callable[[], NodeFiles], capfd):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("cpu_seconds", [0.1, 0.2, 0.3])
 def test_a_signal_at_any_moment_of_the_start(lived: Callable[[], NodeFiles], number, cpu_seconds):
-    """Moments are told by the work that the process has done, so that a busy machine changes nothing; on a
+    """Moments are counted by the work that the process has done, so that a busy machine changes nothing; on a
     fast one the last of them may be after the start."""
     node = lived()
     with node.started() as process:

@@ -1,4 +1,4 @@
-"""`kraft up` when something is wrong, or when it is told to stop while it starts."""
+"""`kraft up` when something is wrong, or when it is stopped while it starts."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ SINK_POINTS: Final = (
 )
 
 HELD: Final = "held"
-"""A file: while it is there, the process that is to commit or abort is not told which of the two."""
+"""A file: while it is there, the process that is to commit or abort does not learn which of the two."""
 HOLDING: Final = "holding"
 """Is there when one waits for it."""
 WRITTEN: Final = "written"

@@ -1,4 +1,4 @@
-"""Streaming queries: how far micro-batches read, what comes and goes meanwhile, what Spark is told."""
+"""Streaming queries: how far micro-batches read, what comes and goes meanwhile, what Spark learns."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def _transactions(messages: Iterable[Prepared]) -> list[OpenTransaction]:
 @pytest.mark.row("S3")
 @pytest.mark.parametrize("prepared", [0, 1])
 def test_what_dead_tasks_left_open_is_aborted(sink: Sink, prepared: int):
-    """Though none of them, or not all, have told the driver anything."""
+    """Though none of them, or not all, have reported to the driver."""
     messages = sink.tasks(["a"], ["b"])
     sink.writer.abort([*messages[:prepared], *[None] * (2 - prepared)], 0)
     assert sink.open() == set()

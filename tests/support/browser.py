@@ -55,9 +55,9 @@ class Page:
 
     def eval(self, expression: str) -> Any:
         """Its value, as JSON has it. A promise is awaited."""
-        told = self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
-        assert "exceptionDetails" not in told, (expression, told["exceptionDetails"])
-        return told["result"].get("value")
+        answer = self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in answer, (expression, answer["exceptionDetails"])
+        return answer["result"].get("value")
 
     def press(self, key: str) -> None:
         code = _KEY_CODES.get(key, 0)
@@ -87,18 +87,18 @@ class Page:
         number = next(self._numbers)
         await self._socket.send_json({"id": number, "method": method, "params": parameters})
         while True:
-            told = await self._socket.receive_json(timeout=60)
-            if told.get("id") == number:
-                assert "error" not in told, (method, told["error"])
-                return dict(told["result"])
-            self._note(told)
+            answer = await self._socket.receive_json(timeout=60)
+            if answer.get("id") == number:
+                assert "error" not in answer, (method, answer["error"])
+                return dict(answer["result"])
+            self._note(answer)
 
-    def _note(self, told: dict[str, Any]) -> None:
-        if told.get("method") == "Runtime.exceptionThrown":
-            details = told["params"]["exceptionDetails"]
+    def _note(self, answer: dict[str, Any]) -> None:
+        if answer.get("method") == "Runtime.exceptionThrown":
+            details = answer["params"]["exceptionDetails"]
             self.complaints.append(details.get("exception", {}).get("description") or details["text"])
-        elif told.get("method") == "Log.entryAdded" and told["params"]["entry"]["level"] == "error":
-            self.complaints.append(told["params"]["entry"]["text"])
+        elif answer.get("method") == "Log.entryAdded" and answer["params"]["entry"]["level"] == "error":
+            self.complaints.append(answer["params"]["entry"]["text"])
 
 
 @contextmanager

@@ -25,16 +25,16 @@ MAY_SET_THE_HANDLER: Final = {"kraft/node/serve.py": "installs the boundary"}
 
 SELF_ARMING: Final = frozenset({"call_later", "call_at", "call_soon"})
 """What they run is bounded by the loop, which tells the boundary (foundation/test_supervision.py); but a
-timer that sets itself anew at its end would be gone after a fault."""
+timer that sets itself again at its end would be gone after a fault."""
 PROVEN: Final = {
     "data_plane/coordinator/groups/service.py": "each shard's share of a sweep is bounded for itself",
     "data_plane/coordinator/runtime.py": "what the machine does in a tick is bounded, then the timer is set",
-    "data_plane/coordinator/transactions/service.py": "set anew before the work",
+    "data_plane/coordinator/transactions/service.py": "set again before the work",
     "data_plane/log_manager/checkpoint_writer.py": "rings once",
     "data_plane/log_manager/log_executor.py": "rings once",
     "data_plane/log_manager/log_manager.py": "rings once",
     "data_plane/replication/isr_requests.py": "rings once",
-    "data_plane/replication/replica_manager.py": "set anew before the work",
+    "data_plane/replication/replica_manager.py": "set again before the work",
     "data_plane/purgatory/purgatory.py": "rings once",
     "data_plane/purgatory/timing_wheel.py": "each callback is bounded for itself, then the timer is set",
     "fetch/delayed_fetch.py": "rings once; answers its client also where it fails",
@@ -44,17 +44,17 @@ PROVEN: Final = {
     "kraft/api/sasl.py": "rings once",
     "kraft/broker/failover_metadata.py": "rings once",
     "kraft/net/acceptor.py": "ring once",
-    "kraft/net/client.py": "rings for a connection that it ends, or sets itself anew as its last act",
-    "kraft/net/connections.py": "the sweep is set anew before the work",
+    "kraft/net/client.py": "rings for a connection that it ends, or sets itself again as its last act",
+    "kraft/net/connections.py": "the sweep is set again before the work",
     "kraft/net/server_connection.py": "rings once",
-    "kraft/net/turn_budget.py": "set anew before the work",
+    "kraft/net/turn_budget.py": "set again before the work",
     "kraft/node/metadata_publisher.py": "rings once; what goes wrong in it is bounded",
     "kraft/peers/raft_driver.py": "a fault of Raft ends the node",
-    "kraft/monitoring/stall_watch.py": "notes a number, then is set anew",
+    "kraft/monitoring/stall_watch.py": "notes a number, then is set again",
     "metadata_quorum/controller/controller.py": "the claim of a term, once",
     "metadata_quorum/controller/leader_rebalance.py": "set again before the work",
     "metadata_quorum/controller/proposer.py": "a proposal's limit rings once",
-    "metadata_quorum/controller/broker_liveness.py": "set anew where its turn fails",
+    "metadata_quorum/controller/broker_liveness.py": "set again where its turn fails",
 }
 
 

@@ -102,10 +102,11 @@ def test_the_session_as_it_is_typed(tmp_path: Path, free_row: Callable[[], int])
         ):
             command, _, comment = up.partition("#")
             first.type(f"{command.strip()} --port {port} #{comment}\n")
-            told, _ = first.expect(re.compile("\nCtrl-C stops all\n"))
-            assert f"bootstrap.servers={bootstrap}\n" in told
+            printed, _ = first.expect(re.compile("\nCtrl-C stops all\n"))
+            assert f"bootstrap.servers={bootstrap}\n" in printed
             assert (
-                f"clients on port {port + 2}, controllers {port + 102}, http://127.0.0.1:{port + 202}" in told
+                f"clients on port {port + 2}, controllers {port + 102}, http://127.0.0.1:{port + 202}"
+                in printed
             )
             for line in commands:
                 if line.startswith("kraft consume"):

@@ -1,6 +1,6 @@
 """A simulated consumer that assigns partitions itself: fetches, leaves out what was aborted, polls.
 
-Every fetch that brings something is one poll. A client that begins anew starts at the beginning of each log.
+Every fetch that brings something is one poll. A client that begins again starts at the beginning of each log.
 """
 
 from __future__ import annotations

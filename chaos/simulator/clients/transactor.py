@@ -3,7 +3,7 @@
     committed offset -> fetch -> AddPartitionsToTxn, Produce … TxnOffsetCommit -> EndTxn -> the next one
 
 A commit is asked for only when all was written. One whose commit was never asked for surely does not commit;
-where the answer to EndTxn proves nothing, the producer begins anew, and the next one of its id fences it.
+where the answer to EndTxn proves nothing, the producer begins again, and the next one of its id fences it.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ KeyT = TypeVar("KeyT", bound=str | tuple[object, ...])
 
 NEVER: Final = float("inf")
 _LEFT_BEHIND: Final = 64
-"""Entries that count no more, before the heap is made anew."""
+"""Entries that count no more, before the heap is made again."""
 
 
 class Deadlines(Generic[KeyT]):

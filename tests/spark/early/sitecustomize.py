@@ -2,7 +2,7 @@
 
 Spark gives the process of a streaming source ten seconds to connect back and ten more to tell its secret,
 and no setting changes that. The process does so when it has imported PySpark: on a machine that is busy
-enough that takes longer. So both are done here, and PySpark is told of a Unix socket, for which it has no
+enough that takes longer. So both are done here, and PySpark is given a Unix socket, for which it has no
 secret to tell: when it connects there, it is given this connection. No load stretches the start of a bare
 interpreter so far.
 """

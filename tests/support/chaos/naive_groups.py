@@ -61,7 +61,7 @@ class NaiveGroups:
         return None
 
     def began(self, i: int, key: str) -> tuple[int, Operation] | None:
-        """Where a member surely began to read anew in operation i, and the one in which it was given the
+        """Where a member surely began to read again in operation i, and the one in which it was given the
         partition. In an operation with a rebalance, what it had not been given yet may be from before."""
         op, member = self.ops[i], self.subscription(i)
         mine = [offset for k, offset, _ in polled(op) if k == key]

@@ -16,7 +16,7 @@ Value = TypeVar("Value")
 
 
 class Wire:
-    """Connections by port, kept until `close`; a broken one is made anew."""
+    """Connections by port, kept until `close`; a broken one is made again."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()

@@ -1,6 +1,6 @@
 """No test may make a node's loop stand still: what a node's watch over its loop tells fails the test.
 
-Every node that a test starts, however it does, is told by the environment where to write it down
+Every node that a test starts, however it does, learns from the environment where to write it down
 (kraft/monitoring/stall_watch.py). The limit is CPU time of the loop's thread, so that a busy machine fails
 nobody.
 """

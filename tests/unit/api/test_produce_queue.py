@@ -30,7 +30,7 @@ PRODUCER = ProducerIdAndEpoch(7, 0)
 
 
 class Asked:
-    """A coordinator that answers when it is told to."""
+    """A coordinator that answers when its test says so."""
 
     def __init__(self) -> None:
         self.guards = VerificationGuards()
@@ -244,8 +244,10 @@ def test_the_first_sequence_is_known_after_a_refusal_for_good() -> None:
 
 
 @pytest.mark.row("P4")
-@pytest.mark.parametrize("anew", [False, True], ids=["a marker", "a topic made anew"])
-def test_a_batch_whose_transaction_ends_while_another_partition_is_asked_for_opens_none(anew: bool) -> None:
+@pytest.mark.parametrize("recreated", [False, True], ids=["a marker", "a topic made again"])
+def test_a_batch_whose_transaction_ends_while_another_partition_is_asked_for_opens_none(
+    recreated: bool,
+) -> None:
     async def test(leader: Leader) -> None:
         def partition(number: int) -> SimpleNamespace:
             log = SimpleNamespace(producers=ProducerStateManager())
@@ -263,7 +265,7 @@ def test_a_batch_whose_transaction_ends_while_another_partition_is_asked_for_ope
         assert queued is not None
         coming = asyncio.ensure_future(through(queued))
         await settle()
-        if anew:
+        if recreated:
             parts[:] = [partition(0), partition(1)]
         else:
             marker = encode_end_txn_marker(
@@ -273,7 +275,7 @@ def test_a_batch_whose_transaction_ends_while_another_partition_is_asked_for_ope
         leader.transaction_verifier.answer.set_result(ErrorCode.NONE)
         refused = await coming
         assert {place: error.code for place, error in refused.items()} == dict.fromkeys(
-            (0, 1) if anew else (0,), ErrorCode.NOT_ENOUGH_REPLICAS
+            (0, 1) if recreated else (0,), ErrorCode.NOT_ENOUGH_REPLICAS
         )
         queued.end()
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.row("R12")
 
 
 class Stopwatch:
-    """Goes on only when it is told to."""
+    """Goes on only when its test says so."""
 
     def __init__(self) -> None:
         self.now_s = 0.0

@@ -1,4 +1,4 @@
-"""What clients are told of a broker in the moments around its death."""
+"""What clients learn of a broker in the moments around its death."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def test_a_snapshot_that_is_none(pieces: list[bytes]) -> None:
 
 @dataclass
 class KraftQuorum:
-    """Controllers 1 and 2 as Apache Kafka's answer: the leader alone, who is told its epoch, and hands out
+    """Controllers 1 and 2 as Apache Kafka's answer: the leader alone, who is sent its epoch, and hands out
     what is not committed, too. It is both the channel to them and a connection."""
 
     batches: list[bytes]

@@ -92,7 +92,7 @@ def test_a_flipped_bit_is_in_the_batch_of_the_offset(partition: Path) -> None:
 def test_a_torn_frame_costs_a_journal_nothing(tmp_path: Path, seed: int) -> None:
     disk = OsDisk()
     RaftJournal.create(disk, str(tmp_path), admitted=True)
-    RaftJournal(disk, str(tmp_path))  # written anew, as every voter that starts does
+    RaftJournal(disk, str(tmp_path))  # written again, as every voter that starts does
     before = (tmp_path / "journal").read_bytes()
     tear_journal(tmp_path, Random(seed))
     assert len((tmp_path / "journal").read_bytes()) > len(before)

@@ -93,7 +93,7 @@ def test_so_many_fsyncs_fail(disk: FaultyDisk, tmp_path: Path) -> None:
     with pytest.raises(OSError, match="Input/output error"):
         file.sync(MAY_BLOCK)
     file.sync(MAY_BLOCK)
-    # Another fault beside it does not bring it back; the same asked for anew does.
+    # Another fault beside it does not bring it back; the same asked for again does.
     disk.faults = (once, DiskFault((READ,), code=errno.EIO))
     file.sync(MAY_BLOCK)
     disk.faults = (DiskFault((SYNC,), code=errno.EIO, times=1, number=2),)

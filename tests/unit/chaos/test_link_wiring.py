@@ -1,4 +1,4 @@
-"""Which proxies there are, and that a node is told of its peers only by its own."""
+"""Which proxies there are, and that a node knows its peers only by its own."""
 
 from __future__ import annotations
 

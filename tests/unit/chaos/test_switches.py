@@ -32,7 +32,7 @@ sys.stdin.read()
 
 
 class RecordingProcess:
-    """A process that obeys, and what it was told."""
+    """A process that obeys, and the switches it was given."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process

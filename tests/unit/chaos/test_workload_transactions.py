@@ -1,4 +1,4 @@
-"""Transactions of a workload's clients, with a producer and a reader that do as they are told: what each
+"""Transactions of a workload's clients, with a producer and a reader that do what their test says: what each
 outcome proves, whose number it bears, where a copier goes on."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A worker's numbers, clients and places, and the final read, with clients that do as they are told."""
+"""A worker's numbers, clients and places, and the final read, with clients that do what their test says."""
 
 from __future__ import annotations
 

@@ -63,23 +63,23 @@ def test_a_frame_fits_into_every_terminal() -> None:
         for i in range(50)
     )
     many = [partition("a-topic-with-a-name-of-some-length", i, ends=(100, 50, 0, 7, 8)) for i in range(300)]
-    told = snapshot(*many, groups=[group(f"g{i}", i) for i in range(30)])
+    view = snapshot(*many, groups=[group(f"g{i}", i) for i in range(30)])
     for columns in (60, 80, 132, 200):
         for height in (12, 18, 24, 50):
-            drawn = lines(Known(told, events, "127.0.0.1:9292 does not answer"), None, columns, height)
+            drawn = lines(Known(view, events, "127.0.0.1:9292 does not answer"), None, columns, height)
             assert len(drawn) <= height, (columns, height)
             assert max(map(len, drawn)) <= columns
-    assert "as node 1 tells it" in lines(Known(told))[0]
+    assert "as node 1 tells it" in lines(Known(view))[0]
 
 
 def test_what_is_wrong_is_said_in_words() -> None:
     behind = partition("t", 1, ends=(100, 40, None), state="under-replicated")
     behind["replicas"][1]["in_sync"] = False
     behind["replicas"][2]["offline"] = True
-    told = snapshot(
+    view = snapshot(
         partition("t"), behind, brokers=[broker(1), broker(2, answers=False), broker(3, fenced=True)]
     )
-    drawn = lines(Known(told, trouble="127.0.0.1:9292 does not answer"), height=40)
+    drawn = lines(Known(view, trouble="127.0.0.1:9292 does not answer"), height=40)
     assert "! does not answer" in drawn[4]
     assert "! fenced" in drawn[5]
     (row,) = [line for line in drawn if "isr short" in line and line.startswith("t")]
@@ -94,7 +94,7 @@ def test_the_high_watermark_stands_in_the_bars() -> None:
 
 
 def test_partitions_are_sorted_and_filtered() -> None:
-    told = snapshot(
+    view = snapshot(
         partition("b", size=1),
         partition("a", ends=(100, 20, 100), size=2),
         partition("c", size=3, state="no leader"),
@@ -103,7 +103,7 @@ def test_partitions_are_sorted_and_filtered() -> None:
 
     def order(choice: Choice) -> str:
         return "".join(
-            line[0] for line in lines(Known(told), choice) if line[1:3] == "  " and line[0] in "abc_"
+            line[0] for line in lines(Known(view), choice) if line[1:3] == "  " and line[0] in "abc_"
         )
 
     choice = Choice()
@@ -114,7 +114,7 @@ def test_partitions_are_sorted_and_filtered() -> None:
     assert seen == ["cab", "abc", "abc", "cab"]
     assert choice.sort is Sort.STATE
     assert order(Choice(filter="no leader")) == "c"
-    assert any("__consumer" in line for line in lines(Known(told), Choice(internal=True)))
+    assert any("__consumer" in line for line in lines(Known(view), Choice(internal=True)))
 
 
 def test_groups_that_lag_come_first() -> None:
@@ -150,10 +150,10 @@ def test_keys() -> None:
 
 @pytest.mark.parametrize(("pressed", "first"), [(1, 1), (400, 296)])
 def test_scrolling_ends_at_the_last_partition(pressed: int, first: int) -> None:
-    told, choice = snapshot(*[partition("t", i) for i in range(300)]), Choice()
+    view, choice = snapshot(*[partition("t", i) for i in range(300)]), Choice()
     for _ in range(pressed):
         take_key(choice, DOWN)
-    rows = [line for line in lines(Known(told), choice, height=14) if line.startswith("t ")]
+    rows = [line for line in lines(Known(view), choice, height=14) if line.startswith("t ")]
     assert int(rows[0].split()[1]) == first
     if pressed > 300:
         assert int(rows[-1].split()[1]) == 299

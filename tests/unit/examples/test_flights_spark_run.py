@@ -128,7 +128,7 @@ def test_a_query_that_started_over(stage: Stage):
     stage.planned("a/offsets/4", "b/offsets/3")
     stage.run.start()
     stage.run.wait_for_all()
-    assert problems_of(stage.run) == ["the Spark query began anew instead of going on from its checkpoint"]
+    assert problems_of(stage.run) == ["the Spark query began again instead of going on from its checkpoint"]
 
 
 def test_what_spark_itself_fails_with_is_forgiven_some_times(stage: Stage):

@@ -1,7 +1,7 @@
 """Members of either protocol as their clients behave, one heartbeat at a time, against a GroupDriver.
 
 What a client owns is what its application reads at that moment: it stops reading before it says so,
-and reads nothing that it was not told to.
+and reads nothing that it was not assigned.
 """
 
 from __future__ import annotations

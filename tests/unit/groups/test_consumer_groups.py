@@ -218,7 +218,7 @@ def test_who_does_not_give_up_partitions_in_time_is_out(driver: GroupDriver) -> 
     settle(driver, slow)
     slow.slow = True
     second.beat(driver)
-    for _ in range(6):  # a new coordinator waits anew, but not forever
+    for _ in range(6):  # a new coordinator waits again, but not forever
         slow.beat(driver)
         second.beat(driver)
         driver.advance(9.0)

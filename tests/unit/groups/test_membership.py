@@ -410,7 +410,7 @@ def test_a_static_member_is_missed_only_after_its_session() -> None:
 
 @pytest.mark.parametrize(("delay_s", "generations"), [(3.0, [1, 1]), (0.0, [1, 2])])
 def test_static_members_that_begin_together(delay_s: float, generations: list[int]) -> None:
-    """With Kafka's default delay neither is told to rejoin; without any, as `kraft up` has it, the first one
+    """With Kafka's default delay neither has to rejoin; without any, as `kraft up` has it, the first one
     has begun when the second one comes. (librdkafka's 0102 rests on the delay.)"""
     driver = GroupDriver(GroupLimits(rules=ClassicGroupConfig(initial_rebalance_delay=delay_s)))
     first = driver.ask("join", join(new="m1", instance_id="i1"))

@@ -68,7 +68,7 @@ def test_bit_flip_in_the_middle_is_never_truncated(tmp_path):
         only_log(directory).write_bytes(damaged)
         with pytest.raises(LogCorruptError, match="nothing was truncated") as caught:
             open_log(directory)
-        assert caught.value.offset == 1 or position - size < 8, "told at the damage, or just behind it"
+        assert caught.value.offset == 1 or position - size < 8, "reported at the damage, or just behind it"
         assert only_log(directory).read_bytes() == bytes(damaged)
         shutil.rmtree(directory)
 
@@ -136,7 +136,7 @@ def test_a_recovery_point_beyond_the_end_vouches_for_nothing(tmp_path, behind: b
     log = open_log(tmp_path, SMALL, recovery_point=30)
     assert read_all(log) == records[: log.log_end_offset]
     assert paths[0].stat().st_size < log.size < paths[0].stat().st_size + len(whole)
-    assert log.recovery_point == 0, "all of it is synced anew"
+    assert log.recovery_point == 0, "all of it is synced again"
 
 
 @pytest.mark.row("L7")

@@ -57,7 +57,7 @@ def test_a_replica_that_its_broker_has_given_up_leads_no_longer() -> None:
     machine.assign_dir(2, "t", LOST_DIR)
     machine.assign_dir(3, "t", LOST_DIR)
     assert machine.partition("t", 0).leader == NO_LEADER
-    machine.assign_dir(3, "t", directory(3, 0))  # it has started anew
+    machine.assign_dir(3, "t", directory(3, 0))  # it has restarted
     assert machine.partition("t", 0).leader == 3
 
 

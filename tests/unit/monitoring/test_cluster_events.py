@@ -1,4 +1,4 @@
-"""What the metadata tells is told as events, with the rule behind each."""
+"""What the metadata says becomes events, with the rule behind each."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def burn(cpu_ms: float) -> None:
 def watched(
     make_loop: Callable[[], asyncio.AbstractEventLoop], culprit: Callable[[], object], turns: int = 1
 ) -> tuple[list[Stall], LoopHealth]:
-    """Run `culprit` on a loop that is not idle, so often; what was told."""
+    """Run `culprit` on a loop that is not idle, so often; what was reported."""
     loop = make_loop()
     stalls: list[Stall] = []
 
@@ -102,7 +102,7 @@ def test_a_stall_is_recorded_for_whoever_runs_the_node(tmp_path: Path, caplog: p
     stall_log = StallLog(3, LIMIT_MS, lambda: 0.0, str(record))
     for _ in range(2):
         stall_log(Stall(73.0, 0.0, ("a.py:1 a < b.py:2 b",)))
-    stall_log(Stall(1.0, 400.0, ()))  # blocked: only told
+    stall_log(Stall(1.0, 400.0, ()))  # blocked: only reported
     lines = [json.loads(line) for line in record.read_text().splitlines()]
     assert [(line["node"], line["cpu_ms"]) for line in lines] == [(3, 73.0)] * 2
     assert len(caplog.records) == 1

@@ -23,7 +23,7 @@ VERSION = 3
 
 
 class Delayed:
-    """A handler that answers when it is told to."""
+    """A handler that answers when its test says so."""
 
     def __init__(self) -> None:
         self.replies: list[tuple[Any, DelayedReply]] = []

@@ -188,7 +188,7 @@ async def test_a_frame_that_nobody_reads_does_not_trickle():
         connection.peer.mute(0.001)  # a quota
         assert connection.too_slow(now + SLOW_FRAME_S) is None
         await until(lambda: connection.reading)
-        assert connection.too_slow(now + 2 * SLOW_FRAME_S) is None  # looked at anew
+        assert connection.too_slow(now + 2 * SLOW_FRAME_S) is None  # looked at again
 
 
 @on_a_loop

@@ -35,7 +35,7 @@ async def _not_asked(work: Callable[[MayBlock], Any], /) -> Any:
 
 
 class _Broker:
-    """What a publisher acts on; notes the offsets it was told of."""
+    """What a publisher acts on; notes the offsets it was called with."""
 
     def __init__(self, real_loop: asyncio.AbstractEventLoop | None = None) -> None:
         self.epoch = -1

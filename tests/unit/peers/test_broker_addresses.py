@@ -1,4 +1,4 @@
-"""Where a node reaches another broker: where that one says, or where this node is told."""
+"""Where a node reaches another broker: where that one says, or where this node is configured to."""
 
 from __future__ import annotations
 

@@ -226,7 +226,7 @@ class Cluster:
     # --- brokers
 
     def start(self, broker_id: int) -> Broker:
-        """A new incarnation: it leaves every ISR, is told everything, and is unfenced."""
+        """A new incarnation: it leaves every ISR, gets all metadata, and is unfenced."""
         self.fence(broker_id)
         self.brokers[broker_id] = broker = Broker(self, broker_id, self.disks[broker_id])
         broker.partitions.logs.load(MAY_BLOCK)
@@ -378,6 +378,12 @@ class Cluster:
         service.fetch(replace(service.params_of(request), **served), future.set_result)
         async with asyncio.timeout(60):
             return await future
+
+
+async def turns(count: int = 20) -> None:
+    """Of the loop."""
+    for _ in range(count):
+        await asyncio.sleep(0)
 
 
 __all__ = ["NOW_MS", "BrokerError", "Cluster", "batch", "until"]

@@ -22,7 +22,7 @@ from metadata_quorum.metadata.delta import MetadataDelta
 from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.metadata.records import ConfigRecord
 from tests.support.may_block import MAY_BLOCK
-from tests.unit.replication.cluster import Cluster, boundary_of, in_loop, until
+from tests.unit.replication.cluster import Cluster, boundary_of, in_loop, turns, until
 
 SMALL_SEGMENTS = LogConfig(segment_bytes=300)
 
@@ -156,15 +156,15 @@ async def test_a_topic_that_is_deleted_under_a_flush_is_no_fault(monkeypatch):
     async with Cluster(1, log_defaults=LogConfig(flush_messages=1)) as cluster:
         boundary = boundary_of(cluster)
         topic_id = cluster.create_topic("t", [[1]])
-        begun, closed = asyncio.Event(), asyncio.Event()
-        partitions = cluster.brokers[1].partitions
-        partition, others = cluster.leader(), cluster.brokers[1].executor
+        begun, closed, failed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        others = cluster.brokers[1].executor
 
         async def blocking(work: Any) -> Any:
             if not isinstance(getattr(work, "__self__", None), FlushWork):
                 return await others(work)
             begun.set()
             await closed.wait()
+            failed.set()
             raise ValueError("file descriptor cannot be a negative integer (-1)")
 
         monkeypatch.setattr(cluster.brokers[1], "executor", blocking)
@@ -172,7 +172,8 @@ async def test_a_topic_that_is_deleted_under_a_flush_is_no_fault(monkeypatch):
         await begun.wait()
         cluster.delete_topic(topic_id)
         closed.set()
-        await until(lambda: not partitions.executor.is_flushing(partition))
+        await failed.wait()
+        await turns()
         monkeypatch.undo()
         assert not boundary.faults
 

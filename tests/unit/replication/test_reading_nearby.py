@@ -1,4 +1,4 @@
-"""Consumers that read from a replica in their rack: which one, what they are told, and what it is told."""
+"""Consumers that read from a replica in their rack: which one, what they are answered, and what it learns."""
 
 from __future__ import annotations
 

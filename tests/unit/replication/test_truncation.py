@@ -26,16 +26,11 @@ from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.errors import BrokerError
 from tests.support.logs import open_log, read_all
 from tests.support.may_block import MAY_BLOCK
-from tests.unit.replication.cluster import Cluster, batch, boundary_of, in_loop, until
+from tests.unit.replication.cluster import Cluster, batch, boundary_of, in_loop, turns, until
 from tests.unit.replication.durable_follower import follower_with_three_durable_records
 from tests.unit.replication.held_executor import HeldExecutor
 
 CLEAN = "/data/.kafka_cleanshutdown"
-
-
-async def turns(count: int = 20) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 4, 5])

@@ -29,7 +29,7 @@ CONFIG = TransactionCoordinatorConfig(timeout_check_interval=0.01, expiry_check_
 
 
 class MarkerLog:
-    """A marker channel that writes at once, or (`held`) when it is told to."""
+    """A marker channel that writes at once, or (`held`) when its test says so."""
 
     def __init__(self) -> None:
         self.written: list[TransactionMarker] = []

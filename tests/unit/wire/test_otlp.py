@@ -43,8 +43,8 @@ def metrics(*each: bytes) -> memoryview:
 
 
 def metric(name: str, kind: int, *points: bytes, temporality: int = CUMULATIVE) -> bytes:
-    told = number(2, temporality) if kind != GAUGE else b""
-    return message(1, name.encode()) + message(kind, b"".join(message(1, p) for p in points) + told)
+    suffix = number(2, temporality) if kind != GAUGE else b""
+    return message(1, name.encode()) + message(kind, b"".join(message(1, p) for p in points) + suffix)
 
 
 DOUBLE = struct.pack("<d", 2.5)
