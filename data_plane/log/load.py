@@ -121,6 +121,7 @@ def load(
     topic.
     """
     place = PartitionDirectory(disk, directory)
+    is_new = not place.exists(directory)
     place.make_dirs(directory)
     stored_id = _stored_topic_id(place, directory, topic_id, may_block)
     _complete_swaps(place, directory, may_block)
@@ -158,7 +159,7 @@ def load(
     producers, aborted = _load_producers(place, directory, segments, end, scanned_from, may_block)
     active: LogSegment = segments.peekitem(-1)[1]
     active.hold()
-    if not (clean or machine_restarted):
+    if not (clean or machine_restarted or is_new):
         # The process may have died between a truncation and its flush, and the log takes appends now.
         active.file.sync(may_block)
         place.sync_dir(directory, may_block)
