@@ -201,7 +201,7 @@ def _zombie_writes(seen: Observations, findings: Findings) -> None:
         if since:
             findings.add(
                 ZOMBIE_WRITE,
-                sorted({send.key for send in sends_of(operation)}),
+                sorted({send.key for send in sends_of(operation)} | transaction.consumed.keys()),
                 f"op {index} of process {operation.process} was committed; before it asked for that, process "
                 f"{seen.operations[since[0]].process} had taken over {transaction.id} (op {since[0]})",
                 [index, since[0]],

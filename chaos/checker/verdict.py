@@ -73,7 +73,8 @@ class Findings:
         **detail: Any,
     ) -> None:
         keys = [keys] if isinstance(keys, str) else keys
-        allowed = all(kind.tolerated(self.topics[topic_of(key)]) for key in keys)
+        # What concerns no partition (a commit of offsets alone, by a zombie) no mode tolerates.
+        allowed = bool(keys) and all(kind.tolerated(self.topics[topic_of(key)]) for key in keys)
         key = ", ".join(keys)
         count = self._found.get((kind.name, key, allowed), 0)
         self._found[kind.name, key, allowed] = count + 1

@@ -63,7 +63,7 @@ class Fault:
     after: int
     """Matching operations that still pass."""
     count: int
-    """How often it strikes; then it is spent."""
+    """How often it strikes yet; then it is spent."""
 
 
 class SimFile:
@@ -170,6 +170,8 @@ class SimDisk:
         self.syncs = 0
         """How many fsyncs there were; tests of batching read it."""
         self.bytes_read = 0
+        self.struck = 0
+        """How many of its operations have failed."""
         self.operations = 0
         """How many changes of the disk were started: `kill_before` counts the same."""
         self._root = DirectoryNode()
@@ -352,9 +354,13 @@ class SimDisk:
         self._root = DirectoryNode()
         self._unsynced.clear()
 
-    def fail(self, operation: str, code: int, *, path_part: str = "", after: int = 0, count: int = 1) -> None:
+    def fail(
+        self, operation: str, code: int, *, path_part: str = "", after: int = 0, count: int = 1
+    ) -> Fault:
         """Let an operation on a path that contains `path_part` raise OSError(code)."""
-        self._faults.append(Fault(operation, code, path_part, after, count))
+        planted = Fault(operation, code, path_part, after, count)
+        self._faults.append(planted)
+        return planted
 
     @property
     def has_faults(self) -> bool:
@@ -395,6 +401,7 @@ class SimDisk:
                 fault.after -= 1
                 continue
             fault.count -= 1
+            self.struck += 1
             raise OSError(fault.code, os.strerror(fault.code), path)
 
     # -- names -----------------------------------------------------------------------------------------

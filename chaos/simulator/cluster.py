@@ -2,7 +2,7 @@
 
     ClusterShape -> Machine per node -> start: Config, Storage, NodeEnvironment -> Node, unmodified
 
-What ends a node, and why, goes into the story; a node that ends although nobody ended it is in `fallen`.
+What ends a node, and why, goes into the story; observers hear of nodes that end by themselves.
 """
 
 from __future__ import annotations
@@ -107,8 +107,10 @@ class Cluster:
         self.draws = draws
         self.story = story
         self.running: dict[int, RunningNode] = {}
-        self.fallen: list[tuple[int, str]] = []
-        """Nodes that ended by themselves, and why."""
+        self.on_end: list[Callable[[int, BaseException, str], None]] = []
+        """Told of every node that ends by itself, and why."""
+        self.on_error: list[Callable[[int, str, Exception], None]] = []
+        """Told of every error that ended some work of a node, but not the node."""
         self.on_start: list[Callable[[int, RunningNode], None]] = []
         """Observers of every new process."""
         self._processes: list[ProcessLoop] = []
@@ -153,6 +155,7 @@ class Cluster:
             return
         loop = self._new_process(machine)
         loop.boundary = ErrorBoundary(partial(self._ended, node_id, loop), loop.time)
+        loop.on_error = partial(self._failed, node_id)
         self._note(loop.name, "starts")
         loop.post(self._begin, node_id, loop)
 
@@ -198,9 +201,14 @@ class Cluster:
         """Its process ends itself. Does not return where it is called by the process."""
         reason = error.reason if isinstance(error, FatalError) else f"{place_of(error)}: {error}"
         self._note(loop.name, f"ends itself: {reason}")
-        self.fallen.append((node_id, f"{loop.name} at {self.scheduler.now:.3f} s: {reason}"))
+        for observe in self.on_end:
+            observe(node_id, error, f"{loop.name}: {reason}")
         self.machines[node_id].kill("")
         raise Killed(reason)
+
+    def _failed(self, node_id: int, work: str, error: Exception) -> None:
+        for observe in self.on_error:
+            observe(node_id, work, error)
 
     def _died(self, node_id: int) -> None:
         self.running.pop(node_id, None)

@@ -30,7 +30,10 @@ LONGEST_S: Final[Mapping[str, float]] = {
 OF_THE_VICTIM: Final = frozenset({"disk-error", "disk-full", "power"})
 """They take what was not synced, or a disk. One node of a run may suffer them, and no other: what is promised
 holds as long as another copy does."""
-DISK_OPERATIONS: Final = ("sync", "append", "write_at", "read", "rename", "sync_dir", "truncate", "open")
+DISK_OPERATIONS: Final = {
+    "sync": 20, "append": 20, "write_at": 2, "read": 20, "rename": 3, "sync_dir": 3, "truncate": 1, "open": 3,
+}  # fmt: skip
+"""Those that fail, and at most after how many of them: what is rare has to fail early, or never does."""
 CODES: Final = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC}
 
 
@@ -130,7 +133,9 @@ def _fault(
     elif kind == "die-in":
         detail = str(random.randrange(40))
     elif kind == "disk-error":
-        detail = f"{random.choice(DISK_OPERATIONS)} EIO {random.randrange(20)} {random.choice((1, 1, 3))}"
+        operation = random.choice(list(DISK_OPERATIONS))
+        after = random.randrange(DISK_OPERATIONS[operation])
+        detail = f"{operation} EIO {after} {random.choice((1, 1, 3))}"
     elif kind == "disk-full":
         detail = f"append ENOSPC {random.randrange(20)} {random.choice((1, 5, 50))}"
     return SimFault(round(at_s, 3), round(for_s, 3), kind, node, detail)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -43,7 +44,8 @@ class OneWay:
     random: Random
     back: OneWay = field(init=False, repr=False)
     """What the other says to the first."""
-    cut: bool = False
+    cuts: int = 0
+    """How many faults cut it."""
     extra_s: float = 0.0
     """On top of the usual delay."""
     held: list[tuple[Stream, str, bytes]] = field(default_factory=list)
@@ -57,8 +59,8 @@ class Network:
         self.scheduler = scheduler
         self.taps: list[Tap] = []
         """They see every write of a living process as it leaves."""
-        self.refused: set[Address] = set()
-        """Where a firewall answers with a reset."""
+        self.refused: Counter[Address] = Counter()
+        """Where a firewall answers with a reset, by how many faults."""
         self.dark: set[str] = set()
         """Hosts without power."""
         self.streams: dict[Stream, None] = {}
@@ -86,14 +88,17 @@ class Network:
 
     def cut(self, source: str, target: str) -> None:
         """Nothing that `source` says reaches `target`; the other way is as before."""
-        self.link(source, target).cut = True
+        self.link(source, target).cuts += 1
 
     def heal(self, source: str, target: str) -> None:
-        """What was held back arrives, in its order, within the time of a retransmission."""
+        """Take one cut away. After the last one what was held back arrives, in its order, within the time of
+        a retransmission."""
         link = self.link(source, target)
-        if not link.cut:
+        if not link.cuts:
             return
-        link.cut = False
+        link.cuts -= 1
+        if link.cuts:
+            return
         held, link.held = link.held, []
         again_s = link.random.uniform(0.0, AGAIN_S)
         for stream, kind, data in held:
@@ -101,17 +106,21 @@ class Network:
 
     def heal_all(self) -> None:
         """No link is cut any more."""
-        for source, target in list(self._links):
-            self.heal(source, target)
+        for (source, target), link in list(self._links.items()):
+            while link.cuts:
+                self.heal(source, target)
 
-    def reset(self, one: str, other: str) -> None:
-        """End all connections between two hosts; each end hears of it when it arrives there."""
-        for stream in [each for each in self.streams if {each.local[0], each.remote[0]} == {one, other}]:
+    def reset(self, one: str, other: str) -> bool:
+        """End all connections between two hosts; each end hears of it when it arrives there. False where
+        there are none."""
+        ended = [each for each in self.streams if {each.local[0], each.remote[0]} == {one, other}]
+        for stream in ended:
             stream.fail(ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"))
+        return bool(ended)
 
     def is_silent(self, source: str, target: str) -> bool:
         """Whether nothing of it arrives at present."""
-        return self.link(source, target).cut or source in self.dark or target in self.dark
+        return self.link(source, target).cuts > 0 or source in self.dark or target in self.dark
 
     # ---- connections
 
@@ -144,7 +153,7 @@ class Network:
                 continue
             break
         server = self._servers.get((host, port))
-        if server is None or (host, port) in self.refused:
+        if server is None or self.refused[host, port]:
             await asyncio.sleep(self._delay(back))
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"{host}:{port} refuses the connection")
         ours = Stream(self, loop, (here, self._next_port()), server.address)
@@ -178,14 +187,14 @@ class Network:
         self._carry(link, stream, kind, data, 0.0)
 
     def _carry(self, link: OneWay, stream: Stream, kind: str, data: bytes, later_s: float) -> None:
-        if link.cut:
+        if link.cuts:
             link.held.append((stream, kind, data))
             stream.unheard()
             return
         if link.target in self.dark:
             stream.unheard()
             return
-        if link.back.cut or link.source in self.dark:
+        if link.back.cuts or link.source in self.dark:
             stream.unheard()
         self.scheduler.note(data)
         due = max(self.scheduler.now + later_s + self._delay(link), stream.last_arrival)
@@ -193,7 +202,7 @@ class Network:
         self.scheduler.at(due, self._arrive, link, stream, kind, data)
 
     def _arrive(self, link: OneWay, stream: Stream, kind: str, data: bytes) -> None:
-        if link.cut:
+        if link.cuts:
             link.held.append((stream, kind, data))
         elif link.target not in self.dark:
             stream.peer.arrived(kind, data)

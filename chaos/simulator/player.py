@@ -2,18 +2,23 @@
 
     FaultPlayer.play -> each fault begins and ends when it is due … heal: all are lifted, all nodes run
 
-A role (`controller`, `leader`) is filled with a node when its fault begins.
+A role (`controller`, `leader`) is filled with a node when its fault begins. Faults of one kind may overlap:
+a link is whole again, and a node up, when the last of them is lifted. A fault that finds nothing to do (its
+node is down already, nobody has the role) says so, and does not count as visited.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from random import Random
 from typing import Final
 
 from chaos.simulator.cluster import BROKER_PORT, CONTROLLER_PORT, WORLD, Cluster, host_of
+from chaos.simulator.draws import Draws
 from chaos.simulator.faults import CODES, CONTROLLER, LEADER, SimFault
+from chaos.simulator.machine import MachineDisk
+from chaos.simulator.network import OneWay
 from chaos.simulator.process_loop import ProcessLoop
 from metadata_quorum.foundation.model import NO_LEADER
 
@@ -24,21 +29,22 @@ RESTART_S: Final = (0.5, 3.0)
 Lift = Callable[[], None]
 
 
+class NothingToDo(Exception):
+    """The fault finds nothing that it could hurt; why."""
+
+
 class FaultPlayer:
     """See the module."""
 
-    def __init__(self, cluster: Cluster, faults: Sequence[SimFault], random: Random) -> None:
+    def __init__(self, cluster: Cluster, faults: Sequence[SimFault], draws: Draws) -> None:
         self.faults = faults
-        self.disk_faults: set[int] = set()
-        """Nodes whose disk was damaged: they may end by themselves."""
-        self.lossy: set[int] = set()
-        """Nodes that may have lost what was not synced."""
         self._cluster = cluster
-        self._random = random
+        self._draws = draws
         self._scheduler = cluster.scheduler
-        self._lifts: dict[SimFault, Lift] = {}
-        self._down: set[int] = set()
-        """Nodes that a fault keeps down."""
+        self._lifts: dict[int, Lift] = {}
+        """Of those that last, by their place in the list."""
+        self._down: Counter[int] = Counter()
+        """Nodes that stay down, and by how many they are kept so."""
         self._is_over = False
         self._begin: Mapping[str, Callable[[SimFault, int], Lift | None]] = {
             "isolate": self._isolate, "refuse": self._refuse, "kill": self._kill, "die-in": self._die_in,
@@ -52,15 +58,15 @@ class FaultPlayer:
     def play(self) -> None:
         """From now on."""
         began = self._scheduler.now
-        for fault in self.faults:
-            self._scheduler.at(began + fault.at_s, self._start, fault)
+        for place, fault in enumerate(self.faults):
+            self._scheduler.at(began + fault.at_s, self._start, place)
         self._scheduler.at(began + LOOK_S, self._keep_up)
 
     def heal(self) -> None:
         """Lift everything; every node runs."""
         self._is_over = True
-        for fault in list(self._lifts):
-            self._lift(fault)
+        for place in list(self._lifts):
+            self._lift(place)
         self._down.clear()
         for node_id, machine in self._cluster.machines.items():
             machine.disk.heal()
@@ -70,62 +76,76 @@ class FaultPlayer:
     def _tell(self, what: str) -> None:
         self._cluster.story.tell(self._scheduler.now, WORLD, what)
 
-    def _start(self, fault: SimFault) -> None:
+    def _start(self, place: int) -> None:
         if self._is_over:
             return
-        lift: Lift | None
-        if fault.kind == "power-all":
-            self._tell(f"{fault.kind} for {fault.for_s:g} s")
-            lift = self._power_all()
-        elif fault.kind in self._links:
-            source, _, target = fault.target.partition(">")
-            self._tell(f"{fault.kind} {fault.target} {fault.detail} for {fault.for_s:g} s")
-            lift = self._links[fault.kind](fault, _end(source), _end(target))
-        else:
-            node_id = self._node(fault.target)
-            self._tell(f"{fault.kind} {fault.target} ({node_id}) {fault.detail} for {fault.for_s:g} s")
-            lift = None if node_id is None else self._begin[fault.kind](fault, node_id)
+        fault = self.faults[place]
+        try:
+            lift = self._started(fault)
+        except NothingToDo as why:
+            self._tell(f"{fault.kind} {fault.target}: nothing to do, {why}")
+            return
         self._cluster.story.visit(f"fault {fault.kind}")
         if lift is not None:
-            self._lifts[fault] = lift
-            self._scheduler.at(self._scheduler.now + fault.for_s, self._lift, fault)
+            self._lifts[place] = lift
+            self._scheduler.at(self._scheduler.now + fault.for_s, self._lift, place)
 
-    def _lift(self, fault: SimFault) -> None:
-        lift = self._lifts.pop(fault, None)
+    def _started(self, fault: SimFault) -> Lift | None:
+        """How it is lifted. Raises `NothingToDo`."""
+        lasting = f"for {fault.for_s:g} s"
+        if fault.kind == "power-all":
+            self._tell(f"{fault.kind} {lasting}")
+            return self._power_all()
+        if fault.kind in self._links:
+            source, _, target = fault.target.partition(">")
+            self._tell(f"{fault.kind} {fault.target} {fault.detail} {lasting}")
+            return self._links[fault.kind](fault, _end(source), _end(target))
+        node_id = self._node(fault)
+        self._tell(f"{fault.kind} {fault.target} ({node_id}) {fault.detail} {lasting}")
+        return self._begin[fault.kind](fault, node_id)
+
+    def _lift(self, place: int) -> None:
+        lift = self._lifts.pop(place, None)
         if lift is not None:
+            fault = self.faults[place]
             self._tell(f"{fault.kind} {fault.target} is lifted")
             lift()
 
-    def _node(self, target: str) -> int | None:
-        """Who that is now."""
+    def _node(self, fault: SimFault) -> int:
+        """Who that is now. Raises `NothingToDo`."""
+        if fault.target not in (CONTROLLER, LEADER):
+            return int(fault.target)
         running = self._cluster.leader
-        if target == CONTROLLER:
-            return None if running is None else running.node.config.node_id
-        if target == LEADER:
-            if running is None or running.node.controller_role is None:
-                return None
-            image = running.node.controller_role.state_machine.image
-            leaders = [
-                found.leader
-                for _, topic in sorted(image.topics_by_name.items())
-                for _, found in sorted(topic.partitions.items())
-                if found.leader != NO_LEADER
-            ]
-            return self._random.choice(leaders) if leaders else None
-        return int(target)
+        if running is None or running.node.controller_role is None:
+            raise NothingToDo("nobody is the controller")
+        if fault.target == CONTROLLER:
+            return running.node.config.node_id
+        image = running.node.controller_role.state_machine.image
+        leaders = [
+            found.leader
+            for _, topic in sorted(image.topics_by_name.items())
+            for _, found in sorted(topic.partitions.items())
+            if found.leader != NO_LEADER
+        ]
+        if not leaders:
+            raise NothingToDo("nothing has a leader")
+        return self._draws.fresh(f"role in {fault}").choice(leaders)
 
     def _keep_up(self) -> None:
         """Start what ended by itself, as whoever supervises a node does."""
         for node_id, machine in self._cluster.machines.items():
-            if not machine.is_up and node_id not in self._down:
-                self._down.add(node_id)
-                pause_s = self._random.uniform(*RESTART_S)
-                self._scheduler.at(self._scheduler.now + pause_s, self._start_again, node_id)
+            if not machine.is_up and not self._down[node_id]:
+                self._down[node_id] += 1
+                pause_s = self._draws.stream(f"restarts of {node_id}").uniform(*RESTART_S)
+                self._scheduler.at(self._scheduler.now + pause_s, self._may_start, node_id)
         self._scheduler.at(self._scheduler.now + LOOK_S, self._keep_up)
 
-    def _start_again(self, node_id: int) -> None:
-        self._down.discard(node_id)
-        self._cluster.start(node_id)
+    def _may_start(self, node_id: int) -> None:
+        """One of those that keep it down does so no longer."""
+        if self._down[node_id]:  # else all was healed meanwhile
+            self._down[node_id] -= 1
+        if not self._down[node_id]:
+            self._cluster.start(node_id)
 
     # ---- links
 
@@ -134,12 +154,11 @@ class FaultPlayer:
         return partial(self._cluster.network.heal, source, target)
 
     def _slow(self, fault: SimFault, source: str, target: str) -> Lift:
-        link = self._cluster.network.link(source, target)
-        link.extra_s = float(fault.detail.removesuffix("ms")) / 1000
-        return partial(setattr, link, "extra_s", 0.0)
+        return _slower(self._cluster.network.link(source, target), fault)
 
     def _reset(self, fault: SimFault, source: str, target: str) -> None:
-        self._cluster.network.reset(source, target)
+        if not self._cluster.network.reset(source, target):
+            raise NothingToDo("nothing connects them")
 
     def _isolate(self, fault: SimFault, node_id: int) -> Lift:
         network, here = self._cluster.network, host_of(node_id)
@@ -160,54 +179,66 @@ class FaultPlayer:
 
     def _refuse(self, fault: SimFault, node_id: int) -> Lift:
         refused = self._cluster.network.refused
-        ports = {(host_of(node_id), BROKER_PORT), (host_of(node_id), CONTROLLER_PORT)}
-        refused |= ports
-        return partial(refused.difference_update, ports)
+        ports = [(host_of(node_id), BROKER_PORT), (host_of(node_id), CONTROLLER_PORT)]
+        refused.update(ports)
+        return partial(refused.subtract, ports)
 
     # ---- processes and machines
 
-    def _kill(self, fault: SimFault, node_id: int) -> Lift:
-        self._down.add(node_id)
-        self._cluster.machines[node_id].kill("")
-        return partial(self._start_again, node_id)
-
-    def _die_in(self, fault: SimFault, node_id: int) -> Lift:
-        """Between two operations of its disk, a write half done."""
-        self._cluster.machines[node_id].disk.kill_before(int(fault.detail))
-        return partial(self._start_again, node_id)
-
-    def _stop(self, fault: SimFault, node_id: int) -> Lift:
-        self._down.add(node_id)
-        self._cluster.stop(node_id)
-        return partial(self._start_again, node_id)
-
-    def _pause(self, fault: SimFault, node_id: int) -> Lift | None:
+    def _running(self, node_id: int) -> ProcessLoop:
+        """Raises `NothingToDo`."""
         process = self._cluster.machines[node_id].process
         if process is None:
-            return None
+            raise NothingToDo(f"{host_of(node_id)} is down")
+        return process
+
+    def _kill(self, fault: SimFault, node_id: int) -> Lift:
+        self._running(node_id)
+        self._down[node_id] += 1
+        self._cluster.machines[node_id].kill("")
+        return partial(self._may_start, node_id)
+
+    def _die_in(self, fault: SimFault, node_id: int) -> Lift:
+        """Between two operations of its disk, a write half done; of a node that is down, as it starts."""
+        disk = self._cluster.machines[node_id].disk
+        disk.kill_before(int(fault.detail))
+        return partial(disk.kill_before, None)
+
+    def _stop(self, fault: SimFault, node_id: int) -> Lift:
+        self._running(node_id)
+        self._down[node_id] += 1
+        self._cluster.stop(node_id)
+        return partial(self._may_start, node_id)
+
+    def _pause(self, fault: SimFault, node_id: int) -> Lift:
+        process = self._running(node_id)
         process.hold()
         return partial(ProcessLoop.go_on, process)
 
     def _clock(self, fault: SimFault, node_id: int) -> Lift:
         clock = self._cluster.machines[node_id].clock
-        clock.wall_offset_ms = int(fault.detail.removesuffix("s")) * 1000
-        return partial(setattr, clock, "wall_offset_ms", 0)
+        by_ms = int(fault.detail.removesuffix("s")) * 1000
+        clock.wall_offset_ms += by_ms
+
+        def lift() -> None:
+            clock.wall_offset_ms -= by_ms
+
+        return lift
 
     def _power(self, fault: SimFault, node_id: int) -> Lift:
-        self._down.add(node_id)
-        self.lossy.add(node_id)
+        """Of a node that is down too: its page cache is still there."""
+        self._down[node_id] += 1
         self._cluster.machines[node_id].lose_power()
-        return partial(self._start_again, node_id)
+        return partial(self._may_start, node_id)
 
     def _power_all(self) -> Lift:
         for node_id, machine in self._cluster.machines.items():
-            self._down.add(node_id)
-            self.lossy.add(node_id)
+            self._down[node_id] += 1
             machine.lose_power()
 
         def lift() -> None:
             for node_id in self._cluster.machines:
-                self._start_again(node_id)
+                self._may_start(node_id)
 
         return lift
 
@@ -215,12 +246,12 @@ class FaultPlayer:
 
     def _slow_disk(self, fault: SimFault, node_id: int) -> Lift:
         disk = self._cluster.machines[node_id].disk
-        disk.extra_s = float(fault.detail.removesuffix("ms")) / 1000
+        quick = _slower(disk, fault)
 
         def lift() -> None:
-            disk.extra_s = 0.0
+            quick()
             process = self._cluster.machines[node_id].process
-            if process is not None:
+            if process is not None and not disk.extra_s:
                 process.disk_recovers()
 
         return lift
@@ -228,10 +259,26 @@ class FaultPlayer:
     def _fail_disk(self, fault: SimFault, node_id: int) -> Lift:
         operation, code, after, count = fault.detail.split()
         disk = self._cluster.machines[node_id].disk
-        disk.fail(operation, CODES[code], after=int(after), count=int(count))
-        self.disk_faults.add(node_id)
-        self.lossy.add(node_id)
-        return disk.heal
+        planted = disk.fail(operation, CODES[code], after=int(after), count=int(count))
+
+        def lift() -> None:
+            if planted.count < int(count):
+                self._cluster.story.visit(f"{fault.kind} struck")
+            else:
+                self._tell(f"{fault.kind} {fault.target} {fault.detail} has not struck")
+            planted.count = 0
+
+        return lift
+
+
+def _slower(what: OneWay | MachineDisk, fault: SimFault) -> Lift:
+    by_s = float(fault.detail.removesuffix("ms")) / 1000
+    what.extra_s += by_s
+
+    def lift() -> None:
+        what.extra_s = round(what.extra_s - by_s, 6)
+
+    return lift
 
 
 def _end(name: str) -> str:

@@ -80,6 +80,8 @@ class ProcessLoop(Process):
         self.held = 0
         self.boundary: ErrorBoundary | None = None
         """Takes its errors, where it is a node's."""
+        self.on_error: Callable[[str, Exception], None] = lambda work, error: None
+        """Told of those that end some work, and not the process."""
         self._scheduler = network.scheduler
         self._network = network
         self._aside: deque[ScheduledCall] = deque()
@@ -214,6 +216,9 @@ class ProcessLoop(Process):
             return
         if self.boundary is not None:
             self.boundary.loop_error(self, context)
+            error = context.get("exception")
+            if isinstance(error, Exception) and not ("transport" in context and isinstance(error, OSError)):
+                self.on_error(str(context.get("message")), error)
         else:
             self.default_exception_handler(context)
 

@@ -21,8 +21,9 @@ SMALL: Final = {
     "metadata.log.segment.bytes": "8388608",
     "log.roll.ms": "3000",
     "log.cleaner.backoff.ms": "1000",
+    "replica.lag.time.max.ms": "5000",
 }
-"""So that snapshots, rolls and cleanings happen within seconds."""
+"""So that snapshots, rolls, cleanings and replicas that fall behind are seen within seconds."""
 FLUSHED: Final = {"log.flush.interval.messages": "1"}
 """An acknowledgement means that it is on a device."""
 

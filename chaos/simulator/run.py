@@ -25,8 +25,10 @@ from chaos.simulator.clients.transactor import SimTransactor
 from chaos.simulator.cluster import BROKER_PORT, Cluster, host_of
 from chaos.simulator.draws import Draws
 from chaos.simulator.faults import SimFault, faults_of
+from chaos.simulator.judgement import judge
 from chaos.simulator.network import Network
 from chaos.simulator.oracles.committed_metadata import MetadataOracle
+from chaos.simulator.oracles.nodes import NodeOracle
 from chaos.simulator.oracles.quorum import QuorumOracle
 from chaos.simulator.oracles.recovery import RecoveryOracle
 from chaos.simulator.oracles.replicas import ReplicaOracle
@@ -42,6 +44,9 @@ from metadata_quorum.foundation.errors import ErrorCode
 BOOT_S: Final = 30.0
 CALM_S: Final = 90.0
 """From the heal until it is as it was, or reported; and for each of the last acts."""
+SETTLE_S: Final = 0.5
+SETTLE_LOOKS: Final = 20
+"""How often, and how many times at most, it is asked whether all replicas are at the same end."""
 COLLECT_S: Final = 10.0
 """Garbage is collected so often, by the simulation's time: what that ends is not left to chance."""
 
@@ -113,16 +118,16 @@ class Simulation:
         """They work until all is calm."""
         self._tasks: list[Any] = []
         self._transactors: list[SimTransactor] = []
-        self._members: dict[str, SimMember] = {}
-        """One of each group, which tells in the end how far that has committed."""
+        self._members: list[SimMember] = []
         if faults is None:
             chance = self.draws.stream("faults")
             hosts = [f"{topic}0" for topic in profile.topics]
             faults = faults_of(chance, profile.severity, profile.shape.nodes, hosts, seconds)
-        self.player = FaultPlayer(self.cluster, faults, self.draws.stream("roles"))
-        QuorumOracle(self.cluster, self.violated, self.player.disk_faults)
-        metadata = MetadataOracle(self.cluster, self.violated)
-        self._replicas = ReplicaOracle(self.cluster, self.violated, metadata, self.player.lossy)
+        self.player = FaultPlayer(self.cluster, faults, self.draws)
+        NodeOracle(self.cluster, self.violated)
+        QuorumOracle(self.cluster, self.violated)
+        self._metadata = MetadataOracle(self.cluster, self.violated)
+        self._replicas = ReplicaOracle(self.cluster, self.violated, self._metadata)
         self._addresses = {broker: Address(host_of(broker), BROKER_PORT) for broker in profile.shape.brokers}
 
     def run(self) -> Outcome:
@@ -172,12 +177,15 @@ class Simulation:
 
     def _recover(self) -> None:
         """As it was, and then quiet."""
-        recovery = RecoveryOracle(self.cluster, self.clients, self.violated)
+        recovery = RecoveryOracle(self.cluster, self.clients, self._members, self.violated)
         self._expect("recovery", self._await(lambda: recovery.is_calm, CALM_S))
         for client in self.clients:
             client.is_stopping = True
         ended = self._await(lambda: all(task.done() for task in self._tasks), CALM_S)
         self._expect("clients stop", ended)
+        for task in self._tasks:
+            if task.done():
+                task.result()  # a client that has failed has judged nothing
         self.story.tell(self.scheduler.now, "world", "all is calm, the clients have stopped")
 
     def _judge(self) -> None:
@@ -186,23 +194,24 @@ class Simulation:
         loop = final.client.loop
         tidied = all(self._do(each.finish(), CALM_S, each.client.loop) for each in self._transactors)
         self._expect("transactions end", tidied)
-        answered = all(
-            self._do(each.note_committed(), CALM_S, each.client.loop) for each in self._members.values()
-        )
+        one_of_each = {member.group: member for member in self._members}.values()
+        answered = all(self._do(each.note_committed(), CALM_S, each.client.loop) for each in one_of_each)
         self._expect("groups tell", answered)
         read = self._do(self._read_all(final), CALM_S, loop)
         self._expect("final read", read, f"stuck at {final.places} of {self.recorder.highest_seen}")
         self._expect("ends", self._do(final.note_ends(), CALM_S, loop))
+        self._settle()
         self._replicas.compare()
-        for node_id, why in self.cluster.fallen:
-            if node_id not in self.player.disk_faults:
-                self.violated("fallen node", why)
-        verdict = check(self.recorder.history())
-        for anomaly in verdict.anomalies:
-            if not anomaly.allowed:
-                self.violated(anomaly.kind, f"{anomaly.key}: {anomaly.summary}")
-        for kind, why in verdict.not_judged.items():
-            self.violated(f"not judged: {kind}", why)
+        history = self.recorder.history()
+        judge(history, check(history), self._metadata.elected, self.violated)
+
+    def _settle(self) -> None:
+        """Followers learn by their next fetch how far everything is replicated."""
+        for _ in range(SETTLE_LOOKS):
+            if not self._replicas.unsettled():
+                return
+            self._pass(SETTLE_S)
+        self._expect("replicas settle", False, self._replicas.unsettled())
 
     def _create_topics(self) -> None:
         copies = min(3, len(self.profile.shape.brokers))
@@ -250,7 +259,7 @@ class Simulation:
             for number in range(self.profile.members):
                 client = self._client(f"{group}{number}")
                 member = SimMember(client, self.recorder, group, self.profile.keys, classic=classic)
-                self._members[group] = member
+                self._members.append(member)
                 self._employ(client, member.run())
         for number in range(self.profile.readers):
             reader = SimReader(self._client(f"reader{number}"), self.recorder, self.profile.keys)

@@ -38,19 +38,21 @@ class SimMember:
     ) -> None:
         self.client = client
         self._recorder = recorder
-        self._group = group
-        self._keys = keys
+        self.group = group
+        self.keys = keys
         self._is_classic = classic
         self._process = recorder.process()
         self._member_id = ""
         self._generation = -1
         self._places: dict[str, int] = {}
+        self.read_at_s: dict[str, float] = {}
+        """When it last asked for each partition that it was given, and was answered; by its own clock."""
 
     async def run(self) -> None:
         """Until it is asked to stop."""
         client, recorder = self.client, self._recorder
         now = recorder.now_ns()
-        recorder.add(self._process, "subscribe", now, "ok", keys=self._keys, group=self._group)
+        recorder.add(self._process, "subscribe", now, "ok", keys=self.keys, group=self.group)
         while not client.is_stopping:
             try:
                 await (self._join() if self._is_classic else self._beat())
@@ -60,7 +62,7 @@ class SimMember:
                     await (self._heartbeat() if self._is_classic else self._beat())
                     await client.pause(0.4)
             except (OSError, Rejoin):
-                client.forget_coordinator(GROUP, self._group)
+                client.forget_coordinator(GROUP, self.group)
                 await client.pause(0.4)
 
     async def note_committed(self) -> None:
@@ -68,14 +70,14 @@ class SimMember:
         while True:
             start = self._recorder.now_ns()
             try:
-                committed = await self._committed(self._keys)
+                committed = await self._committed(self.keys)
                 break
             except (OSError, Rejoin):
-                self.client.forget_coordinator(GROUP, self._group)
+                self.client.forget_coordinator(GROUP, self.group)
                 await self.client.pause(0.4)
         found = {key: offset for key, offset in committed.items() if offset >= 0}
         self._recorder.add(
-            self._process, "committed", start, "ok", final=True, group=self._group, committed=found
+            self._process, "committed", start, "ok", final=True, group=self.group, committed=found
         )
 
     # ---- what it is given
@@ -88,7 +90,7 @@ class SimMember:
         recorder = self._recorder
         recorder.add(self._process, "poll", start_ns, "ok", [Poll({})], rebalanced=changed)
         now = recorder.now_ns()
-        recorder.add(self._process, "owned", now, "ok", keys=keys, group=self._group, generation=generation)
+        recorder.add(self._process, "owned", now, "ok", keys=keys, group=self.group, generation=generation)
         fresh = [key for key in keys if key not in kept]
         committed = await self._committed(fresh) if fresh else {}
         self._places = kept | {key: max(offset, 0) for key, offset in committed.items()}
@@ -105,6 +107,7 @@ class SimMember:
                 await self.client.pause(0.1)
                 continue
             self._places[key] = found.next_offset
+            self.read_at_s[key] = self.client.loop.time()
             if found.pairs:
                 self._recorder.add(self._process, "poll", start, "ok", [Poll({key: found.pairs})])
         self.client.last_ok_s = self.client.loop.time()
@@ -115,7 +118,10 @@ class SimMember:
             topic, _, number = key.rpartition("-")
             topics.setdefault(topic, []).append(int(number))
         wanted = [{"name": topic, "partition_indexes": numbers} for topic, numbers in topics.items()]
-        fields = {"groups": [{"group_id": self._group, "topics": wanted}], "require_stable": True}
+        of_member = {"member_id": self._member_id or None, "member_epoch": self._generation}
+        fields = {
+            "groups": [{"group_id": self.group, **of_member, "topics": wanted}], "require_stable": True,
+        }  # fmt: skip
         answer = await self._ask(ApiKey.OFFSET_FETCH, fields)
         (group,) = answer.groups
         _check(group.error_code)
@@ -141,7 +147,7 @@ class SimMember:
                 }
             )  # fmt: skip
         fields = {
-            "group_id": self._group, "generation_id_or_member_epoch": self._generation,
+            "group_id": self.group, "generation_id_or_member_epoch": self._generation,
             "member_id": self._member_id, "group_instance_id": None,
             "topics": [{"name": topic, "partitions": rows} for topic, rows in partitions.items()],
         }  # fmt: skip
@@ -149,17 +155,17 @@ class SimMember:
         for topic in answer.topics:
             for partition in topic.partitions:
                 _check(partition.error_code)
-        self._recorder.add(self._process, "commit", start, "ok", group=self._group, committed=committed)
+        self._recorder.add(self._process, "commit", start, "ok", group=self.group, committed=committed)
 
     # ---- the classic protocol
 
     async def _join(self) -> None:
         start = self._recorder.now_ns()
-        topics = sorted({key.rpartition("-")[0] for key in self._keys})
+        topics = sorted({key.rpartition("-")[0] for key in self.keys})
         names = b"".join(struct.pack(">h", len(name)) + name.encode() for name in topics)
         subscription = struct.pack(">hi", 0, len(topics)) + names + _COUNT.pack(-1)
         fields = {
-            "group_id": self._group, "session_timeout_ms": SESSION_MS, "rebalance_timeout_ms": REBALANCE_MS,
+            "group_id": self.group, "session_timeout_ms": SESSION_MS, "rebalance_timeout_ms": REBALANCE_MS,
             "member_id": self._member_id, "group_instance_id": None, "protocol_type": "consumer",
             "protocols": [{"name": "range", "metadata": subscription}], "reason": None,
         }  # fmt: skip
@@ -174,10 +180,10 @@ class SimMember:
         if answer.leader == self._member_id:
             members = sorted(member.member_id for member in answer.members)
             for place, member in enumerate(members):
-                mine = [key for i, key in enumerate(self._keys) if i % len(members) == place]
+                mine = [key for i, key in enumerate(self.keys) if i % len(members) == place]
                 assignments.append({"member_id": member, "assignment": "\n".join(mine).encode()})
         fields = {
-            "group_id": self._group, "generation_id": self._generation, "member_id": self._member_id,
+            "group_id": self.group, "generation_id": self._generation, "member_id": self._member_id,
             "group_instance_id": None, "protocol_type": "consumer", "protocol_name": "range",
             "assignments": assignments,
         }  # fmt: skip
@@ -188,7 +194,7 @@ class SimMember:
 
     async def _heartbeat(self) -> None:
         fields = {
-            "group_id": self._group, "generation_id": self._generation, "member_id": self._member_id,
+            "group_id": self.group, "generation_id": self._generation, "member_id": self._member_id,
             "group_instance_id": None,
         }  # fmt: skip
         answer = await self._ask(ApiKey.HEARTBEAT, fields)
@@ -210,9 +216,9 @@ class SimMember:
             topic, _, number = key.rpartition("-")
             owned.setdefault(topics[topic], []).append(int(number))
         fields = {
-            "group_id": self._group, "member_id": self._member_id, "member_epoch": self._generation,
+            "group_id": self.group, "member_id": self._member_id, "member_epoch": self._generation,
             "instance_id": None, "rack_id": None, "rebalance_timeout_ms": REBALANCE_MS if joins else -1,
-            "subscribed_topic_names": sorted({k.rpartition("-")[0] for k in self._keys}) if joins else None,
+            "subscribed_topic_names": sorted({k.rpartition("-")[0] for k in self.keys}) if joins else None,
             "server_assignor": None,
             "topic_partitions": [{"topic_id": i, "partitions": numbers} for i, numbers in owned.items()],
         }  # fmt: skip
@@ -234,7 +240,7 @@ class SimMember:
             await self._take(keys, start, None)
 
     async def _ask(self, api_key: ApiKey, fields: Fields) -> Message:
-        broker = await self.client.coordinator(GROUP, self._group)
+        broker = await self.client.coordinator(GROUP, self.group)
         return await self.client.request(broker, api_key, fields, REBALANCE_S)
 
 

@@ -246,7 +246,10 @@ class SimTransactor:
         """Where the last committed transaction ended."""
         topic, _, number = self._source.rpartition("-")
         wanted = {"name": topic, "partition_indexes": [int(number)]}
-        fields = {"groups": [{"group_id": self._name, "topics": [wanted]}], "require_stable": True}
+        of_member = {"member_id": None, "member_epoch": -1}
+        fields = {
+            "groups": [{"group_id": self._name, **of_member, "topics": [wanted]}], "require_stable": True,
+        }  # fmt: skip
 
         def code(answer: Message) -> int:
             (group,) = answer.groups

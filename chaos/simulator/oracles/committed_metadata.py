@@ -30,6 +30,8 @@ class MetadataOracle:
         self._leaders: dict[tuple[UUID, int, int], int] = {}
         """By partition and leader epoch."""
         self._newest_offset = -1
+        self.elected: set[str] = set()
+        """Partitions, `topic-0`, whose leader has changed."""
         cluster.on_start.append(self._started)
 
     def newest(self, topic_id: UUID, number: int) -> PartitionRegistration | None:
@@ -58,6 +60,20 @@ class MetadataOracle:
             before = delta.image.brokers.get(broker_id)
             if broker is not None and broker.fenced and before is not None and not before.fenced:
                 self._cluster.story.visit("fence")
+        if delta.changed_brokers:
+            self._check_isrs(image)
+
+    def _check_isrs(self, image: MetadataImage) -> None:
+        """Of all partitions, also those that a change of a broker should have changed, and has not."""
+        for name, topic in image.topics_by_name.items():
+            for number, state in topic.partitions.items():
+                self._check_isr(f"{name}-{number}", state, image)
+
+    def _check_isr(self, name: str, state: PartitionRegistration, image: MetadataImage) -> None:
+        """The last one stays, where nobody could take its place without a loss."""
+        dead = [each for each in state.isr if not image.is_active(each)]
+        if dead and len(state.isr) > 1:
+            self._report(Invariant.ISR_ALIVE.name, f"{name}: {dead} of {state}")
 
     def _changed(
         self, topic_id: UUID, number: int, state: PartitionRegistration, image: MetadataImage
@@ -79,11 +95,9 @@ class MetadataOracle:
             self._stepped(name, before, state)
         if state.leader not in (NO_LEADER, *state.isr) or not set(state.isr) <= set(state.replicas):
             self._report(Invariant.ISR_WELL_FORMED.name, f"{name}: {state}")
+        self._check_isr(name, state, image)
         if set(state.isr) & set(state.elr):
             self._report(Invariant.ISR_WELL_FORMED.name, f"{name}: {state}")
-        dead = [each for each in state.isr if not image.is_active(each)]
-        if dead and state.isr != (*dead,):
-            self._report(Invariant.ISR_ALIVE.name, f"{name}: {dead} of {state}")
 
     def _stepped(self, name: str, before: PartitionRegistration, state: PartitionRegistration) -> None:
         visit = self._cluster.story.visit
@@ -91,6 +105,7 @@ class MetadataOracle:
             self._report(Invariant.PARTITION_EPOCH_MONOTONIC.name, f"{name}: {before} -> {state}")
         if state.leader != before.leader:
             visit("election" if state.leader != NO_LEADER else "leaderless")
+            self.elected.add(name)
             if state.leader_epoch == before.leader_epoch:
                 self._report(Invariant.PARTITION_EPOCH_MONOTONIC.name, f"{name}: {before} -> {state}")
         if len(state.isr) < len(before.isr):

@@ -34,11 +34,9 @@ _HEADER: Final = request_header(ApiKey.RAFT_FRAME, RAFT_API_VERSION, 0, None)
 class QuorumOracle:
     """See the module."""
 
-    def __init__(self, cluster: Cluster, report: Report, exempt: set[int]) -> None:
-        """`exempt`: nodes whose disk lies."""
+    def __init__(self, cluster: Cluster, report: Report) -> None:
         self._cluster = cluster
         self._report = report
-        self._exempt = exempt
         self._voters: dict[int, SyncObjRaft] = {}
         self._durable = {
             node_id: DurableVoter(cluster.machines[node_id].disk, f"/n{node_id}/data/raft")
@@ -67,10 +65,9 @@ class QuorumOracle:
         voter = self._voters[source]
         opened = decode(frame.frame)
         message = opened.message
-        if source not in self._exempt:
-            broken = self._durable[source].broken_promise(source, target, message, voter.journal)
-            if broken is not None:
-                self._report(Invariant.DURABLE_BEFORE_COUNTED.name, broken)
+        broken = self._durable[source].broken_promise(source, target, message, voter.journal)
+        if broken is not None:
+            self._report(Invariant.DURABLE_BEFORE_COUNTED.name, broken)
         if isinstance(message, VoteReply | VoteRequest):
             vote = target if isinstance(message, VoteReply) else source
             if self._votes.setdefault((source, opened.incarnation, message.term), vote) != vote:
@@ -105,10 +102,7 @@ class QuorumOracle:
         self._seen[node_id] = (core.term, core.commit_index)
 
     def _check_majority(self, index: int, term: int) -> None:
-        holders = sum(
-            node_id in self._exempt or durable.holds(index, term)
-            for node_id, durable in self._durable.items()
-        )
+        holders = sum(durable.holds(index, term) for durable in self._durable.values())
         if holders <= len(self._durable) // 2:
             what = f"({index}, {term}) is committed and on {holders} disks only"
             self._report(Invariant.COMMITTED_ON_A_MAJORITY.name, what)

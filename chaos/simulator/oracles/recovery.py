@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from chaos.simulator.clients.cluster_client import ClusterClient
+from chaos.simulator.clients.member import SimMember
 from chaos.simulator.cluster import Cluster
 from chaos.simulator.oracles.quorum import Report
 from metadata_quorum.foundation.model import NO_LEADER
@@ -27,6 +28,8 @@ LEADERS_S: Final = S_S + CONTROLLER_S
 ISR_S: Final = L_S + 10.0 + AGAIN_S
 CLIENTS_S: Final = LEADERS_S + 15.0
 """A client notices a lost connection by a timeout of its own."""
+GROUPS_S: Final = CLIENTS_S + 45.0
+"""What a member had that never came back is free after a session of the consumer protocol."""
 
 
 class Condition(NamedTuple):
@@ -41,9 +44,12 @@ class Condition(NamedTuple):
 class RecoveryOracle:
     """See the module; made at the heal."""
 
-    def __init__(self, cluster: Cluster, clients: Sequence[ClusterClient], report: Report) -> None:
+    def __init__(
+        self, cluster: Cluster, clients: Sequence[ClusterClient], members: Sequence[SimMember], report: Report
+    ) -> None:
         self._cluster = cluster
         self._clients = clients
+        self._members = members
         self._report = report
         self._healed_at = cluster.scheduler.now
         self._left = [
@@ -52,6 +58,7 @@ class RecoveryOracle:
             Condition("leaders", LEADERS_S, self._leaderless),
             Condition("isr", ISR_S, self._not_in_sync),
             Condition("clients", CLIENTS_S, self._stuck),
+            Condition("groups", GROUPS_S, self._unread),
         ]
         self._look()
 
@@ -104,6 +111,16 @@ class RecoveryOracle:
             each.loop.name for each in self._clients if each.loop.clock.simulated(each.last_ok_s) <= since
         ]
         return f"{stuck} do not go on" if stuck else ""
+
+    def _unread(self) -> str:
+        """Each group has to read each of its partitions; a member that is given nothing is well, too."""
+        left: dict[str, set[str]] = {}
+        for member in self._members:
+            clock = member.client.loop.clock
+            read = {key for key, at_s in member.read_at_s.items() if clock.simulated(at_s) > self._healed_at}
+            left[member.group] = left.get(member.group, set(member.keys)) - read
+        names = [f"{key} by {group}" for group, keys in sorted(left.items()) for key in sorted(keys)]
+        return f"{names} are not read" if names else ""
 
 
 def _leaderless(image: MetadataImage) -> Iterator[str]:

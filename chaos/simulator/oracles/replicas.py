@@ -7,6 +7,7 @@ and with what any leader has ever shown.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 from uuid import UUID
@@ -16,10 +17,10 @@ from chaos.simulator.oracles.committed_metadata import MetadataOracle
 from chaos.simulator.oracles.quorum import Report
 from chaos.simulator.process_loop import ProcessLoop
 from data_plane.replication.partition import Partition
-from metadata_quorum.foundation.batch import iter_headers
+from metadata_quorum.foundation.batch import decode_batch, iter_headers
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.invariants import Invariant
-from metadata_quorum.foundation.model import TopicPartition
+from metadata_quorum.foundation.model import PartitionRegistration, TopicPartition
 
 SAMPLE_S: Final = 0.05
 PIECE_BYTES: Final = 1 << 20
@@ -29,12 +30,10 @@ SIMULATED: Final = MayBlock("a simulated disk waits for nothing when an oracle r
 class ReplicaOracle:
     """See the module."""
 
-    def __init__(self, cluster: Cluster, report: Report, metadata: MetadataOracle, lossy: set[int]) -> None:
-        """`lossy`: nodes that lost power or have a damaged disk; their logs may end early."""
+    def __init__(self, cluster: Cluster, report: Report, metadata: MetadataOracle) -> None:
         self._cluster = cluster
         self._report = report
         self._metadata = metadata
-        self._lossy = lossy
         self._shown: dict[tuple[int, int], int] = {}
         """The highest high watermark of any leader, by topic id and partition."""
         self._of_epoch: dict[tuple[int, int, int], int] = {}
@@ -89,7 +88,7 @@ class ReplicaOracle:
             self._report(Invariant.HIGH_WATERMARK_MONOTONIC.name, what)
         self._of_epoch[epoch] = high_watermark
         shown = self._shown.get(place, 0)
-        if end < shown and not self._lossy and self._is_latest(partition):
+        if end < shown and self._is_latest(partition):
             what = f"{partition.tp} on {node_id} ends at {end}, {shown} was shown"
             self._report(Invariant.ACKED_IN_LOG.name, what)
         self._shown[place] = max(shown, high_watermark)
@@ -100,23 +99,62 @@ class ReplicaOracle:
         state = self._metadata.newest(partition.topic_id, partition.tp.partition)
         return state is not None and state.leader_epoch == partition.leader_epoch
 
-    def compare(self) -> None:
-        """All replicas are the same below their high watermarks, byte for byte (compaction is each one's
-        own); when nothing is written."""
-        replicas: dict[tuple[UUID, int], list[tuple[int, Partition]]] = defaultdict(list)
+    def unsettled(self) -> str:
+        """When nothing is written: which replica of the metadata is not there, has another role or epoch, or
+        is not at the end that all have; empty where there is none."""
+        for name, state, found in self._by_partition():
+            if missing := set(state.replicas) - found.keys():
+                return f"{name} is not on {sorted(missing)}"
+            ends = {end for each in found.values() for end in (each.log.log_end_offset, each.high_watermark)}
+            if len(ends) > 1:
+                return f"{name} ends at {sorted(ends)}"
+            for node_id, partition in found.items():
+                if partition.leader_epoch != state.leader_epoch or partition.leader_id != state.leader:
+                    return f"{partition} on {node_id} is not as {state} says"
+        return ""
+
+    def _by_partition(self) -> Iterator[tuple[str, PartitionRegistration, dict[int, Partition]]]:
+        """With the replicas that brokers serve, by broker."""
+        replicas: dict[tuple[UUID, int], dict[int, Partition]] = defaultdict(dict)
         for node_id, running in self._cluster.running.items():
             if running.node.broker_role is not None:
                 for partition in running.node.broker_role.replica_manager:
-                    if not partition.offline and not partition.removed and not partition.log.config.compact:
-                        replicas[partition.topic_id, partition.tp.partition].append((node_id, partition))
-        for found in replicas.values():
-            start = max(each.log.log_start_offset for _, each in found)
-            end = min(each.high_watermark for _, each in found)
-            contents = {node_id: contents_of(each, start, end) for node_id, each in found}
-            if len(set(contents.values())) > 1:
+                    if not partition.offline and not partition.removed:
+                        replicas[partition.topic_id, partition.tp.partition][node_id] = partition
+        leader = self._cluster.leader
+        assert leader is not None
+        assert leader.node.controller_role is not None
+        for name, topic in leader.node.controller_role.state_machine.image.topics_by_name.items():
+            for number, state in topic.partitions.items():
+                yield f"{name}-{number}", state, replicas[topic.id, number]
+
+    def compare(self) -> None:
+        """All replicas are the same, when nothing is written: byte for byte, or, where each compacts by
+        itself, in the last record of each key."""
+        for name, _, found in self._by_partition():
+            if not found:
+                continue  # was reported as missing
+            start = max(each.log.log_start_offset for each in found.values())
+            end = min(each.high_watermark for each in found.values())
+            contents = {node_id: contents_of(each, start, end) for node_id, each in found.items()}
+            if next(iter(found.values())).log.config.compact:
+                lasts = [last_records(each) for each in contents.values()]
+                is_same = all(each == lasts[0] for each in lasts)
+            else:
+                is_same = len(set(contents.values())) == 1
+            if not is_same:
                 sizes = {node_id: len(each) for node_id, each in contents.items()}
-                what = f"{found[0][1].tp} from {start} to {end}: {sizes} bytes"
+                what = f"{name} from {start} to {end}: {sizes} bytes"
                 self._report(Invariant.REPLICAS_AGREE.name, what)
+
+
+def last_records(batches: bytes) -> dict[bytes | None, tuple[int, bytes | None]]:
+    """The last offset and value of each key. Markers have keys of their own and are left out."""
+    found: dict[bytes | None, tuple[int, bytes | None]] = {}
+    for position, header in iter_headers(batches):
+        for record in () if header.is_control else decode_batch(batches, position):
+            found[record.key] = (record.offset, record.value)
+    return found
 
 
 def contents_of(partition: Partition, start: int, end: int) -> bytes:

@@ -90,7 +90,7 @@ class NaiveChecker:
         )
 
     def tolerated(self, kind: str, keys: str) -> bool:
-        return all(TABLE[kind][column(self.mode(key))] == "Y" for key in keys.split(", "))
+        return keys != "" and all(TABLE[kind][column(self.mode(key))] == "Y" for key in keys.split(", "))
 
     def mode(self, key: str) -> TopicMode:
         return self.history.header.topics[topic_of(key)]
@@ -409,7 +409,11 @@ class NaiveChecker:
                 and op.start < other.start and other.end < asked
                 for other in self.ops
             ):  # fmt: skip
-                yield "zombie-write", ", ".join(sorted({send.key for send in sends(op)})), i
+                yield (
+                    "zombie-write",
+                    ", ".join(sorted({send.key for send in sends(op)} | {*op.txn.consumed})),
+                    i,
+                )
 
     def some_are_read(self, op: Operation) -> bool:
         return any(send.value in self.shown(send.key) for send in sends(op))

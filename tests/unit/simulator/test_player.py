@@ -1,0 +1,77 @@
+"""Faults that overlap, and faults that find nothing to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from chaos.simulator.cluster import Cluster
+from chaos.simulator.draws import Draws
+from chaos.simulator.faults import SimFault
+from chaos.simulator.network import Network
+from chaos.simulator.player import FaultPlayer
+from chaos.simulator.profile import COMBINED
+from chaos.simulator.scheduler import Scheduler
+from chaos.simulator.story import Story
+
+
+class Played:
+    """A cluster of three machines, and faults that are done to it."""
+
+    def __init__(self, *faults: str) -> None:
+        self.scheduler = Scheduler()
+        self.story = Story()
+        draws = Draws(1)
+        self.network = Network(self.scheduler, draws)
+        self.cluster = Cluster(COMBINED.shape, self.scheduler, self.network, draws, self.story)
+        self.player = FaultPlayer(self.cluster, [SimFault.parse(fault) for fault in faults], draws)
+        for node_id in self.cluster.machines:
+            self.cluster.machines[node_id].start(node_id)  # a process that does nothing
+        self.player.play()
+
+    def at(self, time: float) -> Played:
+        self.scheduler.run(time)
+        return self
+
+    def told(self, what: str) -> bool:
+        return any(what in line.what for line in self.story.lines)
+
+
+def test_a_link_is_whole_when_the_last_cut_is_lifted() -> None:
+    played = Played("at 0.1 for 0.1: cut 2>1", "at 0.15 for 0.2: isolate 2")
+    assert played.at(0.12).network.is_silent("n2", "n1")
+    assert played.at(0.3).network.is_silent("n2", "n1")
+    assert not played.at(0.4).network.is_silent("n2", "n1")
+
+
+def test_delays_add_up_and_go() -> None:
+    played = Played("at 0.1 for 0.1: slow 2>1 300ms", "at 0.15 for 0.2: slow 2>1 50ms")
+    times = (0.12, 0.17, 0.3, 0.4)
+    assert [played.at(time).network.link("n2", "n1").extra_s for time in times] == [0.3, 0.35, 0.05, 0.0]
+
+
+def test_a_node_is_up_when_nothing_keeps_it_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+    played = Played("at 0.1 for 0.4: power 2", "at 0.2 for 0.1: kill 2", "at 0.3 for 0.1: power 2")
+    monkeypatch.setattr(Cluster, "start", lambda _, node_id: started.append(node_id))
+    played.at(0.45)
+    assert started == []
+    assert played.told("kill 2: nothing to do, n2 is down")
+    played.at(0.49)
+    assert started == []
+    played.at(0.6)
+    assert started == [2]
+    assert "fault kill" not in played.story.visited
+    assert played.story.visited["fault power"] == 2
+
+
+def test_a_disk_fault_that_has_not_struck_says_so() -> None:
+    played = Played(
+        "at 0.1 for 0.1: disk-error 2 rename EIO 3 1", "at 0.1 for 0.1: disk-error 1 open EIO 0 1"
+    )
+    played.at(0.15)
+    with pytest.raises(OSError, match="Input/output error"):
+        played.cluster.machines[1].disk.open("/n1/data/meta.properties")
+    played.at(0.3)
+    assert played.told("disk-error 2 rename EIO 3 1 has not struck")
+    assert played.story.visited["disk-error struck"] == 1
+    assert played.cluster.machines[2].disk.has_faults is False
