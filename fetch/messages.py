@@ -63,6 +63,7 @@ class FetchRequest:
     session_id: int = NO_SESSION
     session_epoch: int = SESSIONLESS_EPOCH
     rack_id: str = ""
+    cluster_id: str | None = None  # as followers of the metadata log name it
     uses_topic_ids: bool = True
     leader_only: bool = False  # consumers older than version 11 cannot read from followers
 

@@ -20,7 +20,7 @@ from kraft.api.response import error_code_only
 from kraft.api.row import ApiRow, Response
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
-from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import Endpoint, FeatureRange
 from metadata_quorum.protocol.commands import DirectoryAssignment, IsrChange, IsrMember
 from metadata_quorum.protocol.requests import BrokerHeartbeatRequest, RegisterBrokerRequest
@@ -29,6 +29,11 @@ from metadata_quorum.protocol.requests import BrokerHeartbeatRequest, RegisterBr
 async def handle_registration(
     controller: ControllerContext, ctx: RequestContext, request: Message
 ) -> Response:
+    if request.is_migrating_zk_broker:
+        raise BrokerError(ErrorCode.BROKER_ID_NOT_REGISTERED, "There is no migration from ZooKeeper")
+    if request.broker_id < 0 or not request.features or not request.log_dirs:
+        why = "A registration has a broker id from 0 on, features, and log directories"
+        raise BrokerError(ErrorCode.INVALID_REGISTRATION, why)
     epoch = await controller.quorum_controller.register_broker(
         RegisterBrokerRequest(
             broker_id=request.broker_id,

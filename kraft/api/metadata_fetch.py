@@ -38,10 +38,14 @@ def handle(
 ) -> Buffers | asyncio.Future[Buffers]:
     if not is_cluster_action_authorized(controller.node, ctx):
         return _refused(ctx, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if not _is_of_cluster(controller, request.cluster_id):
+        return _refused_whole(ctx, ErrorCode.INCONSISTENT_CLUSTER_ID)
     reader = controller.metadata_reader
     wanted = request.partitions[0] if len(request.partitions) == 1 else None
     if wanted is None or not _is_metadata(wanted):
-        return _refused(ctx, request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return _refused_whole(ctx, ErrorCode.INVALID_REQUEST)
+    if wanted.fetch_offset < 0:
+        return _refused(ctx, request, ErrorCode.INVALID_REQUEST)
     reader.note(request.replica_id, wanted.fetch_offset)
     answer = _read(controller, reader, wanted, request.max_bytes)
     if request.max_wait_ms <= 0 or answer["records"] or answer["error_code"] or "diverging_epoch" in answer:
@@ -59,6 +63,11 @@ def handle(
     ctx.connection.parked[later] = more.cancel
     later.add_done_callback(lambda done: ctx.connection.parked.pop(done, None))
     return later
+
+
+def _is_of_cluster(controller: ControllerContext, cluster_id: str | None) -> bool:
+    """Who names no cluster is asked no further."""
+    return cluster_id is None or cluster_id == controller.node.cluster_id
 
 
 def _is_metadata(wanted: FetchPartition) -> bool:
@@ -132,7 +141,15 @@ def _refused(ctx: RequestContext, request: FetchRequest, code: ErrorCode) -> Buf
     return ctx.framed((encode_response(ApiKey.FETCH, ctx.version, {"responses": topics}),))
 
 
+def _refused_whole(ctx: RequestContext, code: ErrorCode) -> Buffers:
+    return ctx.framed(
+        (encode_response(ApiKey.FETCH, ctx.version, {"error_code": int(code), "responses": []}),)
+    )
+
+
 async def handle_snapshot(controller: ControllerContext, ctx: RequestContext, request: Message) -> Response:
+    if not _is_of_cluster(controller, request.cluster_id):
+        return {"error_code": int(ErrorCode.INCONSISTENT_CLUSTER_ID), "topics": []}
     left = min(request.max_bytes, MAX_BYTES)  # for all pieces of the answer
     topics = []
     for topic in request.topics:

@@ -159,7 +159,7 @@ def _read_request_tags(version: int, body: memoryview, pos: int, request: FetchR
             request.replica_id, request.replica_epoch = _REPLICA_STATE.unpack_from(data, 0)
             end = skip_tags(data, _REPLICA_STATE.size)
         elif tag == 0:
-            _, end = read_compact_string(data, 0)  # the cluster's id, which is Raft's to look at
+            request.cluster_id, end = read_compact_string(data, 0)
         if end != len(data):
             raise ValueError(f"a tagged field {tag} of {len(data)} bytes")
 
