@@ -1,13 +1,14 @@
 """`kraft doctor`: what an operator would check, in order, with what to do about it.
 
-    survey.py, DescribeLogDirs of each broker -> findings: pure, a function per check -> a table
+    survey.py, doctor_questions.py -> findings: pure, a function per check -> a table
 
 The first that is wrong is often the cause of what follows it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
@@ -16,9 +17,12 @@ import typer
 
 from kraft.cli.bootstrap import no_broker
 from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, SurveyedBootstrap
+from kraft.cli.errors import CliError
 from kraft.cli.tables import prints_table, show
+from metadata_quorum.foundation.errors import BrokerError
 
 if TYPE_CHECKING:
+    from kraft.cli.doctor_questions import GroupHealth
     from kraft.cli.survey import Survey
     from kraft.wire.bridge import Message
 
@@ -29,7 +33,16 @@ BEHIND_OFFSETS: Final = 1000
 UNBALANCED_SHARE: Final = 0.1
 """leader.imbalance.per.broker.percentage is 10."""
 FREE_SHARE: Final = 0.1
+OPEN_S: Final = 60.0
+"""transaction.timeout.ms; whoever reads committed records waits for the end of a transaction."""
+CAUGHT_UP_S: Final = 10.0
+"""A voter that has not caught up for so long is dead, or cut off."""
+VALID_DAYS: Final = 30
+SKEW_S: Final = 3.0
+SECONDS_PER_DAY: Final = 86_400
 BYTES_PER_GB: Final = 1_000_000_000
+MS_PER_S: Final = 1000
+REBALANCING: Final = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
 
 
 class State(StrEnum):
@@ -59,7 +72,7 @@ def doctor(bootstrap: SurveyedBootstrap = DEFAULT_BOOTSTRAP) -> None:
     found = survey(bootstrap)
     if not found.metadata:
         raise no_broker(bootstrap, list(found.silent.values()))
-    findings = [*_of_survey(found), log_dirs(_log_dirs(bootstrap))]
+    findings = list(_findings(bootstrap, found))
     show(
         ("check", "state", "found", "what to do"),
         [(each.check, each.state, each.found, each.advice) for each in findings],
@@ -67,15 +80,40 @@ def doctor(bootstrap: SurveyedBootstrap = DEFAULT_BOOTSTRAP) -> None:
     raise typer.Exit(1 if any(each.state is State.ERROR for each in findings) else 0)
 
 
-def _of_survey(found: Survey) -> Iterator[Finding]:
+def _findings(bootstrap: str, found: Survey) -> Iterator[Finding]:
+    """What cannot be asked is said, and the next is asked."""
+    from kraft.cli import doctor_questions as ask
+
     assert found.witness is not None
-    _, known = found.witness
-    yield brokers(found)
-    yield quorum(found)
-    yield leaders(found)
-    yield replicas(known)
-    yield copies(known)
-    yield balance(known)
+    address, known = found.witness
+    witness = (address.host, address.port)
+    silent = {(each.host, each.port) for each in found.silent}
+    up = {
+        each.node_id: (each.host, each.port)
+        for each in known.brokers
+        if (each.host, each.port) not in silent  # of these each question would cost its timeout
+    }
+    checks: Sequence[tuple[str, Callable[[], Finding]]] = (
+        ("brokers", lambda: brokers(found)),
+        ("registrations", lambda: registrations(ask.fenced(witness))),
+        ("metadata quorum", lambda: quorum(found)),
+        ("leaders", lambda: leaders(found)),
+        ("acks=all", lambda: acks_all(known, ask.min_isr(witness, _shrunk(known)))),
+        ("replicas", lambda: replicas(known)),
+        ("copies", lambda: copies(known)),
+        ("balance", lambda: balance(known)),
+        ("log dirs", lambda: log_dirs(ask.log_dirs(bootstrap, silent))),
+        ("transactions", lambda: transactions(ask.open_for_long(bootstrap, silent, OPEN_S))),
+        ("groups", lambda: groups(ask.groups(bootstrap, silent, set(found.without_leader())))),
+        ("certificates", lambda: certificates(ask.certificates(up), time.time())),
+        ("clocks", lambda: clocks(ask.clocks(up))),
+    )
+    for name, check in checks:
+        try:
+            yield check()
+        except (CliError, BrokerError) as error:
+            advice = "mend what stands above; or ask as somebody who may know it"
+            yield Finding(name, State.WARNING, f"not known: {error}", advice)
 
 
 def brokers(found: Survey) -> Finding:
@@ -85,7 +123,7 @@ def brokers(found: Survey) -> Finding:
         advice = "look at the network from there to the controllers: it may be cut in one direction only"
         return Finding("brokers", State.ERROR, f"not in touch with the active controller: {cut_off}", advice)
     if not found.silent:
-        return Finding("brokers", State.OK, f"{len(found.metadata)} answer")
+        return Finding("brokers", State.OK, f"{len(found.brokers())} answer")
     silent = ", ".join(f"{found.name_of(address)} {why}" for address, why in found.silent.items())
     advice = "look at their processes and logs; on this machine: kraft node list, kraft node start"
     return Finding("brokers", State.ERROR, silent, advice)
@@ -103,7 +141,13 @@ def quorum(found: Survey) -> Finding:
         return Finding("metadata quorum", State.ERROR, told or "no leader answers", advice)
     voters = found.quorum.current_voters
     end = max(voter.log_end_offset for voter in voters)
-    behind = [v.replica_id for v in voters if end - v.log_end_offset > BEHIND_OFFSETS]
+    now_ms = max(voter.last_caught_up_timestamp for voter in voters)  # the leader's own is its clock
+    behind = [
+        v.replica_id
+        for v in voters
+        if end - v.log_end_offset > BEHIND_OFFSETS
+        or now_ms - v.last_caught_up_timestamp > CAUGHT_UP_S * MS_PER_S
+    ]
     leader = f"node {found.quorum.leader_id} leads in epoch {found.quorum.leader_epoch}"
     if behind:
         late = ", ".join(map(str, behind))
@@ -193,12 +237,90 @@ def log_dirs(answers: Mapping[int, Sequence[Message]]) -> Finding:
     return Finding("log dirs", State.OK, f"all online{room}")
 
 
-def _log_dirs(bootstrap: str) -> dict[int, Sequence[Message]]:
-    from kraft.cli.wire_client import of_each_broker
-    from kraft.wire.api_keys import ApiKey
+def registrations(fenced: Sequence[int]) -> Finding:
+    """Are all brokers there that once registered?"""
+    if not fenced:
+        return Finding("registrations", State.OK, "no broker is missing")
+    advice = (
+        "start it again; one that never comes back: move its replicas (kraft reassign plan TOPIC --to ...)"
+    )
+    return Finding("registrations", State.ERROR, f"fenced: broker {', '.join(map(str, fenced))}", advice)
 
-    answers = of_each_broker(bootstrap, ApiKey.DESCRIBE_LOG_DIRS, (4, 4), {"topics": []})
-    return {broker_id: answer.results for broker_id, answer in answers.by_id.items()}
+
+def acks_all(known: Message, min_isr: Mapping[str, int]) -> Finding:
+    """Does every partition take what is written with acks=all?"""
+    refusing = [
+        f"{topic.name}-{each.partition_index}"
+        for topic in known.topics
+        for each in topic.partitions
+        if len(each.isr_nodes) < min_isr.get(topic.name, 0)
+    ]
+    if not refusing:
+        return Finding("acks=all", State.OK, "is taken everywhere")
+    advice = (
+        "bring back the brokers of the replicas that are out of sync; min.insync.replicas keeps records safe"
+    )
+    return Finding("acks=all", State.ERROR, f"refused, too few in sync: {_named(refusing)}", advice)
+
+
+def _shrunk(known: Message) -> list[str]:
+    """Topics with replicas out of sync: no other can have too few."""
+    return [
+        str(topic.name)
+        for topic in known.topics
+        if any(len(each.isr_nodes) < len(each.replica_nodes) for each in topic.partitions)
+    ]
+
+
+def transactions(open_for_long: Sequence[str]) -> Finding:
+    """Is one open for longer than it should?"""
+    if not open_for_long:
+        return Finding("transactions", State.OK, f"none is open for more than {OPEN_S:g} s")
+    advice = f"consumers wait for its end: kraft txn describe {open_for_long[0]}, then kraft txn abort"
+    found = f"open for more than {OPEN_S:g} s: {_named(open_for_long)}"
+    return Finding("transactions", State.WARNING, found, advice)
+
+
+def groups(found: Sequence[GroupHealth]) -> Finding:
+    """Does somebody read what groups have not read?"""
+    moving = [f"{each.group_id} ({each.state})" for each in found if each.state in REBALANCING]
+    left = [f"{each.group_id} ({each.lag})" for each in found if each.members == 0 and each.lag > 0]
+    if left:
+        advice = (
+            "start their consumers, or kraft group delete: offsets of a group keep nothing but themselves"
+        )
+        return Finding("groups", State.WARNING, f"behind, with no member: {_named(left)}", advice)
+    if moving:
+        advice = (
+            "look again; one that stays so has a member that does not answer: kraft group describe --members"
+        )
+        return Finding("groups", State.WARNING, f"not reading: {_named(moving)}", advice)
+    lag = max(found, key=lambda each: each.lag, default=None)
+    most = "" if lag is None else f", {lag.group_id} is {lag.lag} behind" if lag.lag else ", none is behind"
+    return Finding("groups", State.OK, f"{len(found)}{most}")
+
+
+def certificates(valid_until: Mapping[int, float], now: float) -> Finding:
+    """Does a broker's end soon?"""
+    if not valid_until:
+        return Finding("certificates", State.OK, "we do not speak TLS")
+    days = {broker: int((until - now) // SECONDS_PER_DAY) for broker, until in valid_until.items()}
+    ending = [f"broker {broker} in {left} days" for broker, left in days.items() if left < VALID_DAYS]
+    if ending:
+        advice = "renew the file; kraft config set broker ID ssl.keystore.location=FILE reads it again"
+        return Finding("certificates", State.WARNING, f"end soon: {_named(ending)}", advice)
+    return Finding("certificates", State.OK, f"the first ends in {min(days.values())} days")
+
+
+def clocks(ahead_s: Mapping[int, float]) -> Finding:
+    """Do they agree with ours? Timestamps, retention and certificates go by them."""
+    if not ahead_s:
+        return Finding("clocks", State.OK, "not known: no broker has a kraft.http.port")
+    wrong = [f"broker {broker} by {ahead:+.0f} s" for broker, ahead in ahead_s.items() if abs(ahead) > SKEW_S]
+    if wrong:
+        advice = "start NTP (chrony, systemd-timesyncd) there, or here"
+        return Finding("clocks", State.WARNING, f"differ from ours: {_named(wrong)}", advice)
+    return Finding("clocks", State.OK, f"{len(ahead_s)} agree with ours")
 
 
 def _named(names: Sequence[str]) -> str:

@@ -15,6 +15,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -64,13 +65,15 @@ def sentence_of(error: object, context: str = "") -> str:
 
 
 _said: Final[set[str]] = set()
+_one_at_a_time: Final = threading.Lock()
 
 
 def say(sentence: str) -> None:
     """On standard error, and only once: what has kept a command waiting may be what ends it."""
-    if sentence not in _said:
-        _said.add(sentence)
-        print(f"kraft: {sentence}", file=sys.stderr, flush=True)
+    with _one_at_a_time:  # a notice comes from a thread of its own; whoever ends waits for it
+        if sentence not in _said:
+            _said.add(sentence)
+            print(f"kraft: {sentence}", file=sys.stderr, flush=True)
 
 
 @contextmanager

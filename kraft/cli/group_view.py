@@ -71,11 +71,12 @@ def list_groups(bootstrap: str) -> tuple[list[tuple[str, str, str]], BrokerAnswe
 def group_of(bootstrap: str, group_id: str) -> GroupView | None:
     """None where there is no such group."""
     return at_coordinator(
-        bootstrap, group_id, CoordinatorType.GROUP, lambda address: _group_at(address, group_id)
+        bootstrap, group_id, CoordinatorType.GROUP, lambda address: group_at(address, group_id)
     )
 
 
-def _group_at(address: Address, group_id: str) -> GroupView | None:
+def group_at(address: Address, group_id: str) -> GroupView | None:
+    """As its coordinator knows it; None where there is no such group. Raises `CliError`, `BrokerError`."""
     described = _consumer_group(address, group_id)
     if described is not None:
         members = tuple(

@@ -14,11 +14,13 @@ from typer.core import TyperGroup
 
 from kraft.cli import (
     acl,
+    broker,
     cluster,
     config,
     console,
     doctor,
     elect,
+    features,
     group,
     log,
     metadata,
@@ -105,6 +107,10 @@ cli.add_typer(topic.app, name="topic", help="Create, list, describe, alter and d
 cli.add_typer(config.app, name="config", help="Read and change configurations of topics and brokers.")
 cli.add_typer(group.app, name="group", help="Consumer groups: how far they are; move them, delete them.")
 cli.add_typer(txn.app, name="txn", help="Transactions: which there are, and how to abort one.")
+cli.add_typer(
+    broker.app, name="broker", help="Brokers: which there are, what they speak, what their disks hold."
+)
+cli.add_typer(features.app, name="features", help="Levels of the features that the cluster runs at.")
 cli.add_typer(reassign.app, name="reassign", help="Move partitions to other brokers.")
 cli.add_typer(quorum.app, name="quorum", help="The metadata quorum.")
 cli.add_typer(quota.app, name="quota", help="What clients may use.")

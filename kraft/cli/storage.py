@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from kraft.cli.tables import prints_table, show
+
 app = typer.Typer(no_args_is_help=True)
 
 
@@ -95,6 +97,24 @@ def import_(config: Configs) -> None:
     done = import_quorum(OsDisk(), configs, random.SystemRandom())
     print(f"Cluster {done.cluster_id} is kraft's from offset {done.end_offset}, epoch {done.epoch} on.")
     print("Start the controllers (kraft start) with the same properties.")
+
+
+@app.command()
+@prints_table
+def info(
+    config: Annotated[str, typer.Option("--config", "-c", metavar="server.properties")],
+) -> None:
+    """Show what a node's directories hold, and whether it could start on them."""
+    from kraft.config.node_config import Config
+    from kraft.storage.formatter import inspect_storage
+    from metadata_quorum.foundation.disk import OsDisk
+
+    found = inspect_storage(OsDisk(), Config.load(config))
+    show(
+        ("directory", "cluster id", "node id", "directory id", "problem"),
+        [(each.directory, each.cluster_id, each.node_id, each.directory_id, each.problem) for each in found],
+    )
+    raise typer.Exit(1 if any(each.problem for each in found) else 0)
 
 
 @app.command("random-uuid")

@@ -77,6 +77,13 @@ class Survey:
         """The first broker that answers, and its metadata."""
         return next(iter(self.metadata.items()), None)
 
+    def brokers(self) -> list[Address]:
+        """Those that answer, each by one address: as the cluster knows it, whatever we were told to ask."""
+        known = {
+            Address(each.host, each.port) for answer in self.metadata.values() for each in answer.brokers
+        }
+        return [each for each in self.metadata if each in known]
+
     def name_of(self, address: Address) -> str:
         """With its id, where somebody knows it."""
         for answer in self.metadata.values():

@@ -1,4 +1,4 @@
-"""`kraft topic`: create, list, describe, alter and delete topics."""
+"""`kraft topic`: create, list, describe, alter and delete topics, and records of them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from kraft.cli.confluent_client import (
     Bootstrap,
     connect_admin,
     key_values,
+    require_partitions,
     require_topic,
     wait,
 )
-from kraft.cli.errors import UsageError
-from kraft.cli.numbers import MAX_INT16, MAX_INT32
+from kraft.cli.errors import CliError, UsageError
+from kraft.cli.numbers import MAX_INT16, MAX_INT32, MAX_INT64
 from kraft.cli.resource_configs import change, overrides_of
 from kraft.cli.tables import prints_table, show
 from kraft.cli.wire_client import topics
@@ -149,6 +150,40 @@ def alter(
     if config or delete_config:
         change(bootstrap, "topic", name, key_values(config, "a configuration"), delete_config)
     print(f"Altered topic {name}.")
+
+
+@app.command("delete-records")
+@prints_table
+def delete_records(
+    name: Name,
+    before_offset: Annotated[
+        int,
+        typer.Option(
+            "--before-offset", min=-1, max=MAX_INT64, help="The first that stays; -1: all that there are now."
+        ),
+    ],
+    partition: Annotated[
+        list[int],
+        typer.Option("--partition", "-p", min=0, max=MAX_INT32, help="Only these; all where none is named."),
+    ] = [],  # noqa: B006
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Delete the records of a topic up to an offset, and show where each partition begins then."""
+    from confluent_kafka import TopicPartition
+
+    admin, metadata = connect_admin(bootstrap)
+    count = require_topic(metadata, name)
+    require_partitions(name, count, partition)
+    wanted = [TopicPartition(name, each, before_offset) for each in partition or range(count)]
+    rows, failed = [], ""
+    for place, future in admin.delete_records(wanted).items():
+        try:
+            rows.append((place.partition, wait(future, f"{name}-{place.partition}").low_watermark))
+        except CliError as error:
+            failed = failed or str(error)
+    show(("partition", "log start offset"), sorted(rows))
+    if failed:
+        raise CliError(failed)
 
 
 @app.command()

@@ -6,7 +6,7 @@ A request is sent to a broker's address; that of a group or a transactional id i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from kraft.cli.bootstrap import TIMEOUT_S, Address, any_broker
@@ -93,13 +93,18 @@ class BrokerAnswers(NamedTuple):
 
 
 def of_each_broker(
-    bootstrap: str, api_key: ApiKey, versions: tuple[int, int], fields: Mapping[str, Any]
+    bootstrap: str,
+    api_key: ApiKey,
+    versions: tuple[int, int],
+    fields: Mapping[str, Any],
+    *,
+    leave_out: Container[Address] = (),
 ) -> BrokerAnswers:
-    """All are asked at the same time."""
+    """All are asked at the same time; not those that are known to be silent."""
     from kraft.net.client import Address as NodeAddress
     from kraft.peers.blocking_client import Question, ask_each
 
-    brokers = metadata(bootstrap, []).brokers
+    brokers = [each for each in metadata(bootstrap, []).brokers if (each.host, each.port) not in leave_out]
     questions = [Question(NodeAddress(each.host, each.port), api_key, versions, fields) for each in brokers]
     found = BrokerAnswers({}, [])
     for broker, answer in zip(brokers, ask_each(questions, TIMEOUT_S), strict=True):

@@ -41,6 +41,40 @@ class Storage:
     """Log dir -> its directory id."""
 
 
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """A directory as it lies there, and what keeps a node from starting on it."""
+
+    directory: str
+    cluster_id: str | None = None
+    node_id: str | None = None
+    directory_id: str | None = None
+    problem: str | None = None
+
+
+def inspect_storage(disk: Disk, config: Config) -> list[Inspected]:
+    """Every directory of the node, metadata's included. Changes nothing; the node may be running."""
+    found, cluster_id = [], ""
+    for directory in _all_dirs(config):
+        try:
+            meta = _read_meta(disk, directory)
+            cluster_id = cluster_id or meta.get("cluster.id", "")
+            if meta:
+                _check_meta(directory, meta, cluster_id, config.node_id)
+        except FatalError as error:
+            found.append(Inspected(directory, problem=error.reason))
+            continue
+        is_mute = directory == config.metadata_dir and config.is_controller
+        problem = None
+        if not meta:
+            problem = "not formatted: `kraft storage format` does that"
+        elif is_mute and not is_formatted(disk, config.raft_dir):
+            problem = "the voter's marker is gone: this controller has lost its disk, and is to be formatted"
+        identity = (meta.get(key) for key in ("cluster.id", "node.id", "directory.id"))
+        found.append(Inspected(directory, *identity, problem))
+    return found
+
+
 def format_storage(
     disk: Disk,
     config: Config,

@@ -56,10 +56,11 @@ def test_the_doctor_finds_the_cause_first(survivor: Shell) -> None:
     done = survivor.run("doctor", "--output", "json")
     assert done.returncode == 1, done.stderr
     findings = {each["check"]: each for each in json.loads(done.stdout)}
-    assert [*findings][:3] == ["brokers", "metadata quorum", "leaders"]
+    assert [*findings][:4] == ["brokers", "registrations", "metadata quorum", "leaders"]
     assert findings["brokers"]["state"] == findings["metadata quorum"]["state"] == "error"
     assert "bring back 2 of the controllers" in findings["metadata quorum"]["what to do"]
     assert findings["log dirs"]["found"].startswith("all online")
+    assert findings["clocks"]["found"] == "1 agree with ours"
 
 
 def test_what_the_last_broker_knows_is_reported(survivor: Shell) -> None:

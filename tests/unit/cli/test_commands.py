@@ -25,7 +25,9 @@ COMMANDS = [
     "config get", "config set", "quorum status", "metadata dump", "log dump",
     "reassign plan", "reassign run", "reassign status", "reassign cancel",
     "quota list", "quota set", "quota delete",
-    "storage format", "storage random-uuid", "perf produce", "perf consume", "perf latency",
+    "broker list", "broker unregister", "broker api-versions", "broker log-dirs", "topic delete-records",
+    "features describe", "features upgrade", "features downgrade",
+    "storage format", "storage info", "storage random-uuid", "perf produce", "perf consume", "perf latency",
 ]  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from kraft.cli import doctor
 from kraft.cli.doctor import Finding, State
+from kraft.cli.doctor_questions import GroupHealth
 from kraft.cli.survey import ControllerView, Survey
 from kraft.net.client import Address
 
@@ -43,8 +44,13 @@ def test_brokers_and_leaders() -> None:
 
 
 def test_the_quorum() -> None:
-    def led(*ends: int) -> Survey:
-        voters = [SimpleNamespace(replica_id=i, log_end_offset=end) for i, end in enumerate(ends, start=1)]
+    def led(*ends: int, silent_ms: int = 0) -> Survey:
+        """`silent_ms`: how long the last voter has not caught up, by the leader's clock."""
+        caught_up = [1_000_000] * (len(ends) - 1) + [1_000_000 - silent_ms]
+        voters = [
+            SimpleNamespace(replica_id=i, log_end_offset=end, last_caught_up_timestamp=at)
+            for i, (end, at) in enumerate(zip(ends, caught_up, strict=True), start=1)
+        ]
         return Survey(quorum=SimpleNamespace(leader_id=1, leader_epoch=4, current_voters=voters))  # type: ignore[arg-type]
 
     assert doctor.quorum(led(5000, 4990, 5000)) == Finding(
@@ -52,6 +58,8 @@ def test_the_quorum() -> None:
     )
     assert "far behind: 3" in doctor.quorum(led(5000, 5000, 7)).found
     assert state_of(doctor.quorum(led(5000, 5000, 7))) is State.WARNING
+    assert state_of(doctor.quorum(led(5000, 5000, 5000, silent_ms=2_000))) is State.OK
+    assert "far behind: 3" in doctor.quorum(led(5000, 5000, 5000, silent_ms=60_000)).found
     lost = Survey(
         controllers=[
             ControllerView(1, AT[1], "refuses connections"),
@@ -89,6 +97,51 @@ def test_log_dirs() -> None:
     )
     assert state_of(doctor.log_dirs({1: [directory(5)]})) is State.WARNING
     assert doctor.log_dirs({2: [directory(50, error_code=56)]}).found == "failed: /data of broker 2"
+
+
+def test_a_broker_counts_once_whatever_it_is_called() -> None:
+    known = metadata(partition(0, [1, 2], [1, 2]))
+    asked = Survey({Address("localhost", 9092): known, AT[1]: known, AT[2]: known, AT[3]: known})
+    assert doctor.brokers(asked).found == "3 answer"
+
+
+def test_registrations() -> None:
+    assert state_of(doctor.registrations([])) is State.OK
+    assert state_of(doctor.registrations([2])) is State.ERROR
+    assert doctor.registrations([2, 7]).found == "fenced: broker 2, 7"
+
+
+def test_too_few_in_sync_for_acks_all() -> None:
+    ill = metadata(partition(0, [1, 2, 3], [1]), partition(1, [1, 2, 3], [1, 2]))
+    assert state_of(doctor.acks_all(ill, {"t": 1})) is State.OK
+    assert doctor.acks_all(ill, {"t": 2}).found == "refused, too few in sync: t-0"
+    assert state_of(doctor.acks_all(ill, {"t": 2})) is State.ERROR
+    assert state_of(doctor.acks_all(ill, {})) is State.OK, "its configuration is hidden from us"
+
+
+def test_transactions_and_groups() -> None:
+    assert state_of(doctor.transactions([])) is State.OK
+    hanging = doctor.transactions(["payments"])
+    assert state_of(hanging) is State.WARNING
+    assert "kraft txn describe payments" in (hanging.advice or "")
+    reading = GroupHealth("reading", "Stable", 2, 7)
+    assert doctor.groups([reading]).found == "1, reading is 7 behind"
+    assert state_of(doctor.groups([])) is State.OK
+    left = doctor.groups([reading, GroupHealth("left", "Empty", 0, 5), GroupHealth("done", "Empty", 0, 0)])
+    assert (state_of(left), left.found) == (State.WARNING, "behind, with no member: left (5)")
+    moving = doctor.groups([GroupHealth("moving", "PreparingRebalance", 2, 0)])
+    assert (state_of(moving), moving.found) == (State.WARNING, "not reading: moving (PreparingRebalance)")
+
+
+def test_certificates_and_clocks() -> None:
+    day = doctor.SECONDS_PER_DAY
+    assert state_of(doctor.certificates({}, 0)) is State.OK
+    assert doctor.certificates({1: 400 * day, 2: 90 * day}, 0).found == "the first ends in 90 days"
+    ending = doctor.certificates({1: 400 * day, 2: 12.5 * day}, 0)
+    assert (state_of(ending), ending.found) == (State.WARNING, "end soon: broker 2 in 12 days")
+    assert state_of(doctor.clocks({})) is state_of(doctor.clocks({1: -0.9, 2: 1.1})) is State.OK
+    wrong = doctor.clocks({1: -0.9, 3: -3600.4})
+    assert (state_of(wrong), wrong.found) == (State.WARNING, "differ from ours: broker 3 by -3600 s")
 
 
 def test_long_lists_are_cut() -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import subprocess
 import sys
 
 import pytest
 
 from kraft.config.node_config import Config
-from kraft.storage.formatter import format_storage, lock_storage, read_storage
+from kraft.storage.formatter import format_storage, inspect_storage, lock_storage, read_storage
 from metadata_quorum.foundation.disk import OsDisk
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.uuids import random_uuid, uuid_text
@@ -101,3 +102,22 @@ def test_ids_are_kafkas():
     ids = {uuid_text(random_uuid(RNG)) for _ in range(500)}
     assert len(ids) == 500
     assert all(len(text) == 22 and not text.startswith("-") for text in ids)
+
+
+def test_directories_are_inspected(tmp_path):
+    config = config_for(tmp_path)
+    assert {each.problem for each in inspect_storage(DISK, config)} == {
+        "not formatted: `kraft storage format` does that"
+    }
+    format_storage(DISK, config, "cluster-1", RNG)
+    first, second = inspect_storage(DISK, config)
+    assert (first.directory, first.cluster_id, first.node_id, first.problem) == (
+        f"{tmp_path}/a", "cluster-1", "1", None,
+    )  # fmt: skip
+    assert first.directory_id != second.directory_id
+    other = config_for(tmp_path, node_id=2)
+    assert "node 1" in inspect_storage(DISK, other)[0].problem
+    shutil.rmtree(config.raft_dir)
+    first, second = inspect_storage(DISK, config)
+    assert "lost its disk" in first.problem
+    assert second.problem is None
