@@ -70,8 +70,11 @@ def inspect_storage(disk: Disk, config: Config) -> list[Inspected]:
             problem = "not formatted: `kraft storage format` does that"
         elif is_mute and not is_formatted(disk, config.raft_dir):
             problem = "the voter's marker is gone: this controller has lost its disk, and is to be formatted"
-        identity = (meta.get(key) for key in ("cluster.id", "node.id", "directory.id"))
-        found.append(Inspected(directory, *identity, problem))
+        found.append(
+            Inspected(
+                directory, meta.get("cluster.id"), meta.get("node.id"), meta.get("directory.id"), problem
+            )
+        )
     return found
 
 
