@@ -22,9 +22,9 @@ LEADER: Final = "leader"
 """The leader of a partition of chance."""
 
 LONGEST_S: Final[Mapping[str, float]] = {
-    "cut": 12.0, "isolate": 12.0, "slow": 8.0, "refuse": 6.0, "reset": 0.0, "kill": 8.0, "die-in": 8.0,
-    "stop": 8.0, "pause": 14.0, "clock": 20.0, "disk-slow": 8.0, "disk-error": 6.0, "disk-full": 6.0,
-    "power": 10.0, "power-all": 3.0,
+    "cut": 12.0, "partial": 25.0, "bridge": 20.0, "isolate": 12.0, "slow": 8.0, "refuse": 6.0, "reset": 0.0,
+    "kill": 8.0, "die-in": 8.0, "stop": 8.0, "pause": 14.0, "clock": 20.0, "disk-slow": 8.0,
+    "disk-error": 6.0, "disk-full": 6.0, "power": 10.0, "power-all": 3.0,
 }  # fmt: skip
 """How long each kind of fault lasts at most; a broker's session is 9 s."""
 OF_THE_VICTIM: Final = frozenset({"disk-error", "disk-full", "power"})
@@ -85,6 +85,13 @@ GENTLE: Final = Severity(
     }
 )  # fmt: skip
 """Nothing that takes what was written."""
+PARTIAL: Final = Severity({"partial": 5, "bridge": 3, "kill": 1, "stop": 1, "pause": 0.5})
+"""Who cannot talk to whom is not the same for all: nobody is away for everybody."""
+STRANDING: Final = Severity(
+    {"isolate": 6, "partial": 2, "slow": 3, "kill": 3, "die-in": 2, "pause": 2}, per_s=0.5
+)
+"""Leaders that clients still reach and followers do not: what they append is truncated."""
+RARE: Final = Severity(GENTLE.kinds, per_s=0.1)
 HARSH: Final = Severity({**GENTLE.kinds, "power": 4, "disk-error": 2, "disk-full": 1})
 BLACKOUTS: Final = Severity({**GENTLE.kinds, "power": 4, "power-all": 4})
 """Only for clusters that flush what they acknowledge."""
@@ -120,7 +127,7 @@ def _fault(
         node = ""
     if kind in OF_THE_VICTIM:
         node = str(victim)
-    if kind in ("cut", "slow", "reset"):
+    if kind in ("cut", "partial", "slow", "reset"):
         ends = [*map(str, nodes), *(random.choice(clients) for _ in range(1 if random.random() < 0.3 else 0))]
         if len(ends) > 1:
             node = ">".join(random.sample(ends, 2))

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import product
 from typing import Final
 
 from chaos.simulator.cluster import BROKER_PORT, CONTROLLER_PORT, WORLD, Cluster, host_of
@@ -47,12 +48,13 @@ class FaultPlayer:
         """Nodes that stay down, and by how many they are kept so."""
         self._is_over = False
         self._begin: Mapping[str, Callable[[SimFault, int], Lift | None]] = {
-            "isolate": self._isolate, "refuse": self._refuse, "kill": self._kill, "die-in": self._die_in,
-            "stop": self._stop, "pause": self._pause, "clock": self._clock, "disk-slow": self._slow_disk,
+            "isolate": self._isolate, "bridge": self._bridge, "refuse": self._refuse,
+            "kill": self._kill, "die-in": self._die_in, "stop": self._stop, "pause": self._pause,
+            "clock": self._clock, "disk-slow": self._slow_disk,
             "disk-error": self._fail_disk, "disk-full": self._fail_disk, "power": self._power,
         }  # fmt: skip
         self._links: Mapping[str, Callable[[SimFault, str, str], Lift | None]] = {
-            "cut": self._cut, "slow": self._slow, "reset": self._reset,
+            "cut": self._cut, "partial": self._partial, "slow": self._slow, "reset": self._reset,
         }  # fmt: skip
 
     def play(self) -> None:
@@ -153,6 +155,10 @@ class FaultPlayer:
         self._cluster.network.cut(source, target)
         return partial(self._cluster.network.heal, source, target)
 
+    def _partial(self, fault: SimFault, one: str, other: str) -> Lift:
+        """These two do not hear each other; everybody else hears both."""
+        return self._part((one, other))
+
     def _slow(self, fault: SimFault, source: str, target: str) -> Lift:
         return _slower(self._cluster.network.link(source, target), fault)
 
@@ -161,19 +167,25 @@ class FaultPlayer:
             raise NothingToDo("nothing connects them")
 
     def _isolate(self, fault: SimFault, node_id: int) -> Lift:
-        network, here = self._cluster.network, host_of(node_id)
-        pairs = [
-            pair
-            for other in self._cluster.machines
-            if other != node_id
-            for pair in ((here, host_of(other)), (host_of(other), here))
-        ]
-        for pair in pairs:
-            network.cut(*pair)
+        here = host_of(node_id)
+        return self._part(*((here, host_of(other)) for other in self._cluster.machines if other != node_id))
+
+    def _bridge(self, fault: SimFault, node_id: int) -> Lift:
+        """The others are two halves that do not hear each other, and it hears both."""
+        others = [host_of(other) for other in self._cluster.machines if other != node_id]
+        half = len(others) // 2
+        return self._part(*product(others[:half], others[half:]))
+
+    def _part(self, *pairs: tuple[str, str]) -> Lift:
+        """Neither of two hears the other."""
+        network = self._cluster.network
+        both_ways = [way for one, other in pairs for way in ((one, other), (other, one))]
+        for way in both_ways:
+            network.cut(*way)
 
         def lift() -> None:
-            for pair in pairs:
-                network.heal(*pair)
+            for way in both_ways:
+                network.heal(*way)
 
         return lift
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from chaos.history import TopicMode
 from chaos.simulator.cluster import ClusterShape
-from chaos.simulator.faults import BLACKOUTS, GENTLE, HARSH, Severity
+from chaos.simulator.faults import BLACKOUTS, GENTLE, HARSH, PARTIAL, RARE, STRANDING, Severity
 
 ALL: Final = -1
 INPUT: Final = "input"
@@ -24,6 +24,13 @@ SMALL: Final = {
     "replica.lag.time.max.ms": "5000",
 }
 """So that snapshots, rolls, cleanings and replicas that fall behind are seen within seconds."""
+SHORT: Final = {
+    **SMALL,
+    "broker.heartbeat.interval.ms": "500",
+    "broker.session.timeout.ms": "3000",
+    "replica.lag.time.max.ms": "3000",
+}
+"""So that faults outlast them: elections of the living, followers that lag."""
 FLUSHED: Final = {"log.flush.interval.messages": "1"}
 """An acknowledgement means that it is on a device."""
 
@@ -38,13 +45,15 @@ class Profile:
     """What is written, and how."""
     severity: Severity = GENTLE
     pause_s: float = 0.1
-    """Between two operations of a client, at most."""
+    """Between two operations of a client, at most; in some seeds longer."""
     producers: int = 1
     """For each topic."""
     readers: int = 1
     """For all topics."""
     members: int = 0
     """Of a classic group and of a consumer group each, which read everything."""
+    upgrade: bool = False
+    """An operator restarts node after node, then raises the levels of the features."""
     topic_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
@@ -63,6 +72,7 @@ COPIED: Final = {
     INPUT: TopicMode(2, ALL, idempotent=True),
     "copied": TopicMode(2, ALL, idempotent=True, transactional=True),
 }
+WIDE: Final = {"all": TopicMode(6, ALL)}
 
 COMBINED: Final = Profile("combined", ClusterShape((1, 2, 3), (1, 2, 3), SMALL), PLAIN)
 PROFILES: Final[Mapping[str, Profile]] = {
@@ -82,6 +92,10 @@ PROFILES: Final[Mapping[str, Profile]] = {
             "groups-harsh", ClusterShape((1, 2, 3), (4, 5, 6), SMALL), DURABLE, HARSH, pause_s=0.3, members=3
         ),
         Profile("blackout", ClusterShape((1, 2, 3), (1, 2, 3), {**SMALL, **FLUSHED}), DURABLE, BLACKOUTS),
+        Profile("partial", ClusterShape((1, 2, 3, 4, 5), (1, 2, 3, 4, 5), SHORT), PLAIN, PARTIAL),
+        Profile("stranded", ClusterShape((1, 2, 3), (1, 2, 3), SHORT), PLAIN, STRANDING),
+        Profile("upgrade", ClusterShape((1, 2, 3), (4, 5, 6), SMALL), COPIED, RARE, 0.5, upgrade=True),
+        Profile("fifty", ClusterShape((1, 2, 3), tuple(range(4, 51)), SMALL), WIDE, HARSH, pause_s=1.0),
     )
 }
 

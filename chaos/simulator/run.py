@@ -18,6 +18,7 @@ from chaos.checker.check import check
 from chaos.history import History
 from chaos.simulator.clients.cluster_client import ClusterClient
 from chaos.simulator.clients.member import SimMember
+from chaos.simulator.clients.operator import SimOperator
 from chaos.simulator.clients.producer import SimProducer
 from chaos.simulator.clients.reader import LATEST, SimReader, bound
 from chaos.simulator.clients.recorder import Recorder
@@ -49,6 +50,10 @@ SETTLE_LOOKS: Final = 20
 """How often, and how many times at most, it is asked whether all replicas are at the same end."""
 COLLECT_S: Final = 10.0
 """Garbage is collected so often, by the simulation's time: what that ends is not left to chance."""
+PACES: Final = (1, 2, 5)
+"""By how much clients of a seed are slower than those of the profile: some bugs want haste, others time
+between two operations, and slow clients cost less."""
+LONGEST_PAUSE_S: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +121,7 @@ class Simulation:
         self._collects_at = COLLECT_S
         self.clients: list[ClusterClient] = []
         """They work until all is calm."""
+        self._pause_s = min(profile.pause_s * self.draws.stream("pace").choice(PACES), LONGEST_PAUSE_S)
         self._tasks: list[Any] = []
         self._transactors: list[SimTransactor] = []
         self._members: list[SimMember] = []
@@ -160,6 +166,8 @@ class Simulation:
             self.cluster.start(node_id)
         self._expect("start", self._await(lambda: self.cluster.is_ready, BOOT_S))
         self._create_topics()
+        if self.profile.upgrade:
+            self._start_operator()
         self._start_clients()
         self.player.play()
         self._pass(self.seconds)
@@ -252,7 +260,7 @@ class Simulation:
             for number in range(self.profile.producers):
                 producer = SimProducer(
                     self._client(f"{topic}{number}"), self.recorder, keys, acks=mode.acks,
-                    idempotent=mode.idempotent, pause_s=self.profile.pause_s,
+                    idempotent=mode.idempotent, pause_s=self._pause_s,
                 )  # fmt: skip
                 self._employ(producer.client, producer.run())
         for group, classic in (("classic", True), ("consumer", False)):
@@ -270,14 +278,24 @@ class Simulation:
         for number in range(self.profile.topics[INPUT].partitions):
             name = f"{topic}{number}"
             transactor = SimTransactor(
-                self._client(name), self.recorder, name, f"{INPUT}-{number}", targets, self.profile.pause_s
+                self._client(name), self.recorder, name, f"{INPUT}-{number}", targets, self._pause_s
             )
             self._transactors.append(transactor)
             self._employ(transactor.client, transactor.run())
 
+    def _start_operator(self) -> None:
+        operator = SimOperator(self._client("operator"), self.cluster)
+        lowered = self._do(operator.lower_levels(), BOOT_S, operator.client.loop)
+        self._expect("levels", lowered)
+        self._begin(operator.client, operator.upgrade())
+
     def _employ(self, client: ClusterClient, work: Coroutine[Any, Any, None]) -> None:
         """From now on until all is calm."""
         self.clients.append(client)
+        self._begin(client, work)
+
+    def _begin(self, client: ClusterClient, work: Coroutine[Any, Any, None]) -> None:
+        """It has to end, too."""
         client.loop.post(lambda: self._tasks.append(client.loop.create_task(work)))
 
     async def _read_all(self, reader: SimReader) -> None:

@@ -109,8 +109,8 @@ class Scheduler:
         """Told of every call, to find where two runs part."""
         self._timers: list[tuple[float, int, ScheduledCall]] = []
         self._timers_made = 0
-        self._counted_until = 0.0
-        self._counted = 0
+        self._alarm_set_at = 0.0
+        self._alarm_at = BUSY_EVENTS
 
     def soon(self, callback: Callable[..., object], *args: object) -> None:
         """Call what belongs to no process."""
@@ -132,7 +132,7 @@ class Scheduler:
 
     def run(self, until: float, stop: Callable[[], bool] | None = None) -> None:
         """Until that time, or until `stop`, which is asked after every callback."""
-        ready = self.ready
+        ready, timers = self.ready, self._timers
         try:
             while True:
                 if not ready and not self._advance(until):
@@ -141,7 +141,10 @@ class Scheduler:
                     self._call(ready.popleft())
                     if stop is not None and stop():
                         return
-                self._take_due()
+                if timers and timers[0][0] <= self.now:
+                    self._take_due()
+                if self.events > self._alarm_at:
+                    self._reset_alarm()
         finally:
             self._enter(None)
 
@@ -163,10 +166,12 @@ class Scheduler:
             call = heapq.heappop(timers)[2]
             if not call.is_cancelled:
                 self.ready.append(call)
-        if self.now >= self._counted_until:
-            self._counted_until, self._counted = self.now + 1.0, self.events
-        elif self.events - self._counted > BUSY_EVENTS:
+
+    def _reset_alarm(self) -> None:
+        """So many callbacks have passed since it was set. Raises `Livelock` where that took no second."""
+        if self.now < self._alarm_set_at + 1.0:
             raise Livelock(f"{BUSY_EVENTS} callbacks within a second, at {self.now:.3f} s")
+        self._alarm_set_at, self._alarm_at = self.now, self.events + BUSY_EVENTS
 
     def _call(self, call: ScheduledCall) -> None:
         process = call.process

@@ -13,7 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -62,19 +63,26 @@ def copied(directory: Path) -> Path:
     return directory
 
 
-def hunt(copy: Path, mutant: Mutant) -> Hunt:
+@contextmanager
+def applied(copy: Path, mutant: Mutant) -> Iterator[None]:
+    """Within the block the sources have the bug."""
     originals = {edit.path: (copy / edit.path).read_text() for edit in mutant.edits}
     try:
         for edit in mutant.edits:
             text = (copy / edit.path).read_text()
             assert text.count(edit.before) == 1, (mutant.name, edit.path, text.count(edit.before))
             (copy / edit.path).write_text(text.replace(edit.before, edit.after))
-        began = time.monotonic()
-        ran = pytest(copy, mutant.finders)
-        took_s = time.monotonic() - began
+        yield
     finally:
         for path, text in originals.items():
             (copy / path).write_text(text)
+
+
+def hunt(copy: Path, mutant: Mutant) -> Hunt:
+    with applied(copy, mutant):
+        began = time.monotonic()
+        ran = pytest(copy, mutant.finders)
+        took_s = time.monotonic() - began
     failed = FAILED.search(ran.stdout)
     is_found = ran.returncode == FOUND and failed is not None
     return Hunt(mutant, failed[1] if is_found and failed else None, took_s, ran.stdout + ran.stderr)
