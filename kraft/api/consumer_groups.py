@@ -35,6 +35,8 @@ CONSUMER_PROTOCOL: Final = "consumer"
 
 _FIRST_WITH_OWN_ID: Final = 1
 """ConsumerGroupHeartbeat: members name themselves (KIP-1082)."""
+_BLANKS: Final = "".join(map(chr, range(ord(" ") + 1)))
+"""What Java's trim takes off."""
 _CLASSIC_MEMBER: Final = 0
 _CONSUMER_MEMBER: Final = 1
 
@@ -92,10 +94,10 @@ def _check(request: Message, version: int, assignors: tuple[str, ...]) -> None:
     """Raises BrokerError, INVALID_REQUEST for the most part; in Kafka's order and words."""
     epoch = request.member_epoch
     if version >= _FIRST_WITH_OWN_ID or epoch > JOINING or epoch in (LEAVING, LEAVING_FOR_NOW):
-        _require(request.member_id, "MemberId can't be empty.")
-    _require(request.group_id, "GroupId can't be empty.")
-    _require(request.instance_id != "", "InstanceId can't be empty.")
-    _require(request.rack_id != "", "RackId can't be empty.")
+        _require_text(request.member_id, "MemberId can't be empty.")
+    _require_text(request.group_id, "GroupId can't be empty.")
+    _require_text(request.instance_id, "InstanceId can't be empty.")
+    _require_text(request.rack_id, "RackId can't be empty.")
     if epoch == JOINING:
         _require(request.rebalance_timeout_ms != -1, "RebalanceTimeoutMs must be provided in first request.")
         _require(request.topic_partitions == [], "TopicPartitions must be empty when (re-)joining.")
@@ -114,6 +116,11 @@ def _check(request: Message, version: int, assignors: tuple[str, ...]) -> None:
             ErrorCode.UNSUPPORTED_ASSIGNOR,
             f"ServerAssignor {wanted} is not supported. Supported assignors: {supported}.",
         )
+
+
+def _require_text(text: str | None, otherwise: str) -> None:
+    """None is fine, blanks are not."""
+    _require(text is None or text.strip(_BLANKS), otherwise)
 
 
 def _require(fine: object, otherwise: str) -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
+from data_plane.coordinator.topics import INTERNAL_TOPICS
 from data_plane.log.timestamps import TimestampAndOffset
 from data_plane.replication.delayed_produce import await_deletion
 from data_plane.replication.offset_lookup import OffsetSearch, list_offset, offset_for_leader_epoch
@@ -21,10 +22,12 @@ from kraft.api.slices import in_slices
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from metadata_quorum.foundation.model import ZERO_UUID
+from metadata_quorum.foundation.model import NO_EPOCH, ZERO_UUID
 from metadata_quorum.foundation.offset_timestamps import (
     EARLIEST_LOCAL_TIMESTAMP,
+    EARLIEST_TIMESTAMP,
     LATEST_TIERED_TIMESTAMP,
+    LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
 )
 from metadata_quorum.security.acls import AclOperation
@@ -38,11 +41,16 @@ _SEARCH: Final = "search"
 """In an answer that is not complete yet."""
 
 _SINCE_VERSION: Final = {
+    LATEST_TIMESTAMP: 1,
+    EARLIEST_TIMESTAMP: 1,
     MAX_TIMESTAMP: 7,
     EARLIEST_LOCAL_TIMESTAMP: 8,
     LATEST_TIERED_TIMESTAMP: 9,
 }
-"""ListOffsets: timestamps with a meaning of their own that older versions do not know."""
+"""ListOffsets: negative timestamps have a meaning of their own, since that version."""
+
+NEVER: Final = 1 << 15
+"""Above any version."""
 
 
 # ---- ListOffsets -------------------------------------------------------------------------------------
@@ -56,7 +64,7 @@ async def handle_list_offsets(broker: BrokerContext, ctx: RequestContext, reques
     def answer(topic: str, wanted: Message) -> dict[str, Any]:
         if named[topic, wanted.partition_index] > 1:
             raise BrokerError(ErrorCode.INVALID_REQUEST)
-        if wanted.timestamp in _SINCE_VERSION and ctx.version < _SINCE_VERSION[wanted.timestamp]:
+        if wanted.timestamp < 0 and ctx.version < _SINCE_VERSION.get(wanted.timestamp, NEVER):
             raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
         partition = partition_lookup.find(broker, topic, ZERO_UUID, wanted.partition_index)
         leader_only = request.replica_id != _DEBUGGING_CONSUMER
@@ -126,6 +134,9 @@ async def handle_delete_records(broker: BrokerContext, ctx: RequestContext, requ
 
     def answer(topic: str, wanted: Message) -> dict[str, Any]:
         partition = partition_lookup.find(broker, topic, ZERO_UUID, wanted.partition_index)
+        if topic in INTERNAL_TOPICS:
+            raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is internal")
+        partition.check_epoch(NO_EPOCH, leader_only=True)
         if not partition.log.config.delete:
             raise BrokerError(ErrorCode.POLICY_VIOLATION, "the topic's cleanup.policy is not delete")
         deleted.append((partition, partition.delete_records(wanted.offset)))

@@ -22,6 +22,7 @@ from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 
 async def handle(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
+    expected = _expected(request)
     if request.transactional_id is None:
         # Kafka too gives a new id to an idempotent producer that already has one.
         return _response(ProducerIdAndEpoch(await broker.producer_ids.next_id(), 0))
@@ -30,7 +31,7 @@ async def handle(broker: BrokerContext, ctx: RequestContext, request: Message) -
     try:
         return _response(
             await broker.transaction_coordinator.init_producer_id(
-                request.transactional_id, request.transaction_timeout_ms, _expected(request)
+                request.transactional_id, request.transaction_timeout_ms, expected
             )
         )
     except BrokerError as error:

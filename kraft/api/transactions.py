@@ -36,6 +36,7 @@ from kraft.api.row import ApiRow, Response
 from kraft.api.slices import in_slices
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
+from metadata_quorum.decisions.topics import name_problem
 from metadata_quorum.foundation.client_pattern import ClientPattern
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import NO_EPOCH, ZERO_UUID, TopicPartition
@@ -113,12 +114,8 @@ async def _add(
     client_version: int,
 ) -> dict[TopicPartition, ErrorCode]:
     """All of them, or none."""
-    unknown = {tp for tp in partitions if not _exists(broker.node, tp)}
-    if unknown:
-        return {
-            tp: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if tp in unknown else ErrorCode.OPERATION_NOT_ATTEMPTED
-            for tp in partitions
-        }
+    if unknown := _unknown(broker.node, partitions):
+        return unknown
     try:
         await broker.transaction_coordinator.add_partitions(
             transactional_id, producer, partitions, client_version
@@ -134,6 +131,8 @@ async def _verify(
     producer: ProducerIdAndEpoch,
     partitions: list[TopicPartition],
 ) -> dict[TopicPartition, ErrorCode]:
+    if unknown := _unknown(broker.node, partitions):
+        return unknown
     try:
         missing = await broker.transaction_coordinator.verify(transactional_id, producer, partitions)
     except BrokerError as error:
@@ -142,8 +141,6 @@ async def _verify(
 
 
 async def handle_add_offsets(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
-    if not request.group_id:
-        raise BrokerError(ErrorCode.INVALID_GROUP_ID)
     place = TopicPartition(OFFSETS_TOPIC, broker.group_coordinator.partition_for(request.group_id))
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     try:
@@ -293,7 +290,7 @@ async def handle_list(broker: BrokerContext, ctx: RequestContext, request: Messa
         return (
             (not state_filters or known.state.label in state_filters)
             and (not producer_ids or known.producer_id in producer_ids)
-            and (duration_ms < 0 or _is_open_for(known, now_ms, duration_ms))
+            and (duration_ms < 0 or now_ms - known.started_ms > duration_ms)
             and (pattern is None or pattern.matches(name))
         )
 
@@ -309,10 +306,6 @@ async def handle_list(broker: BrokerContext, ctx: RequestContext, request: Messa
                 }
             )
     return {"error_code": 0, "unknown_state_filters": unknown, "transaction_states": found}
-
-
-def _is_open_for(known: TransactionMetadata, now_ms: int, duration_ms: int) -> bool:
-    return known.state is TransactionState.ONGOING and now_ms - known.started_ms > duration_ms
 
 
 # ---- DescribeProducers -------------------------------------------------------------------------------
@@ -347,6 +340,8 @@ def producers_error(request: Message, code: ErrorCode, message: str) -> Response
 
 def _producers(broker: BrokerContext, topic: str, number: int) -> dict[str, Any]:
     try:
+        if problem := name_problem(topic):
+            raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
         partition = partition_lookup.find(broker, topic, ZERO_UUID, number)
         partition.check_epoch(NO_EPOCH, leader_only=False)  # any replica may be asked
     except BrokerError as error:
@@ -381,6 +376,15 @@ def _producers(broker: BrokerContext, topic: str, number: int) -> dict[str, Any]
 
 def _partitions(topics: Iterable[Message]) -> list[TopicPartition]:
     return [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
+
+
+def _unknown(node: NodeContext, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
+    """What to answer for all of them if one is not there; empty otherwise."""
+    outcomes = {
+        tp: ErrorCode.OPERATION_NOT_ATTEMPTED if _exists(node, tp) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        for tp in partitions
+    }
+    return outcomes if ErrorCode.UNKNOWN_TOPIC_OR_PARTITION in outcomes.values() else {}
 
 
 def _exists(node: NodeContext, tp: TopicPartition) -> bool:
