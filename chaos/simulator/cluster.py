@@ -121,6 +121,7 @@ class Cluster:
         cluster_id = uuid_text(random_uuid(draws.fresh("cluster id")))
         for node_id, machine in self.machines.items():
             machine.on_death = partial(self._died, node_id)
+            machine.clock.differ(draws.fresh(f"clock of {node_id}"))
             chance = draws.fresh(f"format {node_id}")
             format_storage(machine.disk, self._configs[node_id], cluster_id, chance, new_cluster=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from random import Random
 from typing import Final
 
 from chaos.simulator.scheduler import Scheduler
@@ -10,7 +11,10 @@ from chaos.simulator.scheduler import Scheduler
 EPOCH_MS: Final = 1_700_000_000_000
 """The time of day when every simulation begins."""
 UPTIME_S: Final = 1000.0
-"""Of a machine, when the simulation begins."""
+"""Of a client's machine, when the simulation begins."""
+UPTIMES_S: Final = (10.0, 1e7)
+RATES: Final = (0.99, 1.01)
+"""Of the machines of nodes: at least, at most."""
 
 
 @dataclass(slots=True)
@@ -22,13 +26,20 @@ class MachineClock:
     """How fast it goes."""
     wall_offset_ms: int = 0
     """How far its time of day is set wrong."""
+    uptime_s: float = UPTIME_S
+    """When the simulation began."""
+
+    def differ(self, random: Random) -> None:
+        """No two machines count time alike."""
+        self.uptime_s = float(random.randint(*map(int, UPTIMES_S)))
+        self.rate = random.uniform(*RATES)
 
     def monotonic_s(self) -> float:
-        return UPTIME_S + self.scheduler.now * self.rate
+        return self.uptime_s + self.scheduler.now * self.rate
 
     def simulated(self, monotonic_s: float) -> float:
         """When that will be, in the simulation's time."""
-        return (monotonic_s - UPTIME_S) / self.rate
+        return (monotonic_s - self.uptime_s) / self.rate
 
     def now_ms(self) -> int:
         return EPOCH_MS + self.wall_offset_ms + int(self.scheduler.now * self.rate * 1000)

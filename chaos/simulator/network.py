@@ -176,6 +176,20 @@ class Network:
         self.streams.pop(stream, None)
 
     def say(self, stream: Stream, kind: str, data: bytes) -> None:
+        """Behind what its process waits for: an fsync on the loop comes before what is written next."""
+        now = self.scheduler.now
+        leaves = max(now + stream.loop.busy_s, stream.last_departure)
+        if leaves > now:
+            stream.last_departure = leaves
+            self.scheduler.at(leaves, self._say_behind, stream, kind, data)
+        else:
+            self._say(stream, kind, data)
+
+    def _say_behind(self, stream: Stream, kind: str, data: bytes) -> None:
+        if stream.loop.alive:  # else it has died in front of it
+            self._say(stream, kind, data)
+
+    def _say(self, stream: Stream, kind: str, data: bytes) -> None:
         link = self.link(stream.local[0], stream.remote[0])
         if kind == "data":
             for tap in self.taps:

@@ -26,6 +26,8 @@ from metadata_quorum.foundation.supervision import ErrorBoundary
 
 T = TypeVar("T")
 
+LATE_S: Final = 1e-3
+"""By how much a timer is late at most: selectors count in milliseconds."""
 EXECUTOR_THREADS: Final = 4
 """As kraft/node/serve.py gives a node."""
 
@@ -149,6 +151,10 @@ class ProcessLoop(Process):
             self._busy_until = now
             self.go_on()
 
+    @property
+    def busy_s(self) -> float:
+        return max(0.0, self._busy_until - self._scheduler.now) if self.alive else 0.0
+
     def put_aside(self, call: ScheduledCall) -> None:
         if self.alive:
             self._aside.append(call)
@@ -187,7 +193,8 @@ class ProcessLoop(Process):
     ) -> asyncio.TimerHandle:
         call = ScheduledCall(self, callback, args, context, when)
         if self.alive:
-            self._scheduler.add_timer(self.clock.simulated(when), call)
+            late_s = self._random.random() * LATE_S
+            self._scheduler.add_timer(self.clock.simulated(when) + late_s, call)
         return call  # type: ignore[return-value]  # used as one
 
     def create_future(self) -> asyncio.Future[Any]:

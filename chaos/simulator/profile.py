@@ -31,6 +31,13 @@ SHORT: Final = {
     "replica.lag.time.max.ms": "3000",
 }
 """So that faults outlast them: elections of the living, followers that lag."""
+SESSIONS: Final = {
+    "group.consumer.min.session.timeout.ms": "6000",
+    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.min.heartbeat.interval.ms": "1000",
+    "group.consumer.heartbeat.interval.ms": "1000",
+}
+"""Of the consumer protocol: as short as those of the classic one."""
 FLUSHED: Final = {"log.flush.interval.messages": "1"}
 """An acknowledgement means that it is on a device."""
 
@@ -54,6 +61,8 @@ class Profile:
     """Of a classic group and of a consumer group each, which read everything."""
     upgrade: bool = False
     """An operator restarts node after node, then raises the levels of the features."""
+    admins: int = 0
+    """They move partitions, and make and delete topics."""
     topic_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
@@ -66,6 +75,14 @@ PLAIN: Final = {
     "all": TopicMode(2, ALL),
     "idempotent": TopicMode(1, ALL, idempotent=True),
     "one": TopicMode(1, 1),
+}
+MIXED: Final = {
+    "all": TopicMode(2, ALL),
+    "none": TopicMode(1, 0),
+    "compacted": TopicMode(1, ALL, idempotent=True, compacted=True),
+}
+COMPACTED: Final = {
+    "compacted": {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.05", "segment.ms": "1000"}
 }
 DURABLE: Final = {"all": TopicMode(2, ALL), "idempotent": TopicMode(1, ALL, idempotent=True)}
 COPIED: Final = {
@@ -87,9 +104,28 @@ PROFILES: Final[Mapping[str, Profile]] = {
         Profile("quiet", ClusterShape((1, 2, 3), (4, 5, 6)), PLAIN, HARSH, pause_s=3.0),
         Profile("transactions", ClusterShape((1, 2, 3), (1, 2, 3), SMALL), COPIED, pause_s=0.5),
         Profile("transactions-harsh", ClusterShape((1, 2, 3), (4, 5, 6), SMALL), COPIED, HARSH, 0.5),
-        Profile("groups", ClusterShape((1, 2, 3), (1, 2, 3), SMALL), DURABLE, pause_s=0.3, members=3),
         Profile(
-            "groups-harsh", ClusterShape((1, 2, 3), (4, 5, 6), SMALL), DURABLE, HARSH, pause_s=0.3, members=3
+            "groups",
+            ClusterShape((1, 2, 3), (1, 2, 3), {**SMALL, **SESSIONS}),
+            DURABLE,
+            pause_s=0.3,
+            members=3,
+        ),
+        Profile(
+            "groups-harsh",
+            ClusterShape((1, 2, 3), (4, 5, 6), {**SMALL, **SESSIONS}),
+            DURABLE,
+            HARSH,
+            pause_s=0.3,
+            members=3,
+        ),
+        Profile(
+            "changing",
+            ClusterShape((1, 2, 3), (4, 5, 6, 7), SMALL),
+            MIXED,
+            HARSH,
+            admins=1,
+            topic_configs=COMPACTED,
         ),
         Profile("blackout", ClusterShape((1, 2, 3), (1, 2, 3), {**SMALL, **FLUSHED}), DURABLE, BLACKOUTS),
         Profile("partial", ClusterShape((1, 2, 3, 4, 5), (1, 2, 3, 4, 5), SHORT), PLAIN, PARTIAL),

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from chaos.checker.check import check
 from chaos.history import History
+from chaos.simulator.clients.admin import SimAdmin
 from chaos.simulator.clients.cluster_client import ClusterClient
 from chaos.simulator.clients.member import SimMember
 from chaos.simulator.clients.operator import SimOperator
@@ -29,6 +30,7 @@ from chaos.simulator.faults import SimFault, faults_of
 from chaos.simulator.judgement import judge
 from chaos.simulator.network import Network
 from chaos.simulator.oracles.committed_metadata import MetadataOracle
+from chaos.simulator.oracles.coordinators import CoordinatorOracle
 from chaos.simulator.oracles.nodes import NodeOracle
 from chaos.simulator.oracles.quorum import QuorumOracle
 from chaos.simulator.oracles.recovery import RecoveryOracle
@@ -125,6 +127,7 @@ class Simulation:
         self._tasks: list[Any] = []
         self._transactors: list[SimTransactor] = []
         self._members: list[SimMember] = []
+        self._admins: list[SimAdmin] = []
         if faults is None:
             chance = self.draws.stream("faults")
             hosts = [f"{topic}0" for topic in profile.topics]
@@ -134,6 +137,7 @@ class Simulation:
         QuorumOracle(self.cluster, self.violated)
         self._metadata = MetadataOracle(self.cluster, self.violated)
         self._replicas = ReplicaOracle(self.cluster, self.violated, self._metadata)
+        self._coordinators = CoordinatorOracle(self.cluster, self.violated)
         self._addresses = {broker: Address(host_of(broker), BROKER_PORT) for broker in profile.shape.brokers}
 
     def run(self) -> Outcome:
@@ -185,7 +189,9 @@ class Simulation:
 
     def _recover(self) -> None:
         """As it was, and then quiet."""
-        recovery = RecoveryOracle(self.cluster, self.clients, self._members, self.violated)
+        recovery = RecoveryOracle(
+            self.cluster, self.clients, self._members, self._coordinators, self.violated
+        )
         self._expect("recovery", self._await(lambda: recovery.is_calm, CALM_S))
         for client in self.clients:
             client.is_stopping = True
@@ -210,6 +216,12 @@ class Simulation:
         self._expect("ends", self._do(final.note_ends(), CALM_S, loop))
         self._settle()
         self._replicas.compare()
+        leader = self.cluster.leader
+        assert leader is not None
+        assert leader.node.controller_role is not None
+        for admin in self._admins:
+            for what in admin.broken(leader.node.controller_role.state_machine.image):
+                self.violated("administration", what)
         history = self.recorder.history()
         judge(history, check(history), self._metadata.elected, self.violated)
 
@@ -269,6 +281,12 @@ class Simulation:
                 member = SimMember(client, self.recorder, group, self.profile.keys, classic=classic)
                 self._members.append(member)
                 self._employ(client, member.run())
+        for number in range(self.profile.admins):
+            brokers = self.profile.shape.brokers
+            client = self._client(f"admin{number}")
+            admin = SimAdmin(client, self.recorder, self.profile.keys, brokers, min(3, len(brokers)))
+            self._admins.append(admin)
+            self._employ(client, admin.run())
         for number in range(self.profile.readers):
             reader = SimReader(self._client(f"reader{number}"), self.recorder, self.profile.keys)
             self._employ(reader.client, reader.run())

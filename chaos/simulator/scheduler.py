@@ -48,6 +48,11 @@ class Process(asyncio.AbstractEventLoop):
     context: Context
     """Of what is called in it from outside."""
 
+    @property
+    @abstractmethod
+    def busy_s(self) -> float:
+        """How long it waits for its disk yet; what it says meanwhile leaves afterwards."""
+
     @abstractmethod
     def put_aside(self, call: ScheduledCall) -> None:
         """It is held: what is due is called when it goes on."""

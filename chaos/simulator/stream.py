@@ -106,7 +106,7 @@ class Stream(asyncio.Transport):
         self.loop = loop
         self.local = local
         self.remote = remote
-        self.last_arrival = 0.0
+        self.last_arrival = self.last_departure = 0.0
         self.user_timeout_s: float | None = None
         self.lost = False
         """The protocol knows, or will never."""

@@ -167,6 +167,11 @@ class Shard(Generic[RecordT]):
         self._before_serving: list[Callable[[], None]] = []
         self._loading = supervised(loop, self._load(), f"load-coordinator-{partition}")
 
+    @property
+    def written(self) -> int:
+        """Offset behind the last record that its state rests on."""
+        return self._written
+
     # --- serving -------------------------------------------------------------------------------
 
     async def submit(self, decide: Callable[[Ticket, Instant], CoordinatorResult[RecordT]]) -> object:

@@ -13,7 +13,8 @@ from uuid import UUID
 from chaos.simulator.process_loop import ProcessLoop
 from kraft.net.client import Address, PeerClient
 from kraft.wire.api_keys import ApiKey
-from kraft.wire.bridge import Fields, Message
+from kraft.wire.bridge import Fields, Message, encode_request
+from kraft.wire.header import request_header
 
 CONNECT_S: Final = 1.0
 REQUEST_S: Final = 5.0
@@ -25,6 +26,8 @@ VERSIONS: Final = {
     ApiKey.FIND_COORDINATOR: 4,
     ApiKey.CREATE_TOPICS: 7,
     ApiKey.UPDATE_FEATURES: 1,
+    ApiKey.DELETE_TOPICS: 6,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: 0,
     ApiKey.INIT_PRODUCER_ID: 4,
     ApiKey.ADD_PARTITIONS_TO_TXN: 3,
     ApiKey.ADD_OFFSETS_TO_TXN: 3,
@@ -78,6 +81,13 @@ class ClusterClient:
         """Raises OSError."""
         connection = await self.connection(broker)
         return await connection.request(api_key, VERSIONS[api_key], fields, timeout_s=timeout_s)
+
+    async def say(self, broker: int, api_key: ApiKey, fields: Fields) -> None:
+        """A request that is not answered. Raises OSError."""
+        connection = await self.connection(broker)
+        version = VERSIONS[api_key]
+        frame = request_header(api_key, version, 0, self.loop.name) + encode_request(api_key, version, fields)
+        connection.transport.write(len(frame).to_bytes(4, "big") + frame)
 
     async def request_any(self, api_key: ApiKey, fields: Fields) -> Message:
         """Of a broker of chance. Raises OSError."""

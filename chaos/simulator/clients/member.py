@@ -22,6 +22,10 @@ from metadata_quorum.foundation.uuids import random_uuid, uuid_text
 
 SESSION_MS: Final = 6_000
 REBALANCE_MS: Final = 4_000
+GOES: Final = 0.04
+"""How often a member ends, after each round of polls."""
+LEAVES: Final = 0.5
+"""How often it says so; else its session has to end."""
 REBALANCE_S: Final = REBALANCE_MS / 1000 + 2
 _COUNT: Final = struct.Struct(">i")
 
@@ -50,9 +54,8 @@ class SimMember:
 
     async def run(self) -> None:
         """Until it is asked to stop."""
-        client, recorder = self.client, self._recorder
-        now = recorder.now_ns()
-        recorder.add(self._process, "subscribe", now, "ok", keys=self.keys, group=self.group)
+        client = self.client
+        self._subscribe()
         while not client.is_stopping:
             try:
                 await (self._join() if self._is_classic else self._beat())
@@ -61,9 +64,38 @@ class SimMember:
                     await self._commit()
                     await (self._heartbeat() if self._is_classic else self._beat())
                     await client.pause(0.4)
+                    if client.random.random() < GOES:
+                        await self._go(politely=client.random.random() < LEAVES)
+                        break
             except (OSError, Rejoin):
                 client.forget_coordinator(GROUP, self.group)
                 await client.pause(0.4)
+
+    def _subscribe(self) -> None:
+        """A client that begins."""
+        now = self._recorder.now_ns()
+        self._recorder.add(self._process, "subscribe", now, "ok", keys=self.keys, group=self.group)
+
+    async def _go(self, *, politely: bool) -> None:
+        """Its client ends, and another one begins in its place. Raises OSError, Rejoin."""
+        member_id, self._member_id, self._generation = self._member_id, "", -1
+        self._places = {}
+        self._recorder.add(self._process, "crash", self._recorder.now_ns(), "info")
+        self._process = self._recorder.process()
+        self._subscribe()
+        self._recorder.visited("member leaves" if politely else "member is gone")
+        if not politely:
+            return
+        if self._is_classic:
+            member = {"member_id": member_id, "group_instance_id": None, "reason": None}
+            await self._ask(ApiKey.LEAVE_GROUP, {"group_id": self.group, "members": [member]})
+        else:
+            fields = {
+                "group_id": self.group, "member_id": member_id, "member_epoch": -1, "instance_id": None,
+                "rack_id": None, "rebalance_timeout_ms": -1, "subscribed_topic_names": None,
+                "server_assignor": None, "topic_partitions": None,
+            }  # fmt: skip
+            await self._ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, fields)
 
     async def note_committed(self) -> None:
         """How far the group has committed, in the end."""
@@ -109,7 +141,7 @@ class SimMember:
             self._places[key] = found.next_offset
             self.read_at_s[key] = self.client.loop.time()
             if found.pairs:
-                self._recorder.add(self._process, "poll", start, "ok", [Poll({key: found.pairs})])
+                self._recorder.add(self._process, "poll", start, "ok", [found.poll(key)])
         self.client.last_ok_s = self.client.loop.time()
 
     async def _committed(self, keys: Sequence[str]) -> dict[str, int]:

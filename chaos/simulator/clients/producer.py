@@ -11,9 +11,10 @@ from typing import Final
 
 from chaos.history import Outcome, Send
 from chaos.simulator.clients.cluster_client import ClusterClient
+from chaos.simulator.clients.record import key_of, record_of
 from chaos.simulator.clients.recorder import Recorder
 from kraft.wire.api_keys import ApiKey
-from metadata_quorum.foundation.batch import Record, encode_batch
+from metadata_quorum.foundation.batch import encode_batch
 from metadata_quorum.foundation.errors import ErrorCode
 
 TIMEOUT_MS: Final = 3_000
@@ -146,7 +147,9 @@ class SimProducer:
 def sends(key: str, values: list[int], sent: Sending) -> list[Send]:
     """As the history has them."""
     base = sent.offset
-    return [Send(key, value, None if base is None else base + i) for i, value in enumerate(values)]
+    return [
+        Send(key, value, None if base is None else base + i, key_of(value)) for i, value in enumerate(values)
+    ]
 
 
 def encoded(
@@ -159,7 +162,7 @@ def encoded(
 ) -> bytes:
     """A batch of these values."""
     now_ms = client.loop.clock.now_ms()
-    records = [Record(timestamp=now_ms, value=str(value).encode()) for value in values]
+    records = [record_of(value, now_ms) for value in values]
     if identity is None:
         return encode_batch(records)
     return encode_batch(
@@ -190,6 +193,9 @@ async def send_once(
         client.forget_leader(key)
         return Sending("fail", error=f"not sent: {error}")
     try:
+        if acks == 0:
+            await client.say(broker, ApiKey.PRODUCE, fields)
+            return Sending("ok")
         answer = await client.request(broker, ApiKey.PRODUCE, fields, TIMEOUT_MS / 1000 + 1)
     except OSError as error:
         client.forget_leader(key)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from chaos.history import Poll
+from chaos.history import AlteredRecord, Poll
 from chaos.simulator.clients.cluster_client import ClusterClient
+from chaos.simulator.clients.record import differences, value_of
 from chaos.simulator.clients.recorder import Recorder
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.batch import CONTROL_ABORT, control_type, decode_batch, iter_headers
@@ -28,6 +29,12 @@ class Fetched(NamedTuple):
     pairs: list[tuple[int, int]]
     """Offset, value."""
     next_offset: int
+    altered: list[tuple[int, str]]
+    """Offset, and what of the record is not as it was sent."""
+
+    def poll(self, key: str) -> Poll:
+        """As the history has it."""
+        return Poll({key: self.pairs}, altered=[AlteredRecord(key, *each) for each in self.altered])
 
 
 class OffsetOutOfRange(OSError):
@@ -38,7 +45,7 @@ def committed_records(data: Any, aborted: Any, start: int) -> Fetched:
     """Leaves out markers, and what was aborted."""
     begun = sorted((each.first_offset, each.producer_id) for each in aborted or ())
     open_aborts: set[int] = set()
-    found = Fetched([], start)
+    found = Fetched([], start, [])
     for position, header in iter_headers(data):
         while begun and begun[0][0] <= header.last_offset:
             open_aborts.add(begun.pop(0)[1])
@@ -49,7 +56,8 @@ def committed_records(data: Any, aborted: Any, start: int) -> Fetched:
         elif not (header.is_transactional and header.producer_id in open_aborts):
             for record in decode_batch(data, position):
                 if record.offset >= start:
-                    found.pairs.append((record.offset, int(record.value or b"0")))
+                    found.pairs.append((record.offset, value_of(record)))
+                    found.altered.extend((record.offset, what) for what in differences(record))
         found = found._replace(next_offset=header.next_offset)
     return found
 
@@ -105,8 +113,7 @@ class SimReader:
         self.places[key] = fetched.next_offset
         self.client.last_ok_s = self.client.loop.time()
         if fetched.pairs:
-            polled = Poll({key: fetched.pairs})
-            self._recorder.add(self._process, "poll", start, "ok", [polled], final=self._final)
+            self._recorder.add(self._process, "poll", start, "ok", [fetched.poll(key)], final=self._final)
 
     async def _out_of_range(self, key: str, place: int) -> None:
         """At acks=1 a log may end before what was read. A new client reads from the beginning."""

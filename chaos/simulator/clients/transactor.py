@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from chaos.history import HistoryTransaction, MicroOperation, Outcome, Poll, Send
+from chaos.history import HistoryTransaction, MicroOperation, Outcome, Send
 from chaos.simulator.clients.cluster_client import GROUP, TRANSACTION, ClusterClient
-from chaos.simulator.clients.producer import ProducerIdentity, encoded, send_once, sends
+from chaos.simulator.clients.producer import ProducerIdentity, Sending, encoded, send_once, sends
 from chaos.simulator.clients.reader import fetch
 from chaos.simulator.clients.recorder import Recorder
 from kraft.wire.api_keys import ApiKey
@@ -133,7 +133,7 @@ class SimTransactor:
             self.client.last_ok_s = self.client.loop.time()
         else:
             self._place = None
-        self._note(start, outcome, [Poll({self._source: found.pairs}), *sent], txn, refusal)
+        self._note(start, outcome, [found.poll(self._source), *sent], txn, refusal)
 
     def _note(
         self,
@@ -162,7 +162,7 @@ class SimTransactor:
             batch = encoded(client, values, identity, sequence, transactional=True)
             gives_up = client.loop.time() + PATIENCE_S
             place = len(sent)
-            sent.extend(Send(key, value) for value in values)
+            sent.extend(sends(key, values, Sending("info")))
             while (result := await send_once(client, key, batch, -1, self._name)).outcome != "ok":
                 if client.loop.time() > gives_up or result.error in _FATAL:
                     self._identity = None

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from chaos.simulator.clients.cluster_client import ClusterClient
 from chaos.simulator.clients.member import SimMember
 from chaos.simulator.cluster import Cluster
+from chaos.simulator.oracles.coordinators import CoordinatorOracle
 from chaos.simulator.oracles.quorum import Report
 from metadata_quorum.foundation.model import NO_LEADER
 from metadata_quorum.metadata.image import MetadataImage
@@ -28,8 +29,10 @@ LEADERS_S: Final = S_S + CONTROLLER_S
 ISR_S: Final = L_S + 10.0 + AGAIN_S
 CLIENTS_S: Final = LEADERS_S + 15.0
 """A client notices a lost connection by a timeout of its own."""
-GROUPS_S: Final = CLIENTS_S + 45.0
-"""What a member had that never came back is free after a session of the consumer protocol."""
+TRANSACTIONS_S: Final = LEADERS_S + 8.0 + 2 * 10.0 + AGAIN_S
+"""The clients' timeout of a transaction; then its coordinator looks for such, and writes markers."""
+GROUPS_S: Final = CLIENTS_S + 6.0 + AGAIN_S
+"""What a member had that never came back is free after its session."""
 
 
 class Condition(NamedTuple):
@@ -45,11 +48,18 @@ class RecoveryOracle:
     """See the module; made at the heal."""
 
     def __init__(
-        self, cluster: Cluster, clients: Sequence[ClusterClient], members: Sequence[SimMember], report: Report
+        self,
+        cluster: Cluster,
+        clients: Sequence[ClusterClient],
+        members: Sequence[SimMember],
+        coordinators: CoordinatorOracle,
+        report: Report,
     ) -> None:
         self._cluster = cluster
         self._clients = clients
         self._members = members
+        self._coordinators = coordinators
+        self._ends = coordinators.ends()
         self._report = report
         self._healed_at = cluster.scheduler.now
         self._left = [
@@ -57,6 +67,8 @@ class RecoveryOracle:
             Condition("brokers", LEADERS_S, self._fenced),
             Condition("leaders", LEADERS_S, self._leaderless),
             Condition("isr", ISR_S, self._not_in_sync),
+            Condition("coordinators", LEADERS_S, self._unloaded),
+            Condition("transactions", TRANSACTIONS_S, self._open_transactions),
             Condition("clients", CLIENTS_S, self._stuck),
             Condition("groups", GROUPS_S, self._unread),
         ]
@@ -105,6 +117,15 @@ class RecoveryOracle:
         names = ["everything"] if image is None else list(_under_replicated(image))
         return f"{names} are under-replicated" if names else ""
 
+    def _unloaded(self) -> str:
+        image = self._image()
+        return "no controller" if image is None else self._coordinators.unloaded(image)
+
+    def _open_transactions(self) -> str:
+        """Of those that were open at the heal."""
+        image = self._image()
+        return "no controller" if image is None else self._coordinators.open_transactions(image, self._ends)
+
     def _stuck(self) -> str:
         since = self._healed_at
         stuck = [
@@ -133,5 +154,5 @@ def _leaderless(image: MetadataImage) -> Iterator[str]:
 def _under_replicated(image: MetadataImage) -> Iterator[str]:
     for name, topic in sorted(image.topics_by_name.items()):
         for number, state in sorted(topic.partitions.items()):
-            if set(state.isr) != set(state.replicas):
+            if set(state.isr) != set(state.replicas) or state.adding_replicas or state.removing_replicas:
                 yield f"{name}-{number} {state.isr}"

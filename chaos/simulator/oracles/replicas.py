@@ -101,10 +101,12 @@ class ReplicaOracle:
 
     def unsettled(self) -> str:
         """When nothing is written: which replica of the metadata is not there, has another role or epoch, or
-        is not at the end that all have; empty where there is none."""
+        is not at the end that all have; or is there, and not in the metadata. Empty where there is none."""
         for name, state, found in self._by_partition():
-            if missing := set(state.replicas) - found.keys():
-                return f"{name} is not on {sorted(missing)}"
+            if state is None:
+                return f"{name} is on {sorted(found)}, and deleted"
+            if set(state.replicas) != found.keys():
+                return f"{name} is on {sorted(found)} in place of {state.replicas}"
             ends = {end for each in found.values() for end in (each.log.log_end_offset, each.high_watermark)}
             if len(ends) > 1:
                 return f"{name} ends at {sorted(ends)}"
@@ -113,8 +115,8 @@ class ReplicaOracle:
                     return f"{partition} on {node_id} is not as {state} says"
         return ""
 
-    def _by_partition(self) -> Iterator[tuple[str, PartitionRegistration, dict[int, Partition]]]:
-        """With the replicas that brokers serve, by broker."""
+    def _by_partition(self) -> Iterator[tuple[str, PartitionRegistration | None, dict[int, Partition]]]:
+        """With the replicas that brokers serve, by broker; also of what the metadata does not have."""
         replicas: dict[tuple[UUID, int], dict[int, Partition]] = defaultdict(dict)
         for node_id, running in self._cluster.running.items():
             if running.node.broker_role is not None:
@@ -126,7 +128,9 @@ class ReplicaOracle:
         assert leader.node.controller_role is not None
         for name, topic in leader.node.controller_role.state_machine.image.topics_by_name.items():
             for number, state in topic.partitions.items():
-                yield f"{name}-{number}", state, replicas[topic.id, number]
+                yield f"{name}-{number}", state, replicas.pop((topic.id, number), {})
+        for left in replicas.values():
+            yield str(next(iter(left.values())).tp), None, left
 
     def compare(self) -> None:
         """All replicas are the same, when nothing is written: byte for byte, or, where each compacts by
@@ -139,6 +143,8 @@ class ReplicaOracle:
             contents = {node_id: contents_of(each, start, end) for node_id, each in found.items()}
             if next(iter(found.values())).log.config.compact:
                 lasts = [last_records(each) for each in contents.values()]
+                if any(records_in(each) < end - start for each in contents.values()):
+                    self._cluster.story.visit("compaction")
                 is_same = all(each == lasts[0] for each in lasts)
             else:
                 is_same = len(set(contents.values())) == 1
@@ -146,6 +152,11 @@ class ReplicaOracle:
                 sizes = {node_id: len(each) for node_id, each in contents.items()}
                 what = f"{name} from {start} to {end}: {sizes} bytes"
                 self._report(Invariant.REPLICAS_AGREE.name, what)
+
+
+def records_in(batches: bytes) -> int:
+    """How many are left."""
+    return sum(header.record_count for _, header in iter_headers(batches))
 
 
 def last_records(batches: bytes) -> dict[bytes | None, tuple[int, bytes | None]]:

@@ -101,6 +101,11 @@ class GroupCoordinator:
         self._led: dict[int, _LedGroupPartition] = {}
         self._sweep_timer = loop.call_later(config.retention_check_interval, self._sweep)
 
+    @property
+    def shards(self) -> list[Shard[CoordinatorRecord]]:
+        """Of the partitions that are led here."""
+        return [led.shard for led in self._led.values()]
+
     # --- leadership ----------------------------------------------------------------------------
 
     def partition_for(self, group_id: str) -> int:

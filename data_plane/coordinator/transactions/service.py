@@ -114,6 +114,11 @@ class TransactionCoordinator:
         """What it took to load each partition that is led here."""
         return [led.shard.load_s for led in self._led.values()]
 
+    @property
+    def shards(self) -> list[Shard[TransactionRecord]]:
+        """Of the partitions that are led here."""
+        return [led.shard for led in self._led.values()]
+
     # --- leadership ----------------------------------------------------------------------------
 
     def partition_for(self, transactional_id: str) -> int:

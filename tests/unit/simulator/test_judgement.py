@@ -16,6 +16,7 @@ from chaos.simulator.profile import COMBINED, PROFILES, Profile
 from chaos.simulator.run import Simulation
 from data_plane.coordinator.groups.assignment import NOTHING
 from data_plane.coordinator.groups.consumer import reconciliation
+from data_plane.coordinator.internal_topic import InternalTopic
 from data_plane.replication.partition import Partition
 from metadata_quorum.decisions import brokers
 from metadata_quorum.decisions.elections import broker_leaves
@@ -77,6 +78,7 @@ def test_idle_clients_prove_nothing() -> None:
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
 SMALL_RUN = replace(COMBINED, topics={"all": ALL}, pause_s=0.3)
+GROUP_RUN = replace(PROFILES["groups"], topics={"all": ALL}, members=1)
 
 
 def a_timer_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,6 +95,10 @@ def a_fenced_broker_stays_in_an_isr(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(brokers, "broker_leaves", all_but_one)
 
 
+def a_coordinator_loads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(InternalTopic, "bounds", lambda self, partition: (0, 0))
+
+
 def members_are_given_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reconciliation, "assignment_of", lambda partitions: NOTHING)
 
@@ -102,6 +108,7 @@ def members_are_given_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (a_timer_fails, SMALL_RUN, "unexpected error"),
         (a_fenced_broker_stays_in_an_isr, SMALL_RUN, "ISR_ALIVE"),
+        (a_coordinator_loads_nothing, GROUP_RUN, "coordinator"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -109,7 +116,7 @@ def test_a_mutant_that_no_client_notices_is_found(
     mutant: Mutant, profile: Profile, rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutant(monkeypatch)
-    assert rule in {violation.rule for violation in Simulation(3, profile, 5.0).run().violations}
+    assert rule in {violation.rule for violation in Simulation(3, profile, 6.0, until=6.0).run().violations}
 
 
 @pytest.mark.long

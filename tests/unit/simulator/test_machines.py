@@ -1,0 +1,97 @@
+"""Machines that are not alike, a disk that is waited for, records that are not as they were sent."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import combinations
+
+import pytest
+
+from chaos.simulator.clients.record import differences, record_of, value_of
+from chaos.simulator.cluster import Cluster
+from chaos.simulator.draws import Draws
+from chaos.simulator.network import Network
+from chaos.simulator.process_loop import ProcessLoop
+from chaos.simulator.profile import COMBINED
+from chaos.simulator.scheduler import Scheduler
+from chaos.simulator.story import Story
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    scheduler, draws = Scheduler(), Draws(1)
+    return Cluster(COMBINED.shape, scheduler, Network(scheduler, draws), draws, Story())
+
+
+def test_no_two_machines_count_time_alike(cluster: Cluster) -> None:
+    clocks = [machine.clock for machine in cluster.machines.values()]
+    for one, other in combinations(clocks, 2):
+        assert one.rate != other.rate
+        assert one.monotonic_s() != other.monotonic_s()
+    for clock in clocks:
+        assert clock.simulated(clock.monotonic_s() + 10.0) == pytest.approx(10.0, rel=0.02)
+
+
+class Listener(asyncio.Protocol):
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.heard: list[tuple[bytes, float]] = []
+
+    def data_received(self, data: bytes) -> None:
+        self.heard.append((data, self.cluster.scheduler.now))
+
+
+def connected(cluster: Cluster) -> tuple[ProcessLoop, asyncio.Transport, Listener]:
+    """Two processes that do nothing else: one that speaks, and what the other hears."""
+    speaker, hearer = (cluster.machines[node].start(node) for node in (1, 2))
+    listener = Listener(cluster)
+    transports: list[asyncio.Transport] = []
+
+    async def connect() -> None:
+        await hearer.create_server(lambda: listener, "n2", 9092)
+        transport, _ = await speaker.create_connection(asyncio.Protocol, "n2", 9092)
+        transports.append(transport)
+
+    speaker.post(lambda: speaker.create_task(connect()))
+    cluster.scheduler.run(1.0)
+    return speaker, transports[0], listener
+
+
+def test_what_is_said_behind_an_fsync_leaves_after_it(cluster: Cluster) -> None:
+    speaker, transport, listener = connected(cluster)
+
+    def sync_and_speak() -> None:
+        transport.write(b"before")
+        speaker.hold_for(0.5)
+        transport.write(b"behind")
+
+    speaker.post(sync_and_speak)
+    cluster.scheduler.run(2.0)
+    (before, at_s), (behind, later_s) = listener.heard
+    assert (before, behind) == (b"before", b"behind")
+    assert at_s < 1.01
+    assert 1.5 <= later_s < 1.51
+
+
+def test_who_dies_before_its_fsync_is_over_has_said_nothing(cluster: Cluster) -> None:
+    speaker, transport, listener = connected(cluster)
+
+    def sync_and_speak() -> None:
+        speaker.hold_for(0.5)
+        transport.write(b"behind")
+
+    speaker.post(sync_and_speak)
+    cluster.scheduler.run(1.2)
+    cluster.machines[1].lose_power()
+    cluster.scheduler.run(2.0)
+    assert listener.heard == []
+
+
+def test_a_record_shows_what_was_altered() -> None:
+    record = record_of(5, 1000)
+    assert value_of(record) == 5
+    assert list(differences(record)) == []
+    assert list(differences(record._replace(key=b"key-6"))) == ["key"]
+    assert list(differences(record._replace(timestamp=1001))) == ["timestamp"]
+    assert list(differences(record._replace(headers=()))) == ["headers"]
+    assert value_of(record._replace(value=None)) == 0
