@@ -98,6 +98,16 @@ lock: $(READY) ## resolve pyproject.toml again into requirements.lock
 	$(BIN)/uv export --quiet --all-groups --all-extras --no-emit-project --output-file requirements.lock
 	@rm -f uv.lock
 
+# The same commit gives the same bytes, wherever it is built.
+.PHONY: dist
+dist: $(READY) ## wheel, sdist, kraft-spark's wheel and the bill of materials, in build/dist
+	rm -rf build/dist build/lib build_backend/spark/build
+	export SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct); \
+	  $(UV) build --quiet --out-dir build/dist . && \
+	  $(UV) build --quiet --wheel --out-dir build/dist build_backend/spark && \
+	  $(BIN)/python build_backend/sbom.py > build/dist/kraft.cdx.json
+	@ls -l build/dist
+
 docs: $(READY) ## generated pages: CONFIG.md, APIS.md, METRICS.md
 	$(BIN)/python -m kraft.config.docs > docs/CONFIG.md
 	$(BIN)/python -m kraft.api.docs > docs/APIS.md

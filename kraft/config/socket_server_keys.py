@@ -32,8 +32,13 @@ class SocketServerKeys:
         "",
         "ID@HOST:PORT,... of brokers that this node reaches elsewhere than they advertise: a tunnel, a proxy",
     )
-    kraft_http_port: int | None = key(None, "port of the console, /api, /metrics, /status on 127.0.0.1",
+    kraft_http_port: int | None = key(None, "port of the console, /api, /metrics, /status, /ready",
                                       minimum=0, maximum=65535)  # fmt: skip
+    kraft_http_host: str = key(
+        "127.0.0.1",
+        "address of that port; others than the loopback's are for networks that strangers do not reach: "
+        "/metrics and /status ask for no login",
+    )
     kraft_http_writes: bool = key(
         False, "whether the console may produce messages, by those who have the right to WRITE"
     )

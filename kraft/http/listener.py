@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final, cast
 if TYPE_CHECKING:
     from aiohttp import web
 
-HOST: Final = "127.0.0.1"
 MAX_PENDING_BYTES: Final = 64 * 1024
 
 MakeServer = Callable[[], "web.Server"]
@@ -32,9 +31,9 @@ class HttpPort:
         self._server: asyncio.Future[web.Server] | None = None
         self._listener: asyncio.Server | None = None
 
-    async def listen(self, port: int) -> None:
+    async def listen(self, host: str, port: int) -> None:
         """Raises OSError."""
-        self._listener = await self._loop.create_server(lambda: _PendingConnection(self), HOST, port)
+        self._listener = await self._loop.create_server(lambda: _PendingConnection(self), host, port)
 
     def server(self) -> asyncio.Future[web.Server]:
         """aiohttp's server, made at the first call."""

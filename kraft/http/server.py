@@ -3,18 +3,19 @@
     GET /            the console (console/), after a login where the cluster asks for one
     GET /api         the JSON API's description; /api/v1/... (api.py, live.py)
     GET /status      the node's own view, as JSON (status.py)
+    GET /ready       200 where the broker is unfenced, else 503
     GET /metrics     OpenMetrics (kraft/metrics/exposition.py); ?names=reporter or confluent for other names
 
 It listens on the loopback (listener.py), and only reads unless it is asked to write (writes.py). The rules
 for browsers: nothing is loaded from elsewhere, no other site may read or frame it, and it answers to an
-address or to localhost only, so that no other name can be pointed at it.
+address, to localhost or to its advertised names only, so that no other name can be pointed at it.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Set
 from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
@@ -26,7 +27,7 @@ from kraft.http.cluster_view import ClusterView
 from kraft.http.live import LiveStreams
 from kraft.http.login import LoginRequired, Logins, Visitor
 from kraft.http.openapi import WRITES, openapi
-from kraft.http.status import status
+from kraft.http.status import is_fenced, status
 from kraft.http.writes import ROUTES as WRITE_ROUTES
 from kraft.http.writes import Writes, what_is_allowed
 from kraft.metrics.exposition import CONTENT_TYPE, exposition
@@ -59,7 +60,7 @@ _FILES: Final[Mapping[str, tuple[str, str]]] = {
     "/api.js": ("api.js", "text/javascript"),
 }
 OPENAPI: Final = "/api/openapi.json"
-PATHS: Final = ("/", "/api", "/metrics", "/status")
+PATHS: Final = ("/", "/api", "/metrics", "/ready", "/status")
 
 
 def make_server(sources: Sources) -> web.Server:
@@ -79,14 +80,18 @@ class HttpServer:
         self._service = Service(sources, ClusterView(sources))
         self._live = LiveStreams(self._service)
         self._writes = Writes(sources.node)
+        self._own_names = {
+            each.host.lower() for each in sources.node.config.advertised_endpoints if each.host
+        }
         self._open: Mapping[str, Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]] = {
             "/status": self._status,
             "/metrics": self._metrics,
+            "/ready": self._ready,
         }
 
     async def respond(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
-            _check_host(request.headers.get("Host", ""))
+            _check_host(request.headers.get("Host", ""), self._own_names)
             if request.method == "POST":
                 return await self._write(request, await self._logins.visitor(request))
             if request.method != "GET":
@@ -136,6 +141,11 @@ class HttpServer:
     async def _status(self, request: web.BaseRequest) -> web.StreamResponse:
         return _json(status(self._sources))
 
+    async def _ready(self, request: web.BaseRequest) -> web.StreamResponse:
+        """For probes: whether clients can be sent here."""
+        fenced = is_fenced(self._sources)
+        return _json({"ready": not fenced}, 503 if fenced else 200)
+
     async def _metrics(self, request: web.BaseRequest) -> web.StreamResponse:
         from aiohttp import web
 
@@ -173,11 +183,11 @@ def _file(name: str) -> str:
     return (files("kraft.http") / "console" / name).read_text("utf-8")
 
 
-def _check_host(header: str) -> None:
+def _check_host(header: str, own_names: Set[str]) -> None:
     """Raises `Refused`: a name that somebody points at 127.0.0.1 makes their pages ours to the browser."""
     host = header.rpartition(":")[0] if not header.endswith("]") and ":" in header else header
     try:
         ipaddress.ip_address(host.strip("[]"))
     except ValueError:
-        if host.lower() != "localhost":
-            raise Refused(421, "ask by an address, or as localhost") from None
+        if host.lower() != "localhost" and host.lower() not in own_names:
+            raise Refused(421, "ask by an address, as localhost, or by an advertised name") from None

@@ -27,6 +27,14 @@ def status(sources: Sources) -> dict[str, Any]:
     }
 
 
+def is_fenced(sources: Sources) -> bool:
+    """A node that is no broker is not."""
+    if sources.broker is None:
+        return False
+    registration = sources.node.image.brokers.get(sources.node.node_id)
+    return registration is None or registration.fenced
+
+
 def _broker(broker: BrokerContext) -> dict[str, Any]:
     node, replica_manager = broker.node, broker.replica_manager
     registration = node.image.brokers.get(node.node_id)

@@ -33,7 +33,6 @@ from kraft.broker.metadata_follower import MetadataFollower
 from kraft.broker.scram_users import ScramUsers
 from kraft.config.dynamic_config import DynamicBrokerConfig
 from kraft.config.node_config import Config
-from kraft.http.listener import HOST as HTTP_HOST
 from kraft.http.listener import HttpPort
 from kraft.http.server import make_server
 from kraft.metrics.process import ProcessStats
@@ -212,8 +211,8 @@ class Node:
         for endpoint in self.config.bound_listeners:
             await _check_port(self.loop, endpoint.host, endpoint.port)
         if self.config.kraft_http_port is not None:
-            await _check_port(self.loop, HTTP_HOST, self.config.kraft_http_port)
-            await self.http.listen(self.config.kraft_http_port)
+            await _check_port(self.loop, self.config.kraft_http_host, self.config.kraft_http_port)
+            await self.http.listen(self.config.kraft_http_host, self.config.kraft_http_port)
         if self.broker_role is not None:
             self.broker_role.load(NOT_SERVING)
         for endpoint in self.config.controller_listeners:
