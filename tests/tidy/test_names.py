@@ -40,7 +40,11 @@ FOREIGN: Final = {
 
 @cache
 def files() -> frozenset[str]:
-    inside = (path for folder in (*FOLDERS, "docs") for path in (ROOT / folder).rglob("*"))
+    inside = (
+        path
+        for folder in (*FOLDERS, "docs", "build_backend", "deploy")
+        for path in (ROOT / folder).rglob("*")
+    )
     return frozenset(str(path.relative_to(ROOT)) for path in (*inside, *ROOT.iterdir()))
 
 
