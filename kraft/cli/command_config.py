@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from kraft.cli.added_option import option_of
 from kraft.cli.errors import CliError, UsageError
 
 if TYPE_CHECKING:
@@ -137,10 +138,6 @@ def _use(ctx: typer.Context, value: str | None) -> str | None:
 
 @functools.cache
 def _option() -> Any:
-    """The option as whichever click typer uses has it."""
-    app = typer.Typer()
-
-    @app.command()
     def template(
         command_config: Annotated[
             str | None,
@@ -156,9 +153,7 @@ def _option() -> Any:
     ) -> None:
         """Only its option is used."""
 
-    (option, *_) = typer.main.get_command(app).params
-    option.expose_value = False
-    return option
+    return option_of(template)
 
 
 def with_option(command: Any) -> Any:

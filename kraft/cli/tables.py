@@ -16,6 +16,8 @@ from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
+from kraft.cli.added_option import option_of
+
 _MARK: Final = "prints_table"
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -108,10 +110,6 @@ def _use(ctx: typer.Context, value: Output) -> Output:
 
 @functools.cache
 def _option() -> Any:
-    """The option as whichever click typer uses has it."""
-    app = typer.Typer()
-
-    @app.command()
     def template(
         output: Annotated[
             Output,
@@ -120,6 +118,4 @@ def _option() -> Any:
     ) -> None:
         """Only its option is used."""
 
-    (option, *_) = typer.main.get_command(app).params
-    option.expose_value = False
-    return option
+    return option_of(template)

@@ -91,6 +91,12 @@ def test_a_heartbeat_with_blanks_for_a_name(ask: Ask, field: str) -> None:
     assert answer.error_code == ErrorCode.INVALID_REQUEST
 
 
+def test_offsets_of_no_group_are_not_deleted(ask: Ask) -> None:
+    coordinator(ask, "", OF_GROUP)
+    answer = ask(ApiKey.OFFSET_DELETE, 0, group_id="", topics=[])
+    assert answer.error_code == ErrorCode.INVALID_GROUP_ID
+
+
 def test_a_transaction_is_judged_by_its_producer_before_its_group(ask: Ask) -> None:
     node_id = coordinator(ask, "nobody", OF_TRANSACTION)
 

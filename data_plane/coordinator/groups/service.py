@@ -216,6 +216,7 @@ class GroupCoordinator:
 
     async def delete_offsets(self, group_id: str, partitions: Collection[TopicPartition]) -> CommitReply:
         """Raises BrokerError for a group that is unknown or whose subscriptions cannot be read."""
+        _check_group_id(group_id)
         led = self._led_for(group_id)
         reply = await led.shard.submit(partial(led.manager.delete_offsets, group_id, partitions))
         if isinstance(reply, ErrorCode):

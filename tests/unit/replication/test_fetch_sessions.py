@@ -346,15 +346,21 @@ def test_what_a_session_remembered_is_dropped_with_it():
     assert not session.dirty
 
 
+async def follower_by_hand(cluster: Cluster) -> tuple[UUID, Consumer]:
+    """A topic of two partitions that 2 does not follow; its session for them with 1 instead."""
+    cluster.cuts.add((2, 1))
+    topic_id = cluster.create_topic("t", [[1, 2]] * 2)
+    epoch = cluster.image.brokers[2].broker_epoch
+    follower = Consumer(cluster, replica_id=2, replica_epoch=epoch)
+    await follower.fetch(want(topic_id), want(topic_id, 1))
+    return topic_id, follower
+
+
 @pytest.mark.row("R7")
 @in_loop
 async def test_a_follower_is_not_answered_twice_for_each_record():
     async with Cluster(2) as cluster:
-        cluster.cuts.add((2, 1))
-        topic_id = cluster.create_topic("t", [[1, 2]] * 2)
-        epoch = cluster.image.brokers[2].broker_epoch
-        follower = Consumer(cluster, replica_id=2, replica_epoch=epoch)
-        await follower.fetch(want(topic_id), want(topic_id, 1))
+        topic_id, follower = await follower_by_hand(cluster)
         cluster.produce(b"a")
         assert got(await follower.fetch()) == {0: [b"a"]}
         waits = {"max_wait_ms": 60_000}
@@ -375,11 +381,7 @@ async def test_a_follower_is_not_answered_twice_for_each_record():
 @in_loop
 async def test_a_follower_hears_of_a_log_start_with_its_next_answer():
     async with Cluster(2) as cluster:
-        cluster.cuts.add((2, 1))
-        topic_id = cluster.create_topic("t", [[1, 2]] * 2)
-        epoch = cluster.image.brokers[2].broker_epoch
-        follower = Consumer(cluster, replica_id=2, replica_epoch=epoch)
-        await follower.fetch(want(topic_id), want(topic_id, 1))
+        topic_id, follower = await follower_by_hand(cluster)
         cluster.produce(b"a")
         await follower.fetch()
         parked = asyncio.ensure_future(follower.fetch(want(topic_id, 0, 1), max_wait_ms=60_000))
