@@ -27,13 +27,10 @@ EXCEPTIONS: Final[dict[str, dict[str, frozenset[str]]]] = {
         "tests/seeds/test_raft_seeds.py": frozenset({"_rewrite"}),
         "tests/unit/raft/test_acks.py": frozenset({"_heard"}),
         "tests/unit/raft/test_every_disk_operation.py": frozenset({"_rewrite"}),
-        "tests/unit/raft/test_snapshots.py": frozenset({"_adopt", "_read", "_at_work"}),
+        "tests/unit/raft/test_snapshots.py": frozenset({"_adopt", "_read"}),
     },
     "PySyncObj's own name, which Raft overrides": {
         "tests/unit/raft/test_proposals.py": frozenset({"_applyCommand"}),
-    },
-    "a follower is truncated where no leader says so": {
-        "tests/unit/replication/test_truncation.py": frozenset({"_truncate", "_fetchers", "_states"}),
     },
     "a spy counts what is done beside the loop, or not at all": {
         "tests/unit/broker/test_metadata_follower.py": frozenset(

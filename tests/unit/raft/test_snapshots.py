@@ -15,7 +15,7 @@ from metadata_quorum.raft.applier import Applier
 from metadata_quorum.raft.config import RaftConfig
 from metadata_quorum.raft.following import Following
 from metadata_quorum.raft.journal import GENESIS, RaftJournal
-from metadata_quorum.raft.messages import AppendReply, MalformedFrame, SnapshotChunk, decode
+from metadata_quorum.raft.messages import AppendReply, MalformedFrame, SnapshotChunk, decode, encode
 from metadata_quorum.raft.snapshots import Snapshot
 from tests.support.may_block import MAY_BLOCK
 from tests.unit.raft.lagging import CHUNKED, lagging_follower, some_values
@@ -222,8 +222,7 @@ def test_a_snapshot_that_arrives_damaged_is_not_acknowledged(caplog: pytest.LogC
         bytes(len(chunk.data)),
     )  # fmt: skip
     answers = len(rig.messages(1, 2, AppendReply))
-    with rig.rafts[1]._at_work():
-        rig.rafts[1].dispatch(2, broken, rig.now)
+    rig.rafts[1].receive(2, encode(rig.rafts[1].incarnations[2], broken))
     assert "damaged" in caplog.text
     rig.tick(1)
     assert len(rig.messages(1, 2, AppendReply)) == answers

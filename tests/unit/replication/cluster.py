@@ -79,6 +79,10 @@ class MemoryLeader:
 
         def reply(response: FetchResponse) -> None:
             self._waiting.discard(future)
+            if self.cluster.diverging is not None and response.partitions:
+                answer, self.cluster.diverging = self.cluster.diverging, None
+                for part in response.partitions:
+                    part.diverging_epoch, part.slice = answer, None
             for part in response.partitions:
                 if part.slice is not None:
                     part.records = memoryview(bytes(part.slice.read(MAY_BLOCK)))
@@ -209,6 +213,8 @@ class Cluster:
         self.boot_id = "first boot"
         self.image = EMPTY_IMAGE
         self.cuts: set[tuple[int, int]] = set()
+        self.diverging: tuple[int, int] | None = None
+        """Epoch and end that the next answer of a leader gives for all its partitions, instead of records."""
         self.held_back: set[int] = set()
         self.refuse_isr: list[ErrorCode] = []
         self.disks = {i: disk() for i in range(1, brokers + 1)}
