@@ -32,11 +32,6 @@ EXCEPTIONS: Final[dict[str, dict[str, frozenset[str]]]] = {
     "PySyncObj's own name, which Raft overrides": {
         "tests/unit/raft/test_proposals.py": frozenset({"_applyCommand"}),
     },
-    "a spy counts what is done beside the loop, or not at all": {
-        "tests/unit/broker/test_metadata_follower.py": frozenset(
-            {"_load_snapshot", "_off_loop", "_replay", "_snapshot_piece"}
-        ),
-    },
 }
 
 

@@ -8,21 +8,20 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from kraft.broker.metadata_follower import ACTIVE_S, MetadataFollower
 from kraft.net.client import Address
-from kraft.peers.controller_channel import ControllerChannel
 from kraft.wire.api_keys import ApiKey
-from kraft.wire.bridge import MalformedMessage, decode_request, encode_response
+from kraft.wire.bridge import decode_request, encode_response
 from metadata_quorum.foundation.batch import Record, encode_batch, iter_headers
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import METADATA_TOPIC, METADATA_TOPIC_ID
 from metadata_quorum.metadata.image import MetadataImage
-from metadata_quorum.metadata.metadata_log import SnapshotId
 from metadata_quorum.metadata.records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
@@ -35,10 +34,8 @@ from metadata_quorum.metadata.snapshot import encode_checkpoint
 from tests.support.metadata_machine import MetadataMachine
 from tests.support.virtual_loop import run_virtually
 
-
-class Piece:
-    def __init__(self, data: bytes, size: int) -> None:
-        self.unaligned_records, self.size = data, size
+PIECE_BYTES: Final = 1000
+"""Of a snapshot, in one answer."""
 
 
 def _large() -> MetadataMachine:
@@ -47,54 +44,6 @@ def _large() -> MetadataMachine:
     machine.brokers(1, 2, 3)
     machine.create("t", 1000, 3)
     return machine
-
-
-def _follow(machine: MetadataMachine, pieces: list[bytes]) -> tuple[MetadataFollower, list[int]]:
-    """Through the log, then through a snapshot of the same; and the threads that listeners heard it on."""
-    heard_on: list[int] = []
-
-    async def follow() -> MetadataFollower:
-        loop = asyncio.get_running_loop()
-        controller_channel = ControllerChannel.__new__(ControllerChannel)  # nothing is sent
-        follower = MetadataFollower(loop, 4, controller_channel)
-        follower.subscribe(lambda delta, image: heard_on.append(threading.get_ident()))
-        await follower._replay(memoryview(machine.log.read(0, 1 << 30)), machine.log.end_offset)
-        assert follower.image == machine.image
-        waiting = iter(pieces)
-
-        async def piece(voter: int, snapshot_id: SnapshotId, position: int) -> Piece:
-            return Piece(next(waiting), sum(map(len, pieces)) or 1)
-
-        follower._snapshot_piece = piece  # type: ignore[method-assign,assignment]
-        image = machine.image
-        await follower._load_snapshot(1, SnapshotId(image.offset + 1, image.epoch))
-        return follower
-
-    return asyncio.run(follow()), heard_on
-
-
-def test_large_changes_are_worked_out_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = _large()
-    machine.fence(3)
-    beside: list[str] = []
-    original = MetadataFollower._off_loop
-
-    async def counted(self, work):
-        beside.append(work.func.__name__)
-        return await original(self, work)
-
-    monkeypatch.setattr(MetadataFollower, "_off_loop", counted)
-    data = encode_checkpoint(machine.image)
-    follower, heard_on = _follow(machine, [data[:1000], data[1000:]])
-    assert follower.image == machine.image
-    assert beside == ["load_batch", "load_batch", "_loaded"]  # the topic, the fence, the snapshot
-    assert set(heard_on) == {threading.get_ident()}
-
-
-@pytest.mark.parametrize("pieces", [[b""], [b"no snapshot"], [b"x" * 10, b""]])
-def test_a_snapshot_that_is_none(pieces: list[bytes]) -> None:
-    with pytest.raises(MalformedMessage):
-        _follow(_large(), pieces)
 
 
 # ---- a quorum of Apache Kafka's ------------------------------------------------------------------------
@@ -110,7 +59,10 @@ class KraftQuorum:
     leader: int = 2
     epoch: int = 7
     snapshot: bytes = b""
-    """Where there is one, the log begins behind it, at 100."""
+    """Where there is one, the log begins behind it, at `snapshot_end`."""
+    snapshot_end: int = 100
+    snapshot_size: int | None = None
+    """What is said of it; None: its size."""
     broken: Callable[[], dict[str, Any]] | None = None
     """What is answered instead, once."""
     asked: list[tuple[int, int, int, int]] = field(default_factory=list)
@@ -147,8 +99,8 @@ class KraftQuorum:
                 return SimpleNamespace(error_code=ErrorCode.FENCED_LEADER_EPOCH, topics=[])
             piece = SimpleNamespace(
                 error_code=0,
-                size=len(self.snapshot),
-                unaligned_records=self.snapshot[wanted["position"] :],
+                size=len(self.snapshot) if self.snapshot_size is None else self.snapshot_size,
+                unaligned_records=self.snapshot[wanted["position"] :][:PIECE_BYTES],
                 current_leader=SimpleNamespace(leader_id=self.leader, leader_epoch=self.epoch),
             )
             return SimpleNamespace(error_code=0, topics=[SimpleNamespace(partitions=[piece])])
@@ -175,8 +127,8 @@ class KraftQuorum:
             "current_leader": {"leader_id": self.leader, "leader_epoch": self.epoch},
             "aborted_transactions": None, "records": b"",
         }  # fmt: skip
-        if code is ErrorCode.NONE and self.snapshot and wanted.fetch_offset < 100:
-            partition["snapshot_id"] = {"end_offset": 100, "epoch": 5}
+        if code is ErrorCode.NONE and self.snapshot and wanted.fetch_offset < self.snapshot_end:
+            partition["snapshot_id"] = {"end_offset": self.snapshot_end, "epoch": 5}
         elif code is ErrorCode.NONE:
             left = b"".join(self.batches)
             partition["records"] = b"".join(
@@ -320,7 +272,52 @@ def test_a_snapshot_is_fetched_in_the_epoch_of_the_leader() -> None:
         assert follower.image.topics_by_name.keys() == machine.image.topics_by_name.keys()
 
     following(quorum, test, asyncio.run)  # a snapshot is read in a thread
-    assert quorum.snapshot_epochs == [7]
+    assert set(quorum.snapshot_epochs) == {7}
+
+
+def test_large_changes_are_worked_out_beside_the_loop() -> None:
+    machine = _large()
+    machine.fence(3)
+    committed = machine.log.end_offset
+    quorum = KraftQuorum([bytes(machine.log.read(0, 1 << 30))], high_watermark=committed)
+    beside: list[str] = []
+    heard_on: set[int] = set()
+
+    async def test(follower: MetadataFollower) -> None:
+        loop: Any = asyncio.get_running_loop()
+        run_in_executor = loop.run_in_executor
+
+        def counted(executor: None, work: partial[Any]) -> Any:
+            beside.append(work.func.__name__)
+            return run_in_executor(executor, work)
+
+        loop.run_in_executor = counted
+        follower.subscribe(lambda delta, image: heard_on.add(threading.get_ident()))
+        await reached(follower, lambda image: image == machine.image)
+        quorum.snapshot, quorum.snapshot_end = encode_checkpoint(machine.image), committed + 10
+        await reached(follower, lambda image: image.offset == committed + 9)
+        assert follower.image.topics_by_name == machine.image.topics_by_name
+
+    following(quorum, test, asyncio.run)
+    assert beside == ["load_batch", "load_batch", "_loaded"]  # the topic, the fence, the snapshot
+    assert heard_on == {threading.get_ident()}
+
+
+@pytest.mark.parametrize(("snapshot", "size"), [(b"no snapshot", 11), (b"x" * 10, 11)])
+def test_a_snapshot_that_is_none_is_asked_for_again(
+    snapshot: bytes, size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    quorum = KraftQuorum([batch(0, feature(20))], snapshot=snapshot, snapshot_size=size)
+
+    async def test(follower: MetadataFollower) -> None:
+        while not caplog.records:  # noqa: ASYNC110 - of the follower's own
+            await asyncio.sleep(0.001)
+        assert follower.image.offset < 0
+        quorum.snapshot = b""
+        await level(follower, 20)
+
+    following(quorum, test, asyncio.run)
+    assert [each.levelname for each in caplog.records] == ["WARNING"]
 
 
 def diverging() -> dict[str, Any]:
