@@ -33,7 +33,7 @@ from fetch.follower import (
     retry_delay,
     truncation_offset,
 )
-from fetch.follower_session import FetchLimits, FollowerFetchSession, Key
+from fetch.follower_session import FetchLimits, FollowerFetchSession, Key, key_of
 from fetch.leader_endpoint import LeaderEndpoint
 from fetch.messages import FetchedPartition, FetchRequest, FetchResponse
 from metadata_quorum.foundation.batch import BATCH_OVERHEAD, read_header
@@ -105,7 +105,7 @@ class PartitionFetchState:
     def __init__(self, partition: Partition, added_after: int) -> None:
         self.added_after = added_after
         """Fetches up to this number were sent in an earlier leader epoch: the log may have changed since."""
-        self.key: Key = (partition.topic_id, partition.tp.partition)
+        self.key = key_of(partition)
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
         self.attempt = 0  # refusals in a row
@@ -135,7 +135,7 @@ class ReplicaFetcher:
         return len(self._states)
 
     def __contains__(self, partition: Partition) -> bool:
-        return (partition.topic_id, partition.tp.partition) in self._states
+        return key_of(partition) in self._states
 
     @property
     def max_lag(self) -> int:
@@ -161,7 +161,7 @@ class ReplicaFetcher:
             self._kick()
 
     def remove(self, partition: Partition) -> None:
-        key = (partition.topic_id, partition.tp.partition)
+        key = key_of(partition)
         state = self._states.pop(key, None)
         if state is not None:
             state.turn += 1
@@ -252,7 +252,7 @@ class ReplicaFetcher:
             return
         self._failures = 0
         for answer in response.partitions:
-            state = self._states.get((answer.topic_id, answer.partition))
+            state = self._states.get((answer.topic_id.int, answer.partition))
             if state is not None and fetch.number > state.added_after:
                 try:
                     self._take_partition(state, answer)

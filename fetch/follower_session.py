@@ -10,7 +10,6 @@ Used by fetcher.py; the leader's side is sessions.py.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from uuid import UUID
 
 from data_plane.replication.partition import Partition
 from fetch.follower import FollowerRules
@@ -23,7 +22,12 @@ from fetch.messages import (
 )
 from metadata_quorum.foundation.errors import ErrorCode
 
-Key = tuple[UUID, int]
+Key = tuple[int, int]
+"""A partition: its topic's id, as a number (a UUID is hashed by a function in Python), and its own."""
+
+
+def key_of(partition: Partition) -> Key:
+    return partition.topic_id.int, partition.tp.partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,7 @@ class FollowerFetchSession:
         self._refused = False  # the leader has no room for a session of ours
         self._wanted: dict[Key, Partition] = {}
         self._changed: dict[Key, None] = {}  # to be named in the next request
-        self._known: dict[Key, str] = {}  # what the leader has in the session, with the topics' names
+        self._known: dict[Key, Partition] = {}  # what the leader has in the session
         self._forgotten: dict[Key, None] = {}
 
     def __len__(self) -> int:
@@ -91,14 +95,15 @@ class FollowerFetchSession:
     def next_request(self, broker_epoch: int) -> FetchRequest:
         full = not self.established
         keys = self._wanted if full else self._changed
-        partitions = [self._describe(key, self._wanted[key]) for key in keys]
-        forgotten = [] if full else [(k[0], self._known.pop(k), k[1]) for k in self._forgotten]
+        forgotten = [] if full else [self._known.pop(key) for key in self._forgotten]
+        partitions: list[FetchPartition] = []
         for key in keys:
-            self._known[key] = self._wanted[key].tp.topic
+            partition = self._known[key] = self._wanted[key]
+            partitions.append(self._describe(partition))
         limits = self._limits
         request = FetchRequest(
             partitions,
-            forgotten,
+            [(gone.topic_id, gone.tp.topic, gone.tp.partition) for gone in forgotten],
             self._replica_id,
             broker_epoch,
             0 if full and not self._refused else limits.max_wait_ms,
@@ -126,12 +131,12 @@ class FollowerFetchSession:
             self._forgotten.update((key, None) for key in self._known if key not in self._wanted)
         return True
 
-    def _describe(self, key: Key, partition: Partition) -> FetchPartition:
-        log = partition.log
+    def _describe(self, partition: Partition) -> FetchPartition:
+        log, tp = partition.log, partition.tp
         return FetchPartition(
-            key[0],
-            partition.tp.topic,
-            key[1],
+            partition.topic_id,
+            tp.topic,
+            tp.partition,
             log.log_end_offset,
             self._limits.partition_max_bytes,
             partition.leader_epoch,

@@ -38,7 +38,8 @@ class Reading:
 
     def __init__(self, quota: ReplicationQuota) -> None:
         self._quota = quota
-        self.found: list[tuple[CachedPartition, FetchedPartition]] = []
+        self.found: list[tuple[CachedPartition, FetchedPartition | None]] = []
+        """None: no more than its numbers, which most followers' looks find; made when they are to be sent."""
         self.starved: set[CachedPartition] = set()  # have data that did not fit
         self.size = 0  # bytes of records
         self.urgent = False  # worth an answer at once, without data
@@ -59,41 +60,39 @@ class Reading:
         dirty = session.dirty
         for wanted, result in self.found:
             _count(wanted, result, by_follower=session.from_follower)
-            if result.slice is not None or result.sends_back:
+            if result is not None:
                 # Stays dirty until a look finds nothing: that the fetcher got it shows only in what
                 # it asks next. Behind all others, so that partitions take turns.
                 dirty.pop(wanted, None)
                 dirty[wanted] = None
-                news = True
             else:
                 if wanted not in self.starved:
                     dirty.pop(wanted, None)
-                news = (
-                    result.high_watermark != wanted.sent_high_watermark
-                    or result.log_start_offset != wanted.sent_log_start_offset
-                )
-            if news or full:
-                wanted.sent_high_watermark = result.high_watermark
-                wanted.sent_log_start_offset = result.log_start_offset
-                session.deferred.pop(wanted, None)
-                answered.append(result)
+                if not full and not wanted.has_news:
+                    continue
+                result = _numbers(wanted, session)
+            wanted.sent_high_watermark = result.high_watermark
+            wanted.sent_log_start_offset = result.log_start_offset
+            session.deferred.pop(wanted, None)
+            answered.append(result)
         return answered
 
     def set_aside(self, session: FetchSession) -> None:
         """The follower's fetch is parked: partitions without news are not read again before they have any."""
         for wanted, result in self.found:
-            if result.slice is None and wanted not in self.starved and wanted.has_only_high_watermark:
+            if result is None and wanted not in self.starved and wanted.has_only_high_watermark:
                 session.dirty.pop(wanted, None)
-                if result.high_watermark != wanted.sent_high_watermark:
+                if wanted.has_news:
                     session.deferred[wanted] = None
 
 
-def _count(wanted: CachedPartition, result: FetchedPartition, *, by_follower: bool) -> None:
+def _count(wanted: CachedPartition, result: FetchedPartition | None, *, by_follower: bool) -> None:
     replica = wanted.replica
     if replica is None:
         return
-    replica.stats.fetched(0 if result.slice is None else result.slice.length, by_follower=by_follower)
-    if result.error in _FAILURES:
+    piece = None if result is None else result.slice
+    replica.stats.fetched(0 if piece is None else piece.length, by_follower=by_follower)
+    if result is not None and result.error in _FAILURES:
         replica.stats.failed_fetch_requests += 1
 
 
@@ -112,14 +111,19 @@ def read_session(
             if params.may_read is not None and not params.may_read(wanted.topic, wanted.topic_id):
                 raise BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             replica = wanted.resolve(source)
-            result = _read_partition(wanted, replica, params, session, reading, budget, now)
+            result: FetchedPartition | None = _read_partition(
+                wanted, replica, params, session, reading, budget, now
+            )
         except BrokerError as e:
             wanted.listed = False
             result = FetchedPartition(wanted.topic_id, wanted.topic, wanted.partition, e.code)
-        if result.slice is not None:
+        if result is None:
+            if session.must_send_high_watermark(wanted, replica.high_watermark):
+                reading.urgent = True
+        elif result.slice is not None:
             reading.size += result.slice.length
             budget -= result.slice.length
-        elif result.sends_back or session.must_send_high_watermark(wanted, result.high_watermark):
+        else:
             reading.urgent = True
         reading.found.append((wanted, result))
     return reading
@@ -133,7 +137,8 @@ def _read_partition(
     reading: Reading,
     budget: int,
     now: float,
-) -> FetchedPartition:
+) -> FetchedPartition | None:
+    """What there is to answer with beyond its numbers; notes a follower's progress. Raises BrokerError."""
     request = params.request
     follower = session.from_follower
     offset = wanted.fetch_offset
@@ -164,22 +169,28 @@ def _read_partition(
             if piece is None:
                 reading.starved.add(wanted)
     wanted.listed = False
-    stable = -1 if follower else replica.last_stable_offset
-    aborted: tuple[tuple[int, int], ...] = ()
+    if piece is None and diverging is None:
+        return None
+    result = _numbers(wanted, session)
+    result.diverging_epoch = diverging
+    result.slice = piece
     if piece is not None and request.committed_only and not follower:
-        aborted = replica.log.aborted_in(piece)
+        result.aborted_transactions = replica.log.aborted_in(piece)
+    return result
+
+
+def _numbers(wanted: CachedPartition, session: FetchSession) -> FetchedPartition:
+    """What is answered of a partition without records. A follower does not look at the last stable offset."""
+    replica = wanted.replica
+    assert replica is not None, "it was resolved when it was looked at"
     return FetchedPartition(
         wanted.topic_id,
         replica.tp.topic,
         wanted.partition,
         NO_ERROR,
         replica.high_watermark,
-        stable,
+        -1 if session.from_follower else replica.last_stable_offset,
         replica.log.log_start_offset,
-        diverging,
-        aborted,
-        -1,
-        piece,
     )
 
 

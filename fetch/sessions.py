@@ -38,7 +38,8 @@ MIN_EVICTION_SECONDS: Final = 120.0
 MAX_PARTITIONS: Final = 250_000
 """Over all sessions, whether they exist or not: some 75 MB."""
 
-Key = tuple[UUID | str, int]
+Key = tuple[int | str, int]
+"""A partition by its topic's id (as a number: a UUID is hashed by a function in Python) or name."""
 
 
 class PartitionSource(Protocol):
@@ -120,6 +121,15 @@ class CachedPartition:
         replica = self.replica
         return replica is not None and replica.log.log_start_offset == self.sent_log_start_offset
 
+    @property
+    def has_news(self) -> bool:
+        """Whether its numbers are others than the fetcher was sent."""
+        replica = self.replica
+        return replica is not None and (
+            replica.high_watermark != self.sent_high_watermark
+            or replica.log.log_start_offset != self.sent_log_start_offset
+        )
+
     def role_changed(self) -> None:
         session = self._session
         session.dirty[self] = None
@@ -193,13 +203,13 @@ class FetchSession:
         self.clock.last_fetch = now
         by_id = self.uses_topic_ids
         for topic_id, topic, partition in request.forgotten:
-            gone = self.partitions.pop((topic_id if by_id else topic, partition), None)
+            gone = self.partitions.pop((topic_id.int if by_id else topic, partition), None)
             if gone is not None:
                 self.dirty.pop(gone, None)
                 self.deferred.pop(gone, None)
                 gone.leave()
         for wanted in request.partitions:
-            key = (wanted.topic_id if by_id else wanted.topic, wanted.partition)
+            key = (wanted.topic_id.int if by_id else wanted.topic, wanted.partition)
             known = self.partitions.get(key)
             if known is None:
                 self.partitions[key] = known = CachedPartition(self, wanted)

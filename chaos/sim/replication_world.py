@@ -130,7 +130,8 @@ class ReplicationWorld:
         request = FetchRequest([fetch_partition], replica_id=follower_id, replica_epoch=follower.broker_epoch)
         params = FetchParams(request, request.min_bytes, request.max_bytes)
         session = FetchSession(0, request, self.clock.now)
-        ((_, answer),) = read_session(session, params, leader, self.clock.now, ReplicationQuota()).found
+        reading = read_session(session, params, leader, self.clock.now, ReplicationQuota())
+        (answer,) = reading.commit(session, full=True)
         session.close()
         if answer.slice is not None:
             answer.records = memoryview(bytes(answer.slice.read(SIMULATED)))

@@ -21,7 +21,8 @@ class PartitionRegistry:
     def __init__(self, unclaimed: UnclaimedLogs) -> None:
         self._unclaimed = unclaimed
         self._by_name: dict[tuple[str, int], Partition] = {}
-        self._by_id: dict[tuple[UUID, int], Partition] = {}
+        self._by_id: dict[tuple[int, int], Partition] = {}
+        """Topic ids as numbers: a UUID is hashed by a function in Python."""
 
     def get(self, topic: str, partition: int) -> Partition:
         """Raises UNKNOWN_TOPIC_OR_PARTITION or KAFKA_STORAGE_ERROR."""
@@ -36,7 +37,7 @@ class PartitionRegistry:
 
     def get_by_id(self, topic_id: UUID, partition: int) -> Partition:
         """Raises UNKNOWN_TOPIC_ID or KAFKA_STORAGE_ERROR."""
-        found = self._by_id.get((topic_id, partition))
+        found = self._by_id.get((topic_id.int, partition))
         if found is not None:
             return found
         offline = self._unclaimed.offline_by_id(topic_id, partition)
@@ -48,7 +49,7 @@ class PartitionRegistry:
         return self._by_name.get(tp)
 
     def find_by_id(self, topic_id: UUID, partition: int) -> Partition | None:
-        return self._by_id.get((topic_id, partition))
+        return self._by_id.get((topic_id.int, partition))
 
     def __contains__(self, tp: TopicPartition) -> bool:
         return tp in self._by_name
@@ -61,8 +62,8 @@ class PartitionRegistry:
 
     def add(self, partition: Partition) -> None:
         self._by_name[partition.tp] = partition
-        self._by_id[partition.topic_id, partition.tp.partition] = partition
+        self._by_id[partition.topic_id.int, partition.tp.partition] = partition
 
     def remove(self, partition: Partition) -> None:
         del self._by_name[partition.tp]
-        del self._by_id[partition.topic_id, partition.tp.partition]
+        del self._by_id[partition.topic_id.int, partition.tp.partition]
