@@ -67,6 +67,7 @@ def asked_too_late() -> UncountedRequest:
     raise AssertionError("a connection knows which request starts only until its handler returns")
 
 
+@pytest.mark.pure("its fetch service is a stand-in")
 @on_a_loop
 async def test_it_is_read_beside_the_loop(monkeypatch: pytest.MonkeyPatch):
     read_on: list[int] = []

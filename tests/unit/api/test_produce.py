@@ -17,6 +17,7 @@ from kio.serial import entity_reader
 
 from data_plane.log.config import LogConfig
 from data_plane.log.validation import INLINE_STEPS
+from data_plane.purgatory.timing_wheel import WheelTimer
 from data_plane.replication.partition import Partition
 from kraft.api import produce
 from kraft.monitoring.request_metrics import RequestMetrics
@@ -67,7 +68,7 @@ class Broker:
             node=node,
             transaction_verifier=None,
             replica_manager=Partitions([self.partition]),
-            timer=SimpleNamespace(call_later=lambda *_: None),
+            timer=WheelTimer(loop),
             long_checks=asyncio.Semaphore(2),
         )
         self.connection = SimpleNamespace(state=ConnectionState(), listener="")

@@ -54,6 +54,7 @@ def leader_counts_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LeaderState, "high_watermark", lambda self, before, end, now, own: own)
 
 
+@pytest.mark.pure("a bug is planted in Python")
 def test_a_leader_that_counts_itself_alone_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     leader_counts_itself_alone(monkeypatch)
     outcome = Simulation(5, COMBINED, 10.0).run()
@@ -62,6 +63,7 @@ def test_a_leader_that_counts_itself_alone_is_found(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.long
+@pytest.mark.pure("a bug is planted in Python")
 def test_a_seed_shrinks_to_the_faults_that_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     leader_counts_itself_alone(monkeypatch)
     whole = Simulation(5, COMBINED, 20.0).player.faults
