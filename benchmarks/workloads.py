@@ -15,6 +15,7 @@ from benchmarks.client.throughput import ConsumeJob, ProduceJob
 from benchmarks.clients import client, run_client
 from benchmarks.cluster import cpu_seconds, rss_bytes
 from benchmarks.gaps import longest_gap
+from benchmarks.quiet import CpuUse, disturbed
 from benchmarks.session import GB, MB, Session
 
 PARTITIONS = 20
@@ -182,11 +183,14 @@ def _measure_latency(session: Session, partitions: int) -> None:
     warm_up_s = scale.warm_up_s / 4
     job = SendJob(bootstrap, topic, partitions, rates, scale.latency_s, warm_up_s, LATENCY_VALUE_BYTES)
     send_s = warm_up_s + (scale.latency_s + 10.0) * len(rates)
+    before = CpuUse.of(session.cluster)
     with client("receive", ReceiveJob(bootstrap, topic, partitions, send_s + 30.0)) as receiver:
         sent = run_client("send", job, send_s)
         time.sleep(TAIL_S)
         receiver.tell("stop")
         received = receiver.result(60.0)
+    if (said := disturbed(CpuUse.of(session.cluster).others_since(before))) is not None:
+        session.note(said)
     session.note_memory()
     for number, phase in enumerate(sent["phases"], start=1):
         rate = phase["rate"]
