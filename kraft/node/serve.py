@@ -25,7 +25,7 @@ from kraft.config.node_config import Config
 from kraft.monitoring.stall_watch import StallLog, StallWatch
 from kraft.node.environment import NodeEnvironment
 from kraft.node.node import Node
-from kraft.storage.formatter import Storage, boot_id, check_ours, lock_storage, read_storage
+from kraft.storage.formatter import Storage, boot_id, hold_against_kafka, lock_storage, read_storage
 from kraft.variant import described
 from metadata_quorum.foundation.disk import Disk, OsDisk
 from metadata_quorum.foundation.errors import ExitCode, FatalError
@@ -50,7 +50,8 @@ def run(config: Config, disk: Disk | None = None, now_ms: Callable[[], int] = wa
     storage = read_storage(disk, config)
     locks = lock_storage(config)
     try:
-        check_ours(disk, config)
+        if config.is_controller:
+            hold_against_kafka(disk, config)
         with asyncio.Runner(loop_factory=_new_loop) as runner:
             runner.run(_serve(config, storage, disk, now_ms))
     finally:

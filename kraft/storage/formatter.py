@@ -20,7 +20,7 @@ from uuid import UUID
 from kraft.config.node_config import Config
 from kraft.storage.bootstrap import write_users
 from kraft.storage.meta_properties import META_PROPERTIES, read_meta_properties, write_meta_properties
-from kraft.storage.quorum_state import has_quorum_state
+from kraft.storage.quorum_state import has_quorum_state, mark_ours
 from metadata_quorum.foundation.blocking import NOT_SERVING
 from metadata_quorum.foundation.disk import PRIVATE_FILE, Disk, make_dirs_durably
 from metadata_quorum.foundation.errors import ExitCode, FatalError
@@ -160,7 +160,7 @@ def read_storage(disk: Disk, config: Config) -> Storage:
 def check_ours(disk: Disk, config: Config) -> None:
     """A controller neither starts nor is formatted beside what Apache Kafka's has left: of the metadata
     that is there, a quorum of ours would keep nothing that it did not write. Raises `FatalError`."""
-    if config.is_controller and has_quorum_state(disk, config):
+    if has_quorum_state(disk, config):
         unfinished = is_formatted(disk, config.raft_dir)
         raise FatalError(
             ExitCode.LOG_DIR_UNUSABLE,
@@ -169,6 +169,14 @@ def check_ours(disk: Disk, config: Config) -> None:
             if unfinished
             else f"{config.metadata_dir} is Apache Kafka's: `kraft storage import` takes it over",
         )
+
+
+def hold_against_kafka(disk: Disk, config: Config) -> None:
+    """A controller starts: Apache Kafka's, started here by mistake, would take its metadata log for all of
+    it. Raises `FatalError`, `OSError`."""
+    check_ours(disk, config)
+    if is_formatted(disk, config.raft_dir):
+        mark_ours(disk, config)
 
 
 def lock_storage(config: Config) -> list[int]:

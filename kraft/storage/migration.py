@@ -24,9 +24,9 @@ from kraft.config.node_config import Config
 from kraft.storage.formatter import lock_storage, read_storage
 from kraft.storage.quorum_state import (
     has_quorum_state,
+    mark_ours,
     metadata_log_dir,
     read_quorum_state,
-    remove_quorum_state,
     write_quorum_state,
 )
 from kraft.storage.stopped_log import (
@@ -220,13 +220,13 @@ def _is_nearly_done(disk: Disk, configs: Sequence[Config]) -> bool:
 
 
 def _finish_import(disk: Disk, configs: Sequence[Config], cluster_id: str) -> Migrated:
-    """A controller of ours starts where Kafka's `quorum-state` is gone: it goes last."""
+    """A controller of ours starts where Kafka's `quorum-state` is replaced: that comes last."""
     for config in configs:
         remove_kafkas_own(disk, metadata_log_dir(config))
     newest, _ = _read_logs(disk, configs)
     epoch = max(read_stopped_voter(disk, config.raft_dir).term for config in configs)
     for config in configs:
-        remove_quorum_state(disk, config)
+        mark_ours(disk, config)
     return Migrated(cluster_id, newest.end[1], epoch)
 
 

@@ -3,8 +3,9 @@
     {"clusterId":"","leaderId":-1,"leaderEpoch":7,"votedId":-1,"appliedOffset":0,
      "currentVoters":[{"voterId":1}],"data_version":0}
 
-Ours keeps both in DIR/raft. So a controller's directory is Apache Kafka's where it has this file and no
-`raft`, and ours where it has a `raft` and not this file; with both, an export or an import is not finished.
+Ours keeps both in DIR/raft, and has a file of this name that Apache Kafka cannot read: it stops there, and
+says what the file says. So a controller's directory is Apache Kafka's where it has its file and no `raft`; it
+is ours where it has a `raft` and not Kafka's file; with both, an export or an import is not finished.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from typing import Final
 
 from kraft.config.node_config import Config
 from metadata_quorum.foundation.blocking import NOT_SERVING
-from metadata_quorum.foundation.disk import Disk
+from metadata_quorum.foundation.disk import Disk, make_dirs_durably
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.model import METADATA_TOPIC
 
 FILE_NAME: Final = "quorum-state"
+_OURS: Final = b'{"kraft":"this controller is kraft\'s: kraft storage export leaves it to Apache Kafka"}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,8 @@ def metadata_log_dir(config: Config) -> str:
 
 
 def has_quorum_state(disk: Disk, config: Config) -> bool:
-    return disk.exists(_path(config))
+    """Whether there is one of Apache Kafka's. Raises `OSError`."""
+    return disk.exists(_path(config)) and disk.read_bytes(_path(config), NOT_SERVING) != _OURS
 
 
 def read_quorum_state(disk: Disk, config: Config) -> QuorumState | None:
@@ -69,10 +72,11 @@ def write_quorum_state(disk: Disk, config: Config, epoch: int) -> None:
     disk.write_atomic(_path(config), json.dumps(state).encode(), NOT_SERVING)
 
 
-def remove_quorum_state(disk: Disk, config: Config) -> None:
-    """Raises `OSError`."""
-    disk.remove(_path(config))
-    disk.sync_dir(metadata_log_dir(config), NOT_SERVING)
+def mark_ours(disk: Disk, config: Config) -> None:
+    """No controller of Apache Kafka's starts here from now on; what it left is gone. Raises `OSError`."""
+    if has_quorum_state(disk, config) or not disk.exists(_path(config)):
+        make_dirs_durably(disk, metadata_log_dir(config), NOT_SERVING)
+        disk.write_atomic(_path(config), _OURS, NOT_SERVING)
 
 
 def _path(config: Config) -> str:

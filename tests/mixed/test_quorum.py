@@ -34,6 +34,7 @@ pytestmark = [pytest.mark.long, pytest.mark.kafka, pytest.mark.row("M4")]
 
 CONTROLLERS = (1, 2, 3)
 STOP_PATIENCE_S = 10
+JVM_PATIENCE_S = 60
 SEPARATE = dict.fromkeys(CONTROLLERS, CONTROLLER) | dict.fromkeys((11, 12), BROKER)
 COMBINED = dict.fromkeys(CONTROLLERS, BOTH)
 AUTHORIZED = {
@@ -139,6 +140,22 @@ def test_there_and_back(
         load.check(cluster.bootstrap)
         cluster.check_equal_logs("flights")
         assert committed(cluster.bootstrap, "in") == ["value 1", "value 2"]
+
+
+@pytest.mark.parametrize("roles", [CONTROLLER, BOTH])
+def test_a_directory_that_was_not_exported_is_not_started(
+    roles: str, kafka_node: KafkaNode, tmp_path: Path, free_ports: Callable[[int], list[int]]
+) -> None:
+    """Apache Kafka's log says what to do."""
+    with role_nodes(tmp_path, free_ports(4), {1: roles, 2: BOTH}) as nodes:
+        nodes.stop(1)
+        nodes.software[1] = kafka_node
+        nodes.start(1)
+        assert nodes.processes[1].wait(JVM_PATIENCE_S) != 0
+        assert "kraft storage export" in nodes.log(1).read_text()
+        nodes.software[1] = KRAFT
+        nodes.start(1)
+        nodes.wait_ready()
 
 
 def made(cluster: MixedCluster, topic: str, one: int, other: int) -> bool:

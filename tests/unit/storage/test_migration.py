@@ -13,7 +13,7 @@ from uuid import UUID
 import pytest
 
 from kraft.config.properties import format_properties
-from kraft.storage.formatter import check_ours, format_storage, lock_storage
+from kraft.storage.formatter import format_storage, hold_against_kafka, lock_storage
 from kraft.storage.migration import Migrated
 from kraft.storage.quorum_state import metadata_log_dir
 from kraft.storage.stopped_log import read_stopped_log
@@ -75,7 +75,7 @@ def test_there_and_back(quorum: StoppedQuorum) -> None:
         assert read_identity(DISK, config.raft_dir, "cluster-1", config.node_id)
         assert read_stopped_voter(DISK, config.raft_dir).term == TERM
         names = {each.name for each in Path(metadata_log_dir(config)).iterdir() if each.is_file()}
-        assert {Path(name).suffix for name in names} == {".log", ".checkpoint", ".metadata"}
+        assert {Path(name).suffix for name in names} == {".log", ".checkpoint", ".metadata", ""}
         log = MetadataLog(DISK, metadata_log_dir(config))
         machine = MetadataStateMachine(log)
         snapshot = SnapshotStore(DISK, config.raft_dir).latest()
@@ -118,10 +118,12 @@ def test_a_directory_of_apache_kafkas_is_neither_started_nor_formatted(quorum: S
         with pytest.raises(FatalError, match="import` takes it over"):
             format_storage(DISK, config, "cluster-1", quorum.rng, new_cluster=True)
         with pytest.raises(FatalError, match="import` takes it over"):
-            check_ours(DISK, config)
+            hold_against_kafka(DISK, config)
     quorum.import_()
     for config in quorum.configs:
-        check_ours(DISK, config)
+        hold_against_kafka(DISK, config)
+        with pytest.raises(FatalError, match="is a directory of ours already"):
+            quorum.import_()
 
 
 def test_damage_that_no_other_controller_makes_good_is_told(quorum: StoppedQuorum) -> None:

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from kraft.storage import migration
-from kraft.storage.formatter import check_ours
+from kraft.storage.formatter import hold_against_kafka
 from kraft.storage.migration import Migrated, export_quorum, import_quorum
 from kraft.storage.quorum_state import has_quorum_state, metadata_log_dir
 from kraft.storage.stopped_log import read_stopped_log, sync_log
@@ -91,7 +91,7 @@ def check_done(quorum: StoppedQuorum, command: Command, whole: StoppedQuorum) ->
         assert is_formatted(quorum.disk, config.raft_dir) is ours
         assert has_quorum_state(quorum.disk, config) is not ours
         if ours:
-            check_ours(quorum.disk, config)
+            hold_against_kafka(quorum.disk, config)
 
 
 @pytest.mark.parametrize("power", [True, False], ids=["killed", "power-lost"])
