@@ -44,7 +44,7 @@ from metadata_quorum.foundation.features import SUPPORTED_FEATURES
 from metadata_quorum.foundation.uuids import random_uuid
 from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.metadata.metadata_log import MetadataLog
-from metadata_quorum.raft.identity import Identity, is_formatted, seed_voter
+from metadata_quorum.raft.identity import Identity, is_formatted, read_identity, seed_voter
 from metadata_quorum.raft.stopped import StoppedVoter, apply_all, read_stopped_voter
 
 _ASIDE: Final = "raft-exported"
@@ -70,6 +70,8 @@ def export_quorum(disk: Disk, configs: Sequence[Config]) -> Migrated:
         voting = [config for config in configs if is_formatted(disk, config.raft_dir)]
         if not voting:
             raise _refused("there is no quorum of ours in these directories: it has been exported before")
+        for config in voting:
+            read_identity(disk, config.raft_dir, cluster_id, config.node_id)
         voters = [(config, read_stopped_voter(disk, config.raft_dir)) for config in voting]
         _derive_log(disk, voters)
         newest, logs = _read_logs(disk, configs)

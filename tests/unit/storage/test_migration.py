@@ -218,6 +218,21 @@ def test_all_controllers_are_named(quorum: StoppedQuorum) -> None:
         quorum.export()
 
 
+def test_what_is_another_clusters_is_not_taken_along(quorum: StoppedQuorum) -> None:
+    voter, directory = quorum.configs[1], Path(quorum.configs[2].metadata_dir)
+    marker = Path(voter.raft_dir) / "voter.properties"
+    whole = marker.read_text()
+    marker.write_text(whole.replace("cluster-1", "cluster-2"))
+    with pytest.raises(FatalError, match="belongs to voter 2 of cluster cluster-2"):
+        quorum.export()
+    marker.write_text(whole)
+    properties = directory / "meta.properties"
+    properties.write_text(properties.read_text().replace("cluster-1", "cluster-2"))
+    for command in (quorum.export, quorum.import_):
+        with pytest.raises(FatalError, match="of several clusters: cluster-1, cluster-2"):
+            command()
+
+
 def test_logs_that_differ_are_not_exported(quorum: StoppedQuorum) -> None:
     quorum.machines[0].create("one")
     quorum.machines[2].create("another", 2)
