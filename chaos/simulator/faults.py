@@ -23,7 +23,7 @@ LEADER: Final = "leader"
 
 LONGEST_S: Final[Mapping[str, float]] = {
     "cut": 12.0, "partial": 25.0, "bridge": 20.0, "isolate": 12.0, "slow": 8.0, "refuse": 6.0, "reset": 0.0,
-    "kill": 8.0, "die-in": 8.0, "stop": 8.0, "pause": 14.0, "clock": 20.0, "disk-slow": 8.0,
+    "kill": 8.0, "successor": 8.0, "die-in": 8.0, "stop": 8.0, "pause": 14.0, "clock": 20.0, "disk-slow": 8.0,
     "disk-error": 6.0, "disk-full": 6.0, "power": 10.0, "power-all": 3.0,
 }  # fmt: skip
 """How long each kind of fault lasts at most; a broker's session is 9 s."""
@@ -88,9 +88,10 @@ GENTLE: Final = Severity(
 PARTIAL: Final = Severity({"partial": 5, "bridge": 3, "kill": 1, "stop": 1, "pause": 0.5})
 """Who cannot talk to whom is not the same for all: nobody is away for everybody."""
 STRANDING: Final = Severity(
-    {"isolate": 6, "partial": 2, "slow": 3, "kill": 3, "die-in": 2, "pause": 2}, per_s=0.5
+    {"isolate": 5, "partial": 2, "slow": 3, "kill": 2, "successor": 5, "die-in": 2, "pause": 2}, per_s=0.5
 )
-"""Leaders that clients still reach and followers do not: what they append is truncated."""
+"""Leaders that clients still reach and followers do not: what they append is truncated. Leaders that die as
+soon as they are elected, before their followers have what they lack."""
 RARE: Final = Severity(GENTLE.kinds, per_s=0.1)
 HARSH: Final = Severity({**GENTLE.kinds, "power": 4, "disk-error": 2, "disk-full": 1})
 BLACKOUTS: Final = Severity({**GENTLE.kinds, "power": 4, "power-all": 4})
@@ -137,6 +138,8 @@ def _fault(
         detail = f"{random.choice((-3600, -60, -5, 5, 60, 3600))}s"
     elif kind == "disk-slow":
         detail = f"{random.choice((2, 10, 50, 200))}ms"
+    elif kind == "successor":
+        detail = f"{random.choice((0, 1, 2, 5, 10, 30))}ms"
     elif kind == "die-in":
         detail = str(random.randrange(40))
     elif kind == "disk-error":

@@ -25,6 +25,9 @@ from metadata_quorum.foundation.model import NO_LEADER
 
 LOOK_S: Final = 0.5
 """A node that ended by itself is started again within this time, and some more."""
+SUCCESSION_S: Final = 5.0
+"""An election takes no longer, or nobody waits for it."""
+SOON_S: Final = 0.001
 RESTART_S: Final = (0.5, 3.0)
 
 Lift = Callable[[], None]
@@ -49,8 +52,8 @@ class FaultPlayer:
         self._is_over = False
         self._begin: Mapping[str, Callable[[SimFault, int], Lift | None]] = {
             "isolate": self._isolate, "bridge": self._bridge, "refuse": self._refuse,
-            "kill": self._kill, "die-in": self._die_in, "stop": self._stop, "pause": self._pause,
-            "clock": self._clock, "disk-slow": self._slow_disk,
+            "kill": self._kill, "successor": self._successor, "die-in": self._die_in, "stop": self._stop,
+            "pause": self._pause, "clock": self._clock, "disk-slow": self._slow_disk,
             "disk-error": self._fail_disk, "disk-full": self._fail_disk, "power": self._power,
         }  # fmt: skip
         self._links: Mapping[str, Callable[[SimFault, str, str], Lift | None]] = {
@@ -118,20 +121,27 @@ class FaultPlayer:
         if fault.target not in (CONTROLLER, LEADER):
             return int(fault.target)
         running = self._cluster.leader
-        if running is None or running.node.controller_role is None:
+        if running is None:
             raise NothingToDo("nobody is the controller")
         if fault.target == CONTROLLER:
             return running.node.config.node_id
-        image = running.node.controller_role.state_machine.image
-        leaders = [
-            found.leader
-            for _, topic in sorted(image.topics_by_name.items())
-            for _, found in sorted(topic.partitions.items())
-            if found.leader != NO_LEADER
-        ]
+        leaders = list(self._leaders().values())
         if not leaders:
             raise NothingToDo("nothing has a leader")
         return self._draws.fresh(f"role in {fault}").choice(leaders)
+
+    def _leaders(self) -> Mapping[str, int]:
+        """Of each partition that has one, as the active controller knows it."""
+        running = self._cluster.leader
+        if running is None or running.node.controller_role is None:
+            return {}
+        image = running.node.controller_role.state_machine.image
+        return {
+            f"{name}-{number}": found.leader
+            for name, topic in sorted(image.topics_by_name.items())
+            for number, found in sorted(topic.partitions.items())
+            if found.leader != NO_LEADER
+        }
 
     def _keep_up(self) -> None:
         """Start what ended by itself, as whoever supervises a node does."""
@@ -209,6 +219,28 @@ class FaultPlayer:
         self._down[node_id] += 1
         self._cluster.machines[node_id].kill("")
         return partial(self._may_start, node_id)
+
+    def _successor(self, fault: SimFault, node_id: int) -> Lift:
+        """It dies, and so does the first that is elected in its place, a moment later."""
+        led = [partition for partition, leader in self._leaders().items() if leader == node_id]
+        lift = self._kill(fault, node_id)
+        delay_s = float(fault.detail.removesuffix("ms")) / 1000
+        self._follow(led, node_id, self._scheduler.now + SUCCESSION_S, delay_s)
+        return lift
+
+    def _follow(self, led: Sequence[str], before: int, until: float, delay_s: float) -> None:
+        """Looks until one of these partitions has another leader."""
+        leaders = self._leaders()
+        elected = next((leaders[each] for each in led if leaders.get(each, before) != before), None)
+        now = self._scheduler.now
+        if self._is_over:
+            return
+        if elected is not None and delay_s > 0:
+            self._scheduler.at(now + delay_s, self._follow, led, before, until, 0.0)
+        elif elected is not None:
+            self._cluster.machines[elected].kill("just elected")
+        elif now < until:
+            self._scheduler.at(now + SOON_S, self._follow, led, before, until, delay_s)
 
     def _die_in(self, fault: SimFault, node_id: int) -> Lift:
         """Between two operations of its disk, a write half done; of a node that is down, as it starts."""

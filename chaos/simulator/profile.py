@@ -129,7 +129,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
         ),
         Profile("blackout", ClusterShape((1, 2, 3), (1, 2, 3), {**SMALL, **FLUSHED}), DURABLE, BLACKOUTS),
         Profile("partial", ClusterShape((1, 2, 3, 4, 5), (1, 2, 3, 4, 5), SHORT), PLAIN, PARTIAL),
-        Profile("stranded", ClusterShape((1, 2, 3), (1, 2, 3), SHORT), PLAIN, STRANDING),
+        Profile("stranded", ClusterShape((1,), (2, 3, 4), SHORT), PLAIN, STRANDING),
         Profile("upgrade", ClusterShape((1, 2, 3), (4, 5, 6), SMALL), COPIED, RARE, 0.5, upgrade=True),
         Profile("fifty", ClusterShape((1, 2, 3), tuple(range(4, 51)), SMALL), WIDE, HARSH, pause_s=1.0),
     )

@@ -36,8 +36,8 @@ SECONDS: Final = 15.0
 TIMEOUT_S: Final = 3600.0
 
 AREAS: Final[Mapping[tuple[Mutant, ...], tuple[str, ...]]] = {
-    FOLLOWING: ("stranded", "partial", "combined-harsh"),
-    CONTROLLER: ("stranded", "partial", "separate-harsh"),
+    FOLLOWING: ("stranded", "partial"),
+    CONTROLLER: ("stranded", "partial"),
     QUORUM: ("combined-harsh", "five", "one-controller"),
     STORAGE: ("combined-harsh", "blackout", "transactions-harsh"),
     EXACTLY_ONCE: ("transactions", "transactions-harsh", "groups"),

@@ -105,4 +105,22 @@ FOLLOWING: Final = (
         "        first_open = self.log.first_unstable_offset(self.log.log_end_offset)\n",
         ("unit/replication/test_last_stable_offset.py",),
     ),
+    mutant(
+        "silent-follower-stays-in-the-isr",
+        "gray failure",
+        "who does not fetch leaves the ISR, whatever its heartbeats say",
+        f"{REPLICATION}/leader_state.py",
+        "        return self.log_end_offset == leader_end or now - self.last_caught_up <= lag_time_max\n",
+        "        return self.last_caught_up > float('-inf')\n",
+        ("unit/replication/test_leader_state.py",),
+    ),
+    mutant(
+        "fetches-without-progress-count",
+        "KIP-16",
+        "who fetches and never reaches the end is not caught up",
+        f"{REPLICATION}/leader_state.py",
+        "        if offset >= leader_end:\n            self.last_caught_up = now\n",
+        "        if offset >= 0:\n            self.last_caught_up = now\n",
+        ("unit/replication/test_leader_state.py",),
+    ),
 )

@@ -7,7 +7,8 @@ from typing import Final
 from tests.mutants.controller import CONTROLLER
 from tests.mutants.exactly_once import EXACTLY_ONCE
 from tests.mutants.following import FOLLOWING
+from tests.mutants.hostile import HOSTILE
 from tests.mutants.quorum import QUORUM
 from tests.mutants.storage import STORAGE
 
-MUTANTS: Final = (*FOLLOWING, *CONTROLLER, *QUORUM, *STORAGE, *EXACTLY_ONCE)
+MUTANTS: Final = (*FOLLOWING, *CONTROLLER, *QUORUM, *STORAGE, *EXACTLY_ONCE, *HOSTILE)

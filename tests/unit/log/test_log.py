@@ -23,6 +23,7 @@ from tests.support.logs import (
     truncate_unflushed,
 )
 from tests.support.may_block import MAY_BLOCK
+from tests.unit.log.transactional_log import end_transaction, send
 
 SMALL = LogConfig(segment_bytes=400, index_interval_bytes=100)
 
@@ -216,6 +217,17 @@ def test_truncate_fully(tmp_path):
     for deletion in log.take_deletions():
         deletion.run(MAY_BLOCK)
     assert [p.name for p in tmp_path.glob("*.log*")] == [f"{1000:020d}.log"]
+
+
+def test_truncate_fully_forgets_epochs_and_aborted_transactions(tmp_path):
+    log = open_log(tmp_path)
+    send(log, producer=7, sequence=0)
+    end_transaction(log, 7, commit=False)
+    assert log.epochs.entries
+    assert log.aborted.entries
+    log.truncate_fully_and_start_at(1000)
+    assert log.epochs.entries == []
+    assert log.aborted.entries == []
 
 
 def test_a_slice_outlives_its_segment(tmp_path):

@@ -92,6 +92,11 @@ def test_record_count_against_last_offset(log: UnifiedLog, count: int):
     assert code_of(log, with_field(batch(b"a", b"b"), 57, ">i", count)) == ErrorCode.INVALID_RECORD
 
 
+def test_last_offset_beyond_the_records(log: UnifiedLog):
+    """Offsets that no record has would be taken."""
+    assert code_of(log, with_field(batch(b"v"), 23, ">i", 5)) == ErrorCode.INVALID_RECORD
+
+
 def test_count_and_last_offset_lie_together(log: UnifiedLog):
     records = with_field(batch(b"a", b"b"), 57, ">i", 1000)
     assert code_of(log, with_field(records, 23, ">i", 999)) == ErrorCode.INVALID_RECORD

@@ -318,6 +318,19 @@ def test_to_stand_still_together_deposes_nobody(stall_s: float, first: str) -> N
         assert {raft.term for raft in rig.rafts.values()} == {term}
 
 
+def test_who_goes_on_before_the_leader_does_not_depose_it() -> None:
+    """All waited for a disk, and the leader longest: the others hear of each other first."""
+    rig = _free()
+    (leader,) = rig.leaders()
+    term = rig.rafts[leader].term
+    rig.run(0.5, 0.02)
+    rig.now += 5.0
+    rig.settle(*(i for i in rig.ids if i != leader))
+    rig.run(1.0, 0.02)
+    assert rig.leaders() == [leader]
+    assert {raft.term for raft in rig.rafts.values()} == {term}
+
+
 def test_a_leader_that_died_while_all_stood_still_is_replaced() -> None:
     rig = _free()
     (leader,) = rig.leaders()

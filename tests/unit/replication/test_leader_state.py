@@ -175,6 +175,19 @@ def test_a_busy_follower_that_never_quite_reaches_the_end_stays_in_sync():
 
 
 @pytest.mark.row("R3")
+def test_a_follower_that_fetches_and_falls_ever_further_behind_is_dropped():
+    state = leader()
+    changes = []
+    for second in range(20):
+        now, end = 100.0 + second, 50 * second
+        fetched(state, 2, 10 * second, end, now)
+        fetched(state, 3, end, end, now)
+        changes.append(state.shrink(end, now))
+    (change,) = (each for each in changes if each is not None)
+    assert change.isr == (1, 3)
+
+
+@pytest.mark.row("R3")
 def test_an_idle_follower_was_caught_up_when_its_session_last_fetched():
     state = leader()
     for broker in (2, 3):
