@@ -42,6 +42,7 @@ class Server:
         admit: Admit = lambda host: 0.0,
         prepare: Prepare = nothing_to_prepare,
         stopwatch: Callable[[], float] = time.perf_counter,
+        cpu_time: Callable[[], float] = time.thread_time,
         requests: RequestMetrics | None = None,
     ) -> None:
         limits = limits if limits is not None else ServerLimits()
@@ -57,7 +58,7 @@ class Server:
             connections=self.connections,
             memory=self.memory,
             unread=self.memory.unread,
-            turn_budget=TurnBudget(loop, stopwatch),
+            turn_budget=TurnBudget(loop, stopwatch, cpu_time),
             scratch=memoryview(bytearray(SCRATCH_BYTES)),
             on_closed=on_closed,
             requests=requests if requests is not None else RequestMetrics(),

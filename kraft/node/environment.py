@@ -26,3 +26,5 @@ class NodeEnvironment:
     """The machine's present boot; a node that is killed under it has lost nothing."""
     stopwatch: Callable[[], float] = lambda: 0.0
     """Seconds, finely enough to measure one request."""
+    cpu_time: Callable[[], float] = lambda: 0.0
+    """Seconds of CPU that the loop's thread has used; whoever gives the one gives the other, too."""

@@ -99,7 +99,7 @@ class Node:
             requests=RequestMetrics({row.key: row.name for row in ROWS.values()}, environment.stopwatch),
         )
         self._make_roles(environment, storage.directories, users)
-        self._make_listeners()
+        self._make_listeners(environment)
         self._subscribe()
 
     def _make_roles(
@@ -121,7 +121,7 @@ class Node:
         if config.is_broker:
             self.broker_role = BrokerRole(node, environment, self.blocking, security.to_brokers, directories)
 
-    def _make_listeners(self) -> None:
+    def _make_listeners(self, environment: NodeEnvironment) -> None:
         """From the sockets to the handlers, and HTTP."""
         config, node = self.config, self.context
         limits = settings.server_limits(config, config)
@@ -145,7 +145,8 @@ class Node:
             on_closed=self._connection_closed,
             admit=partial(charge_connection, node),
             prepare=self.dispatcher.prepare,
-            stopwatch=node.stopwatch,
+            stopwatch=environment.stopwatch,
+            cpu_time=environment.cpu_time,
             requests=node.requests,
         )
         self.events = ClusterEvents()

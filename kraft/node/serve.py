@@ -87,6 +87,7 @@ async def _serve(config: Config, storage: Storage, disk: Disk, now_ms: Callable[
             boundary,
             boot_id=boot_id(),
             stopwatch=time.perf_counter,
+            cpu_time=time.thread_time,
         ),
     )
     await _until(stopping, node.start())

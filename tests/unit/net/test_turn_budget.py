@@ -75,7 +75,7 @@ def test_frames_are_cut_out_of_what_came_in_a_few_at_a_time():
 @on_a_loop
 async def test_a_turn_is_over_when_its_time_is_over_and_who_waits_continues_in_the_next():
     now = 0.0
-    turns = TurnBudget(asyncio.get_running_loop(), lambda: now)
+    turns = TurnBudget(asyncio.get_running_loop(), lambda: now, lambda: now)
     went_on: list[str] = []
     assert turns.may_continue(lambda: None)
     now += SHARE_S
@@ -91,6 +91,20 @@ async def test_a_turn_is_over_when_its_time_is_over_and_who_waits_continues_in_t
         await asyncio.sleep(0)
         assert len(went_on) <= number  # one is all that there is time for
     await until(lambda: went_on == ["first", "second", "third"])
+
+
+@on_a_loop
+async def test_time_that_the_machine_gave_to_others_does_not_count():
+    now = cpu_s = 0.0
+    turns = TurnBudget(asyncio.get_running_loop(), lambda: now, lambda: cpu_s)
+    assert turns.may_continue(lambda: None)
+    for _ in range(5):
+        now += 3 * SHARE_S
+        cpu_s += SHARE_S / 6
+        assert turns.may_continue(lambda: None)
+    now += SHARE_S
+    cpu_s += SHARE_S / 3
+    assert not turns.may_continue(lambda: None)
 
 
 class Held:
