@@ -22,7 +22,7 @@ import psutil
 from examples.flights.audit import Problems
 from examples.flights.plan import DayDelay, QueryJob
 from examples.flights.stream import StreamFailed
-from kraft.local.processes import signals_wait
+from kraft.peers.held_signals import signals_wait
 
 PROGRAM: Final = "examples.flights.query"
 QUERIES: Final = 2  # streaming queries in that program

@@ -29,6 +29,7 @@ from metadata_quorum.protocol.requests import BrokerHeartbeatRequest, RegisterBr
 async def handle_registration(
     controller: ControllerContext, ctx: RequestContext, request: Message
 ) -> Response:
+    controller.quorum_controller.check_registrant(request.cluster_id)
     if request.is_migrating_zk_broker:
         raise BrokerError(ErrorCode.BROKER_ID_NOT_REGISTERED, "There is no migration from ZooKeeper")
     if request.broker_id < 0 or not request.features or not request.log_dirs:

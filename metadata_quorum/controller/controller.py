@@ -195,14 +195,19 @@ class QuorumController:
 
     # -- brokers ---------------------------------------------------------------------
 
-    async def register_broker(self, request: RegisterBrokerRequest) -> int:
-        """Register a broker's process; returns its broker epoch. Raises `BrokerError`."""
+    def check_registrant(self, cluster_id: str) -> None:
+        """Whether a broker may register here at all. Raises `BrokerError`: NOT_CONTROLLER,
+        INCONSISTENT_CLUSTER_ID."""
         self._proposer.check_active()
-        if request.cluster_id != self.config.cluster_id:
+        if cluster_id != self.config.cluster_id:
             raise BrokerError(
                 ErrorCode.INCONSISTENT_CLUSTER_ID,
-                f"Expected cluster ID {self.config.cluster_id}, but got cluster ID {request.cluster_id}",
+                f"Expected cluster ID {self.config.cluster_id}, but got cluster ID {cluster_id}",
             )
+
+    async def register_broker(self, request: RegisterBrokerRequest) -> int:
+        """Register a broker's process; returns its broker epoch. Raises `BrokerError`."""
+        self.check_registrant(request.cluster_id)
         known = self.image.brokers.get(request.broker_id)
         replaces = -1
         if known is not None and not self._liveness.sessions.valid(known.broker_id, self._loop.time()):

@@ -102,8 +102,8 @@ def test_the_doctor_of_a_cluster_that_is_whole(shell):
     """Other tests may leave leaders elsewhere, or topics with one copy: warnings, no errors."""
     header, *rows = shell("doctor").splitlines()
     assert header.split("  ")[0] == "check"
-    assert [row.split("  ")[0] for row in rows][:3] == ["brokers", "metadata quorum", "leaders"]
-    assert "3 voters" in rows[1]
+    assert [row.split("  ")[0] for row in rows][:3] == ["brokers", "registrations", "metadata quorum"]
+    assert "3 voters" in rows[2]
 
 
 @pytest.mark.row("Q3")

@@ -93,6 +93,7 @@ def test_a_signal_while_an_event_loop_is_made_leaves_no_half_of_it():
     # Collected half made, it would complain behind the command's last words.
     program = """
 import os, signal, socket
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 from kraft.net.client import Address
 from kraft.peers.blocking_client import first_to_answer
 make = socket.socketpair
