@@ -317,8 +317,14 @@ def catches_up(cluster: MixedCluster, fresh: int) -> None:
         for number in range(BATCHES):
             change = {"name": "retention.ms", "config_operation": 0, "value": str(1_000_000 + number)}
             resource = {"resource_type": 2, "resource_name": "changing", "configs": [change]}
-            answer = wire.ask(port, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource])
-            assert answer.responses[0].error_code == 0, answer.responses[0].error_message
+            wait_until(
+                lambda: (
+                    not wire.ask(port, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource])  # noqa: B023
+                    .responses[0]
+                    .error_code
+                ),
+                "a controller decides",
+            )
     cluster.nodes.start(fresh)
     began = time.monotonic()
     port = cluster.nodes.ports[fresh]

@@ -68,8 +68,8 @@ def cluster(
         check_logs([nodes.log(node_id) for node_id in software])
 
 
-RESIGNING: Final = "Beginning graceful shutdown"
-ON_ITS_WAY: Final = timedelta(seconds=0.3)
+NO_LEADER_NOW: Final = ("Beginning graceful shutdown", "Renouncing the leadership")
+ON_ITS_WAY: Final = timedelta(seconds=1)
 """A heartbeat that was sent before our broker could know: its fetch is answered as the controller resigns."""
 
 
@@ -77,7 +77,11 @@ def check_logs(logs: Sequence[Path]) -> None:
     """Of Apache Kafka's nodes. Their own (with numbers for client ids) ask leaders that are not active yet or
     any more; ours do not."""
     for log in logs:
-        resigned = [when(line) for line in log.read_text(errors="replace").splitlines() if RESIGNING in line]
+        resigned = [
+            when(line)
+            for line in log.read_text(errors="replace").splitlines()
+            if any(sign in line for sign in NO_LEADER_NOW)
+        ]
         for line in errors_in(log):
             late = "BROKER_HEARTBEAT" in line and any(
                 timedelta(0) <= when(line) - each <= ON_ITS_WAY for each in resigned

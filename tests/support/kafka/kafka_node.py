@@ -28,6 +28,8 @@ _HARMLESS: Final = (
     re.compile(r"Expected partition .* to exist, but it was missing. Creating"),
     # The machine is busy.
     re.compile(r"Exceptionally slow controller event"),
+    re.compile(r"controller event queue overloaded"),
+    re.compile(r"Unexpected error REQUEST_TIMED_OUT in UPDATE_RAFT_VOTER response"),
 )
 
 
