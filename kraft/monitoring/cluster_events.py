@@ -56,6 +56,11 @@ class ClusterEvent:
     """What has changed, and the rule behind it."""
     topic: str = ""
     """That it is about, if it is about one: for whoever may not see it."""
+    leader_epoch: int | None = None
+    partition_epoch: int | None = None
+    """Of a partition, after it."""
+    brokers: tuple[int, ...] = ()
+    """Whom it happened to: the broker, or those that led the partition before and after."""
 
 
 class ClusterEvents:
@@ -96,6 +101,9 @@ class _Change(NamedTuple):
     subject: str
     text: str
     topic: str = ""
+    leader_epoch: int | None = None
+    partition_epoch: int | None = None
+    brokers: tuple[int, ...] = ()
 
 
 def _changes(before: MetadataImage, delta: MetadataDelta, image: MetadataImage) -> Iterator[_Change]:
@@ -103,7 +111,8 @@ def _changes(before: MetadataImage, delta: MetadataDelta, image: MetadataImage) 
         yield _Change(EventKind.CONTROLLER, "quorum", f"a controller became active in term {image.epoch}")
     if image.brokers is not before.brokers:
         for broker_id, broker in image.brokers.items():
-            yield from _broker_changes(before.brokers.get(broker_id), broker)
+            for change in _broker_changes(before.brokers.get(broker_id), broker):
+                yield change._replace(brokers=(broker_id,))
     named = 0
     for topic_id, partitions in delta.changed_partitions.items():
         topic = image.topics_by_id.get(topic_id)
@@ -120,7 +129,12 @@ def _changes(before: MetadataImage, delta: MetadataDelta, image: MetadataImage) 
             if known is not None:
                 named += 1
                 if named <= PARTITIONS_NAMED:
-                    yield from _partition_changes(topic.name, number, known, partition, image)
+                    for change in _partition_changes(topic.name, number, known, partition, image):
+                        yield change._replace(
+                            leader_epoch=partition.leader_epoch,
+                            partition_epoch=partition.partition_epoch,
+                            brokers=(known.leader, partition.leader),
+                        )
     if named > PARTITIONS_NAMED:
         yield _Change(EventKind.MORE, "partitions", f"{named - PARTITIONS_NAMED} more changed with these")
     for topic_id in delta.deleted_topics:

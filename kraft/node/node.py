@@ -38,6 +38,7 @@ from kraft.http.server import make_server
 from kraft.metrics.process import ProcessStats
 from kraft.metrics.sources import Broker, Controller, Rates, Sources
 from kraft.monitoring.cluster_events import ClusterEvents
+from kraft.monitoring.event_log import EventLog
 from kraft.monitoring.request_metrics import RequestMetrics
 from kraft.net.client import Address
 from kraft.net.connection_quotas import ListenerKind
@@ -209,6 +210,11 @@ class Node:
     async def start(self) -> None:
         """Returns when the listeners are open and, on a broker, the quorum has unfenced it. Raises
         `FatalError` where it cannot listen or cannot open its logs."""
+        await self._open()
+        event_log = EventLog(self.events, self.config.node_id, self._is_active_controller)
+        self.events.listeners[event_log] = None
+
+    async def _open(self) -> None:
         for endpoint in self.config.bound_listeners:
             await _check_port(self.loop, endpoint.host, endpoint.port)
         if self.config.kraft_http_port is not None:
@@ -270,6 +276,9 @@ class Node:
                 self.broker_role.failover_metadata.broker_lost(broker_id)
         else:
             controller.connection_closed(broker_id)
+
+    def _is_active_controller(self) -> bool:
+        return self.controller_role is not None and self.controller_role.controller.is_active
 
     def _broker_heard(self, broker_id: int) -> None:
         if self.broker_role is not None:

@@ -9,7 +9,6 @@ module, because it imports nothing that a node does not need.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import resource
 import select
@@ -20,12 +19,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from kraft.monitoring import log_lines
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 
 if TYPE_CHECKING:
     from kraft.config.node_config import Config
 
-LOG_FORMAT: Final = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
 OWNER_POLL_S: Final = 0.5
 
 
@@ -46,13 +45,11 @@ def run_node(
     machine is one line on standard error."""
     # Until the loop takes signals, there is nothing to put in order: Ctrl-C simply ends the process.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    logging.basicConfig(
-        level=os.environ.get("KRAFT_LOG", "INFO"), format=LOG_FORMAT, datefmt="%Y-%m-%d %H:%M:%S"
-    )
     raise_file_limit()
     if owner is not None:
         threading.Thread(target=end_with, args=(owner,), name="owner", daemon=True).start()
     try:
+        log_lines.set_up(os.environ)
         from kraft.config.node_config import Config
 
         return run(Config.load(path, overrides))

@@ -3,30 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from uuid import UUID
 
 from kraft.monitoring.cluster_events import ClusterEvents, EventKind
-from metadata_quorum.foundation.model import BrokerRegistration, PartitionRegistration
 from metadata_quorum.metadata.delta import MetadataDelta
-from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage, TopicImage
-
-TOPIC = UUID(int=7)
-ALL_IN_SYNC = PartitionRegistration((1, 2, 3), (1, 2, 3), leader=1, leader_epoch=0, partition_epoch=0)
-
-
-def image(
-    partition: PartitionRegistration | None = ALL_IN_SYNC, fenced: tuple[int, ...] = (), offset: int = 10
-) -> MetadataImage:
-    brokers = {i: BrokerRegistration(i, 1, UUID(int=i), fenced=i in fenced) for i in (1, 2, 3)}
-    topics = {} if partition is None else {TOPIC: TopicImage("t", TOPIC, {0: partition})}
-    return MetadataImage(
-        offset=offset,
-        epoch=1,
-        timestamp_ms=1_000,
-        brokers=brokers,
-        topics_by_id=topics,
-        topics_by_name={each.name: each for each in topics.values()},
-    )
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
+from tests.unit.monitoring.images import ALL_IN_SYNC, image
 
 
 def happened(*images: MetadataImage) -> list[tuple[EventKind, str, str]]:
