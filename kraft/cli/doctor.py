@@ -315,7 +315,7 @@ def certificates(valid_until: Mapping[int, float], now: float) -> Finding:
 def clocks(ahead_s: Mapping[int, float]) -> Finding:
     """Do they agree with ours? Timestamps, retention and certificates go by them."""
     if not ahead_s:
-        return Finding("clocks", State.OK, "not known: no broker has a kraft.http.port")
+        return Finding("clocks", State.OK, "not known: no broker's kraft.http.port is within our reach")
     wrong = [f"broker {broker} by {ahead:+.0f} s" for broker, ahead in ahead_s.items() if abs(ahead) > SKEW_S]
     if wrong:
         advice = "start NTP (chrony, systemd-timesyncd) there, or here"

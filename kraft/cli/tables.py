@@ -18,6 +18,9 @@ import typer
 
 from kraft.cli.added_option import option_of
 
+WIDEST: Final = 10_000
+"""Columns of a terminal: to ask how many a table needs."""
+
 _MARK: Final = "prints_table"
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -71,13 +74,31 @@ def show_facts(about: Mapping[str, object]) -> None:
 def _show_with_rules(columns: Sequence[str], cells: Sequence[Sequence[str]], title: str) -> None:
     from rich import box
     from rich.console import Console
+    from rich.measure import Measurement
     from rich.table import Table
     from rich.text import Text
 
     table = Table(*columns, title=title or None, box=box.SIMPLE_HEAD, title_justify="left")
     for row in cells:
         table.add_row(*(Text(cell) for cell in row))
-    Console().print(table)
+    console = Console()
+    if Measurement.get(console, console.options.update(max_width=WIDEST), table).minimum <= console.width:
+        console.print(table)
+        return
+    for number, row in enumerate(cells):  # too narrow for whole words: a block per row
+        print(*([""] if number else []), *_block(columns, row, console.width), sep="\n")
+
+
+def _block(columns: Sequence[str], row: Sequence[str], width: int) -> list[str]:
+    """`column: value`, as many in a line as there is room for."""
+    lines: list[str] = []
+    for name, cell in zip(columns, row, strict=True):
+        pair = f"{name}: {cell}"
+        if lines and len(lines[-1]) + len(pair) + 2 <= width:
+            lines[-1] += f"  {pair}"
+        else:
+            lines.append(pair)
+    return lines
 
 
 def _plain(cell: object) -> object:

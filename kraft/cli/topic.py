@@ -103,7 +103,7 @@ def describe(
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Show partitions with leader, replicas and ISR."""
+    """Show partitions with leader, replicas and ISR. With --under-replicated nothing, where all is well."""
     for topic in topics(bootstrap, names or None):
         partitions = sorted(topic.partitions, key=lambda each: int(each.partition_index))
         copies = len(partitions[0].replica_nodes) if partitions else 0
@@ -125,6 +125,8 @@ def describe(
             for each in partitions
             if not under_replicated or len(each.isr_nodes) < len(each.replica_nodes)
         ]
+        if under_replicated and not rows:
+            continue
         show(("partition", "leader", "replicas", "isr"), rows, about=about, one_line=True)
 
 

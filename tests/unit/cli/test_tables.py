@@ -28,6 +28,21 @@ def test_what_holds_for_all_rows_stands_before_them(capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out == "Topic: t\nConfigs:\nn\n1\nTopic: t  Configs:\nn\n1\n"
 
 
+def test_a_terminal_too_narrow_for_the_words_of_a_table(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    columns, rows = ("PARTITION", "CURRENT-OFFSET", "LAG"), [(0, 17, 3), (1, 4, None)]
+    monkeypatch.setenv("COLUMNS", "40")
+    show(columns, rows)
+    assert "─" * 30 in capsys.readouterr().out
+    monkeypatch.setenv("COLUMNS", "30")
+    show(columns, rows)
+    assert capsys.readouterr().out == (
+        "PARTITION: 0\nCURRENT-OFFSET: 17  LAG: 3\n\nPARTITION: 1\nCURRENT-OFFSET: 4  LAG: -\n"
+    )
+
+
 def test_json_for_one_command_is_text_for_the_next(
     tmp_path: Path, free_ports: Callable[[int], list[int]]
 ) -> None:

@@ -1,0 +1,61 @@
+"""docs/OPERATIONS.md as it stands: every block of it, in its order, in one shell."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parents[2] / "docs" / "OPERATIONS.md"
+PATIENCE_S = 600
+CLIENTS = 9092
+
+
+def commands(first_port: int) -> str:
+    """Of the page: its three machines are one here, each with the ports that `kraft up` would give it."""
+    script = "".join(re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL))
+
+    def moved(port: str, machine: str) -> str:
+        return f"$(({first_port + int(port) - CLIENTS} + {machine} - 1))"
+
+    script = re.sub(r"DNS:k\$1\.example\.net", "IP:127.0.0.1", script)
+    script = re.sub(
+        r"k(\d|\$1)\.example\.net:(\d+)", lambda found: f"127.0.0.1:{moved(found[2], found[1])}", script
+    )
+    script = re.sub(r"://:(\d+)", lambda found: f"://127.0.0.1:{moved(found[1], '$1')}", script)
+    return re.sub(r"port=(\d+)", lambda found: f"port={moved(found[1], '$1')}", script)
+
+
+@pytest.mark.long
+@pytest.mark.row("Q6")
+@pytest.mark.row("U4")
+def test_the_page(tmp_path: Path, free_row: Callable[[], int]) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "kraft").write_text(f'#!/bin/sh\nexec {sys.executable} -m kraft "$@"\n')
+    (tools / "kraft").chmod(0o755)
+    output = tmp_path / "output"
+    with output.open("wb") as out:
+        shell = subprocess.Popen(
+            ["bash", "-euxo", "pipefail", "-c", commands(free_row())],
+            cwd=tmp_path, env={**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"},
+            stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        try:
+            status = shell.wait(PATIENCE_S)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGKILL)
+    said = output.read_text().splitlines()
+    assert status == 0, "\n".join(said[-80:])
+    assert said.count("two") == 2  # from the machine that was lost, and from the backup
+    assert any("end soon: broker 1 in 19 days" in line for line in said)
+    log = (tmp_path / "k1" / "node.log").read_text()
+    assert '"logger": "kraft.events.partitions"' in log
