@@ -105,7 +105,9 @@ class Operation(NamedTuple):
     uncommitted: bool = False  # its polls were of isolation.level=read_uncommitted
     ends: Mapping[str, Sequence[int]] = {}  # of ends: key -> (last stable offset, high watermark)
     group: str | None = None  # of subscribe, owned, commit and committed
-    generation: int | None = None  # of owned: the group's
+    generation: int | None = (
+        None  # of owned: the group's; of commit: the member's, where start is when it asked
+    )
     committed: Mapping[str, int] = {}  # of commit and committed: key -> the next offset to read
 
 

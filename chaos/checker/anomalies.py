@@ -184,12 +184,18 @@ LOST_COMMIT = AnomalyKind(
 )
 GROUP_SKIP = AnomalyKind(
     "group-skip",
-    "A group went on beyond a record that none of its members was ever given.",
+    "A group, which begins at the log's beginning, went on beyond a record that no member was ever given.",
     never,
 )
 DOUBLE_OWNER = AnomalyKind(
     "double-owner",
     "Two members of a group owned one partition in the same generation.",
+    never,
+)
+STALE_COMMIT = AnomalyKind(
+    "stale-commit",
+    "A member's commit was acknowledged, although another member had been given the partition, or a place in "
+    "a later generation, when it asked for that.",
     never,
 )
 INTERMEDIATE_READ = AnomalyKind(
@@ -241,6 +247,7 @@ KINDS = (
     LOST_COMMIT,
     GROUP_SKIP,
     DOUBLE_OWNER,
+    STALE_COMMIT,
     INTERMEDIATE_READ,
     TORN_TRANSACTION,
     ZOMBIE_WRITE,

@@ -8,6 +8,7 @@ from chaos.checker.anomalies import (
     HANGING_TRANSACTION,
     LOST_COMMIT,
     LOST_INPUT,
+    LOST_WRITE,
     OFFSET_GAP,
     PHANTOM,
     TORN_TRANSACTION,
@@ -62,6 +63,8 @@ def _not_judged(history: History, seen: Observations) -> dict[str, str]:
     if unread := sorted(set(seen.partitions) - seen.final_keys):
         why = f"the final phase did not read {', '.join(unread)}"
         reasons |= {kind.name: why for kind in (VANISHED_READ, OFFSET_GAP)}
+    if blank := _never_read(seen):
+        reasons[LOST_WRITE.name] = f"nothing that was acknowledged in {', '.join(blank)} was ever read"
     if endless := unasked(history.operations):
         reasons[HANGING_TRANSACTION.name] = f"nobody asked for the ends of {', '.join(endless)} in the end"
     consuming = {
@@ -72,6 +75,17 @@ def _not_judged(history: History, seen: Observations) -> dict[str, str]:
     if open_ended := sorted(consuming - committed_in_the_end(seen).keys()):
         reasons[LOST_INPUT.name] = f"nobody asked how far {', '.join(open_ended)} had committed in the end"
     return reasons
+
+
+def _never_read(seen: Observations) -> list[str]:
+    """Partitions whose mode tolerates losses, and of which all is lost: what would that be tolerant of?"""
+    return sorted(
+        key
+        for key, partition in seen.partitions.items()
+        if LOST_WRITE.tolerated(partition.mode)
+        and not partition.read
+        and any(seen.acknowledged(seen.senders[value]) for value in partition.sent)
+    )
 
 
 def _of_groups(history: History) -> dict[str, str]:

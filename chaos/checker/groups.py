@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from chaos.checker.anomalies import DOUBLE_OWNER, GROUP_SKIP, LOST_COMMIT
+from chaos.checker.anomalies import DOUBLE_OWNER, GROUP_SKIP, LOST_COMMIT, STALE_COMMIT
 from chaos.checker.observations import Observations, polls_of
 from chaos.checker.verdict import Findings
 from chaos.checker.version_orders import VersionOrders
@@ -39,6 +39,7 @@ def check_groups(seen: Observations, orders: VersionOrders, findings: Findings) 
     if seen.is_whole:
         _group_skips(seen, orders, commits, given, findings)
     _double_owners(seen, findings)
+    _stale_commits(seen, findings)
 
 
 def transactional_groups(seen: Observations) -> set[str]:
@@ -218,22 +219,21 @@ def _group_skips(
     given: Mapping[GroupKey, Mapping[int, int]],
     findings: Findings,
 ) -> None:
-    """From the first record that the group was given, to the last, or to what was committed."""
+    """From the first record of the log to the last that the group was given, or to what was committed."""
+    nowhere = (-1, -1)
     reached = {each: max(offsets.items()) for each, offsets in given.items() if offsets}
     for each, of_group in commits.items():
-        if each in reached:
-            reached[each] = max(reached[each], (of_group[-1].offset - 1, of_group[-1].op))
+        last = (of_group[-1].offset - 1, of_group[-1].op)
+        reached[each] = max(reached.get(each, nowhere), last)
     for group, (index, answer) in committed_in_the_end(seen).items():
         for key, offset in answer.items():
-            if (group, key) in reached:
-                reached[group, key] = max(reached[group, key], (offset - 1, index))
+            reached[group, key] = max(reached.get((group, key), nowhere), (offset - 1, index))
     by_transactions = transactional_groups(seen)
     for (group, key), (furthest, witness) in reached.items():
-        order, offsets = orders[key], given[group, key]
-        if group in by_transactions:
+        if group in by_transactions or key not in orders:
             continue
-        low = bisect_left(order.offsets, min(offsets))
-        for place in range(low, bisect_left(order.offsets, furthest + 1)):
+        order, offsets = orders[key], given.get((group, key), {})
+        for place in range(bisect_left(order.offsets, furthest + 1)):
             offset, value = order.offsets[place], order.values[place]
             if offset not in offsets and value not in order.superseded:
                 findings.add(
@@ -266,3 +266,52 @@ def _double_owners(seen: Observations, findings: Findings) -> None:
                     group=operation.group,
                     generation=operation.generation,
                 )
+
+
+class Given(NamedTuple):
+    """A member was given partitions."""
+
+    operation: Operation
+    op: int
+
+
+def _stale_commits(seen: Observations, findings: Findings) -> None:
+    """Of members that say in which generation they commit: only those name the time when they asked. Where
+    owners have no generation in common (KIP-848), by who was given the partition last."""
+    given: defaultdict[str, list[Given]] = defaultdict(list)
+    for index, operation in enumerate(seen.operations):
+        if operation.f == "owned" and operation.group is not None:
+            given[operation.group].append(Given(operation, index))
+    own: dict[int, Operation] = {}  # process -> when it was last given partitions
+    for index, operation in enumerate(seen.operations):
+        if operation.f == "owned":
+            own[operation.process] = operation
+        if operation.f != "commit" or operation.outcome != "ok" or operation.generation is None:
+            continue
+        for key in operation.committed if operation.group is not None else ():
+            by = _successor(operation, key, own.get(operation.process), given[operation.group or ""])
+            if by is not None:
+                findings.add(
+                    STALE_COMMIT,
+                    key,
+                    f"process {operation.process} committed {key} to group {operation.group} (op {index}) "
+                    f"after process {by.operation.process} had been given its place (op {by.op})",
+                    [by.op, index],
+                    op=index,
+                    group=operation.group,
+                )
+
+
+def _successor(commit: Operation, key: str, own: Operation | None, given: Sequence[Given]) -> Given | None:
+    """The first other member that had been given the place of one that commits, when that asked for it."""
+    assert commit.generation is not None
+    for each in given:
+        operation = each.operation
+        if operation.process == commit.process or operation.end >= commit.start:
+            continue
+        if operation.generation is not None:
+            if operation.generation > commit.generation:
+                return each
+        elif key in operation.keys and (own is None or own.end <= operation.start):
+            return each
+    return None

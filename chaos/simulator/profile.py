@@ -32,12 +32,12 @@ SHORT: Final = {
 }
 """So that faults outlast them: elections of the living, followers that lag."""
 SESSIONS: Final = {
-    "group.consumer.min.session.timeout.ms": "6000",
-    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.min.session.timeout.ms": "8000",
+    "group.consumer.session.timeout.ms": "8000",
     "group.consumer.min.heartbeat.interval.ms": "1000",
     "group.consumer.heartbeat.interval.ms": "1000",
 }
-"""Of the consumer protocol: as short as those of the classic one."""
+"""Of the consumer protocol: short, and longer than a client waits for an answer."""
 FLUSHED: Final = {"log.flush.interval.messages": "1"}
 """An acknowledgement means that it is on a device."""
 

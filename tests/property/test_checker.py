@@ -45,6 +45,7 @@ SINGLED_OUT_BY = {  # what in an anomaly's detail tells it from others of its ki
     "lost-commit": ("op", "group", "offset"),
     "group-skip": ("group", "offset"),
     "double-owner": ("op", "group", "generation"),
+    "stale-commit": ("op", "group"),
     "phantom": ("offset", "value"),
     "G1a": ("value",),
     "precommitted-read": ("value",),
@@ -103,7 +104,7 @@ def histories(draw: st.DrawFn) -> History:
                 uncommitted=f == "poll" and draw(st.booleans()),
                 ends=draw(ends) if f == "ends" else {},
                 group=draw(st.sampled_from(["g", "g", "h", None])) if f in OF_GROUPS else None,
-                generation=draw(st.integers(0, 1)) if f == "owned" else None,
+                generation=draw(generations) if f in ("owned", "commit") else None,
                 committed=draw(committed) if f in ("commit", "committed") else {},
             )
         )
@@ -124,6 +125,7 @@ KEYED = ("assign", "subscribe", "owned")
 OF_GROUPS = ("subscribe", "owned", "commit", "committed")
 MICRO = {"send": ("send",), "poll": ("poll",), "txn": ("send", "poll")}
 OFFSETS = st.integers(0, 4)
+generations = st.sampled_from([None, 0, 1])
 transactions = st.builds(
     lambda group, low, length, asked: HistoryTransaction("id", group, {"t-0": (low, low + length)}, asked),
     st.sampled_from([None, "g", "g", "h"]),
@@ -257,7 +259,12 @@ def test_nothing_is_found_in_the_history_of_an_honest_group(seed: int) -> None:
 @pytest.mark.row("C3")
 @pytest.mark.parametrize(
     ("bug", "kind"),
-    [("forget-commits", "lost-commit"), ("skip-a-record", "group-skip"), ("two-owners", "double-owner")],
+    [
+        ("forget-commits", "lost-commit"),
+        ("skip-a-record", "group-skip"),
+        ("two-owners", "double-owner"),
+        ("take-late-commits", "stale-commit"),
+    ],
 )
 def test_a_group_that_breaks_a_promise_is_found(bug: Bug, kind: str) -> None:
     seeds = range(40)

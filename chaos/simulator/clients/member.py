@@ -187,7 +187,10 @@ class SimMember:
         for topic in answer.topics:
             for partition in topic.partitions:
                 _check(partition.error_code)
-        self._recorder.add(self._process, "commit", start, "ok", group=self.group, committed=committed)
+        generation = self._generation
+        self._recorder.add(
+            self._process, "commit", start, "ok", group=self.group, committed=committed, generation=generation
+        )
 
     # ---- the classic protocol
 

@@ -31,7 +31,7 @@ CLIENTS_S: Final = LEADERS_S + 15.0
 """A client notices a lost connection by a timeout of its own."""
 TRANSACTIONS_S: Final = LEADERS_S + 8.0 + 2 * 10.0 + AGAIN_S
 """The clients' timeout of a transaction; then its coordinator looks for such, and writes markers."""
-GROUPS_S: Final = CLIENTS_S + 6.0 + AGAIN_S
+GROUPS_S: Final = CLIENTS_S + 8.0 + AGAIN_S
 """What a member had that never came back is free after its session."""
 
 

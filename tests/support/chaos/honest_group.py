@@ -19,7 +19,7 @@ KEYS = ("t-0", "t-1")
 RECORDS = 30
 STEPS = 60
 
-Bug = Literal["forget-commits", "skip-a-record", "two-owners"]
+Bug = Literal["forget-commits", "skip-a-record", "two-owners", "take-late-commits"]
 
 
 def group_history(random: Random, bug: Bug | None = None) -> History:
@@ -116,13 +116,14 @@ class Group:
         if not self.members:
             return
         member = self.random.choice(list(self.members.values()))
-        is_member = member.generation == self.generation
+        is_member = member.generation == self.generation or self.bug == "take-late-commits"
         if is_member:
             self.committed |= member.places
         self.note(
             member.process, "commit",
             Operation(
-                0, "commit", 0, 0, "ok" if is_member else "fail", group="g", committed=dict(member.places)
+                0, "commit", 0, 0, "ok" if is_member else "fail", group="g", committed=dict(member.places),
+                generation=member.generation,
             ),
         )  # fmt: skip
 

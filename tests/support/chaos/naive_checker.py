@@ -45,6 +45,7 @@ TABLE = {
     "lost-commit": "NNNN",
     "group-skip": "NNNN",
     "double-owner": "NNNN",
+    "stale-commit": "NNNN",
     "intermediate-read": "NNNN",
     "torn-transaction": "NNNN",
     "zombie-write": "NNNN",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def rules(judge: NaiveChecker) -> list[Callable[[], Iterator[Found]]]:
     groups = NaiveGroups(judge)
-    return [groups.lost_commits, groups.group_skips, groups.double_owners]
+    return [groups.lost_commits, groups.group_skips, groups.double_owners, groups.stale_commits]
 
 
 class NaiveGroups:
@@ -101,7 +101,7 @@ class NaiveGroups:
                 ends += [offsets[key] for offsets in self.judge.told_in_the_end(group) if key in offsets]
                 log = self.judge.log(key)
                 for offset, values in zip(self.judge.offsets_of, log, strict=True):
-                    passed = given and min(given) <= offset < max(ends)
+                    passed = offset < max(ends, default=0)
                     if passed and offset not in given and not self.judge.superseded(key, min(values)):
                         yield "group-skip", key, group, offset
 
@@ -117,3 +117,29 @@ class NaiveGroups:
                 ]
                 if op.group is not None and others and others[0] != op.process:
                     yield "double-owner", key, i, op.group, op.generation
+
+    def stale_commits(self) -> Iterator[Found]:
+        for i, commit in enumerate(self.ops):
+            if commit.f != "commit" or commit.outcome != "ok":
+                continue
+            if commit.group is None or commit.generation is None:
+                continue
+            for key in commit.committed:
+                others = [
+                    op
+                    for op in self.ops
+                    if op.f == "owned" and op.group == commit.group and op.process != commit.process
+                    if op.end < commit.start
+                ]
+                later = [
+                    op for op in others if op.generation is not None and op.generation > commit.generation
+                ]
+                mine = [op for op in self.ops[:i] if op.f == "owned" and op.process == commit.process]
+                after = [
+                    op
+                    for op in others
+                    if op.generation is None and key in op.keys
+                    if not mine or mine[-1].end <= op.start
+                ]
+                if later or after:
+                    yield "stale-commit", key, i, commit.group
