@@ -15,6 +15,7 @@ real one. What it models:
 * `fail(...)` plants an error; a failed fsync is reported once and its dirty pages count as clean: reading
   still shows them, to the next process too, but no later fsync writes them, as on Linux. Names
   likewise, after a failed `sync_dir`. `capacity` bytes fill the disk: ENOSPC.
+* `spoil(random)` makes a page unreadable until it is written anew.
 * `durable_clone()` is the oracle of durability: the disk that a power loss would leave now if it lost
   everything that it may.
 """
@@ -36,6 +37,7 @@ from chaos.sim.disk_tree import (
     bind_name,
     directories_below,
     files_below,
+    named_files_below,
     names_in,
     settle_inode,
 )
@@ -111,16 +113,24 @@ class SimFile:
             inode.cache.extend(bytes(offset - len(inode.cache)))
         inode.cache[offset : offset + len(data)] = data
         if data:
-            inode.dirty.update(range(offset // PAGE, (offset + len(data) - 1) // PAGE + 1))
+            written = range(offset // PAGE, (offset + len(data) - 1) // PAGE + 1)
+            inode.dirty.update(written)
+            inode.bad.difference_update(written)
 
     def read(self, offset: int, length: int) -> bytes:
+        """Raises OSError where a page is bad."""
         self._check("read")
+        if self._inode.bad and not self._inode.bad.isdisjoint(
+            range(offset // PAGE, (offset + max(length, 1) - 1) // PAGE + 1)
+        ):
+            self._disk.struck += 1
+            raise OSError(errno.EIO, os.strerror(errno.EIO), self._path)
         data = bytes(self._inode.cache[offset : offset + length])
         self._disk.bytes_read += len(data)
         return data
 
     def read_cached(self, offset: int, length: int) -> bytes | None:
-        return self.read(offset, length)
+        return None if self._disk.misses() else self.read(offset, length)
 
     def truncate(self, size: int) -> None:
         self._check("truncate")
@@ -368,9 +378,30 @@ class SimDisk:
         return any(fault.count for fault in self._faults)
 
     def heal(self) -> None:
-        """Nothing that was planted strikes any more."""
+        """Nothing that was planted strikes any more, and every page can be read."""
         self._faults.clear()
         self._kill_in = None
+        self.mend()
+
+    def mend(self) -> None:
+        """Every page can be read again."""
+        for _, inode in named_files_below(self._root):
+            inode.bad.clear()
+
+    def misses(self) -> bool:
+        """Whether the page cache lacks what is asked for now."""
+        return False
+
+    def spoil(self, random: Random) -> str:
+        """A page of some file cannot be read any more, in the page cache neither; which one. Raises OSError
+        where there is none."""
+        files = [(path, inode) for path, inode in named_files_below(self._root) if inode.cache]
+        if not files:
+            raise _error(errno.ENOENT, "/")
+        path, inode = random.choice(files)
+        page = random.randrange((len(inode.cache) - 1) // PAGE + 1)
+        inode.bad.add(page)
+        return f"page {page} of {path}"
 
     def flip_bit(self, path: str, position: int) -> None:
         """The medium decays."""

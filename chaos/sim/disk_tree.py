@@ -22,6 +22,8 @@ class Inode:
     durable: bytearray = field(default_factory=bytearray)
     dirty: set[int] = field(default_factory=set)
     """Page numbers that differ from the durable image."""
+    bad: set[int] = field(default_factory=set)
+    """Page numbers that the medium does not give back, until they are written anew."""
 
 
 @dataclass(slots=True, eq=False)
@@ -60,6 +62,15 @@ def files_below(directory: DirectoryNode) -> Iterator[Inode]:
             yield entry
         else:
             yield from files_below(entry)
+
+
+def named_files_below(directory: DirectoryNode, path: str = "") -> Iterator[tuple[str, Inode]]:
+    """With their paths."""
+    for name, entry in sorted(directory.cache.items()):
+        if isinstance(entry, Inode):
+            yield f"{path}/{name}", entry
+        else:
+            yield from named_files_below(entry, f"{path}/{name}")
 
 
 def directories_below(directory: DirectoryNode) -> Iterator[DirectoryNode]:

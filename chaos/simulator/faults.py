@@ -24,10 +24,11 @@ LEADER: Final = "leader"
 LONGEST_S: Final[Mapping[str, float]] = {
     "cut": 12.0, "partial": 25.0, "bridge": 20.0, "isolate": 12.0, "slow": 8.0, "refuse": 6.0, "reset": 0.0,
     "kill": 8.0, "successor": 8.0, "die-in": 8.0, "stop": 8.0, "pause": 14.0, "clock": 20.0, "disk-slow": 8.0,
-    "disk-error": 6.0, "disk-full": 6.0, "power": 10.0, "power-all": 3.0,
+    "disk-error": 6.0, "disk-full": 6.0, "disk-cold": 10.0, "bad-sector": 8.0, "power": 10.0,
+    "power-all": 3.0,
 }  # fmt: skip
 """How long each kind of fault lasts at most; a broker's session is 9 s."""
-OF_THE_VICTIM: Final = frozenset({"disk-error", "disk-full", "power"})
+OF_THE_VICTIM: Final = frozenset({"disk-error", "disk-full", "bad-sector", "power"})
 """They take what was not synced, or a disk. One node of a run may suffer them, and no other: what is promised
 holds as long as another copy does."""
 DISK_OPERATIONS: Final = {
@@ -81,7 +82,7 @@ class Severity:
 GENTLE: Final = Severity(
     {
         "cut": 4, "isolate": 2, "slow": 2, "refuse": 1, "reset": 2, "kill": 4, "die-in": 4, "stop": 1.5,
-        "pause": 2, "clock": 0.5, "disk-slow": 1,
+        "pause": 2, "clock": 0.5, "disk-slow": 1, "disk-cold": 2,
     }
 )  # fmt: skip
 """Nothing that takes what was written."""
@@ -93,7 +94,7 @@ STRANDING: Final = Severity(
 """Leaders that clients still reach and followers do not: what they append is truncated. Leaders that die as
 soon as they are elected, before their followers have what they lack."""
 RARE: Final = Severity(GENTLE.kinds, per_s=0.1)
-HARSH: Final = Severity({**GENTLE.kinds, "power": 4, "disk-error": 2, "disk-full": 1})
+HARSH: Final = Severity({**GENTLE.kinds, "power": 4, "disk-error": 2, "disk-full": 1, "bad-sector": 1})
 BLACKOUTS: Final = Severity({**GENTLE.kinds, "power": 4, "power-all": 4})
 """Only for clusters that flush what they acknowledge."""
 
@@ -140,6 +141,8 @@ def _fault(
         detail = f"{random.choice((2, 10, 50, 200))}ms"
     elif kind == "successor":
         detail = f"{random.choice((0, 1, 2, 5, 10, 30))}ms"
+    elif kind == "disk-cold":
+        detail = f"{random.choice((10, 50, 100))}%"
     elif kind == "die-in":
         detail = str(random.randrange(40))
     elif kind == "disk-error":

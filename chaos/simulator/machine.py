@@ -35,6 +35,10 @@ class MachineDisk(SimDisk):
         super().__init__()
         self.extra_s = 0.0
         """Every operation takes so much longer: a gray disk."""
+        self.cold = 0.0
+        """The share of reads for which the page cache has nothing."""
+        self.missed = 0
+        """How many those were."""
         self._is_parking = True
         self._machine = machine
         self._scheduler = scheduler
@@ -60,6 +64,13 @@ class MachineDisk(SimDisk):
         if process is not None and not process.alive:
             raise Killed(path)
         return super().open(path, create=create)
+
+    def misses(self) -> bool:
+        """As a page cache that others need, too."""
+        if self.cold and self._random.random() < self.cold:
+            self.missed += 1
+            return True
+        return False
 
     def read_bytes(self, path: str, may_block: MayBlock) -> bytes:
         """As NAMES: nobody is let in meanwhile."""

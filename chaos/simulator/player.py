@@ -54,7 +54,8 @@ class FaultPlayer:
             "isolate": self._isolate, "bridge": self._bridge, "refuse": self._refuse,
             "kill": self._kill, "successor": self._successor, "die-in": self._die_in, "stop": self._stop,
             "pause": self._pause, "clock": self._clock, "disk-slow": self._slow_disk,
-            "disk-error": self._fail_disk, "disk-full": self._fail_disk, "power": self._power,
+            "disk-error": self._fail_disk, "disk-full": self._fail_disk,
+            "disk-cold": self._cool_disk, "bad-sector": self._spoil_disk, "power": self._power,
         }  # fmt: skip
         self._links: Mapping[str, Callable[[SimFault, str, str], Lift | None]] = {
             "cut": self._cut, "partial": self._partial, "slow": self._slow, "reset": self._reset,
@@ -311,6 +312,30 @@ class FaultPlayer:
             else:
                 self._tell(f"{fault.kind} {fault.target} {fault.detail} has not struck")
             planted.count = 0
+
+        return lift
+
+    def _cool_disk(self, fault: SimFault, node_id: int) -> Lift:
+        disk = self._cluster.machines[node_id].disk
+        missed, share = disk.missed, float(fault.detail.removesuffix("%")) / 100
+        disk.cold += share
+
+        def lift() -> None:
+            disk.cold = round(disk.cold - share, 2)
+            if disk.missed > missed:
+                self._cluster.story.visit("disk-cold missed")
+
+        return lift
+
+    def _spoil_disk(self, fault: SimFault, node_id: int) -> Lift:
+        disk = self._cluster.machines[node_id].disk
+        struck = disk.struck
+        self._tell(f"{disk.spoil(self._draws.fresh(f'page of {fault}'))} is spoilt")
+
+        def lift() -> None:
+            if disk.struck > struck:
+                self._cluster.story.visit("bad-sector struck")
+            disk.mend()
 
         return lift
 

@@ -103,6 +103,7 @@ def members_are_given_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reconciliation, "assignment_of", lambda partitions: NOTHING)
 
 
+@pytest.mark.pure("a bug is planted in Python")
 @pytest.mark.parametrize(
     ("mutant", "profile", "rule"),
     [
@@ -120,6 +121,7 @@ def test_a_mutant_that_no_client_notices_is_found(
 
 
 @pytest.mark.long
+@pytest.mark.pure("a bug is planted in Python")
 def test_a_group_that_is_given_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     members_are_given_nothing(monkeypatch)
     rules = {violation.rule for violation in Simulation(1, PROFILES["groups"], 5.0).run().violations}

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+from random import Random
+
 import pytest
 
+from chaos.sim.disk import SimDisk
 from chaos.simulator.cluster import Cluster
 from chaos.simulator.draws import Draws
 from chaos.simulator.faults import SimFault
@@ -12,6 +16,7 @@ from chaos.simulator.player import FaultPlayer
 from chaos.simulator.profile import COMBINED
 from chaos.simulator.scheduler import Scheduler
 from chaos.simulator.story import Story
+from metadata_quorum.foundation.blocking import MayBlock
 
 
 class Played:
@@ -75,3 +80,34 @@ def test_a_disk_fault_that_has_not_struck_says_so() -> None:
     assert played.told("disk-error 2 rename EIO 3 1 has not struck")
     assert played.story.visited["disk-error struck"] == 1
     assert played.cluster.machines[2].disk.has_faults is False
+
+
+def test_a_cold_cache_has_nothing_and_a_spoilt_page_cannot_be_read() -> None:
+    played = Played("at 0.1 for 0.1: disk-cold 1 100%", "at 0.3 for 0.1: bad-sector 1")
+    disk = played.cluster.machines[1].disk
+    read = partial(disk.read_bytes, "/n1/data/meta.properties", MayBlock("a test"))
+    assert read()
+    file = disk.open("/n1/data/meta.properties")
+    played.at(0.15)
+    assert file.read_cached(0, 4) is None
+    played.at(0.25)
+    assert file.read_cached(0, 4) is not None
+    played.at(0.35)
+    spoilt = next(line.what for line in played.story.lines if line.what.endswith("is spoilt"))
+    path = spoilt.split()[3]
+    with pytest.raises(OSError, match="Input/output error"):
+        disk.read_bytes(path, MayBlock("a test"))
+    played.at(0.5)
+    assert disk.read_bytes(path, MayBlock("a test"))
+    assert played.story.visited["disk-cold missed"] == played.story.visited["bad-sector struck"] == 1
+
+
+def test_a_spoilt_page_is_good_when_it_is_written_anew() -> None:
+    disk = SimDisk()
+    file = disk.open("/file", create=True)
+    file.append([b"x" * 10])
+    assert disk.spoil(Random(1)) == "page 0 of /file"
+    with pytest.raises(OSError, match="Input/output error"):
+        file.read(0, 1)
+    file.write_at(0, b"y")
+    assert file.read(0, 2) == b"yx"

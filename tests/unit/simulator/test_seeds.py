@@ -57,7 +57,8 @@ def leader_counts_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.pure("a bug is planted in Python")
 def test_a_leader_that_counts_itself_alone_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     leader_counts_itself_alone(monkeypatch)
-    outcome = Simulation(5, COMBINED, 10.0).run()
+    profile = replace(COMBINED, shape=PROFILES["stranded"].shape)
+    outcome = Simulation(5, profile, 8.0, faults=[SimFault.parse("at 1 for 6: isolate leader")]).run()
     broken = {violation.rule for violation in outcome.violations}
     assert broken & {"lost-write", "unseen", "vanished-read", "inconsistent-offsets", "ACKED_IN_LOG"}
 
@@ -66,8 +67,9 @@ def test_a_leader_that_counts_itself_alone_is_found(monkeypatch: pytest.MonkeyPa
 @pytest.mark.pure("a bug is planted in Python")
 def test_a_seed_shrinks_to_the_faults_that_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     leader_counts_itself_alone(monkeypatch)
-    whole = Simulation(5, COMBINED, 20.0).player.faults
-    shrunk = Shrinker(5, COMBINED, 20.0, print).shrink()
+    profile = PROFILES["stranded"]
+    whole = Simulation(3, profile, 12.0).player.faults
+    shrunk = Shrinker(3, profile, 12.0, print).shrink()
     assert shrunk is not None
     assert len(shrunk.faults) < len(whole) / 2
 
