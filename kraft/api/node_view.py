@@ -33,7 +33,7 @@ from metadata_quorum.metadata.image import MetadataImage
 
 VERSION: Final = 0
 PER_SLICE: Final = 200
-"""Partitions, groups or transactions that are looked at in one turn of the loop."""
+"""Partitions or groups that are looked at in one turn of the loop."""
 MOST_TRANSACTIONS: Final = 500
 """That one coordinator tells."""
 MOST_OPEN: Final = 20
@@ -56,19 +56,9 @@ async def _answer(broker: BrokerContext, ctx: RequestContext) -> Buffers:
 async def node_view(broker: BrokerContext) -> dict[str, Any]:
     """As JSON has it."""
     node, now = broker.node, broker.node.loop.time()
-    partitions = [each async for each in in_slices(node.long_work, list(broker.replica_manager), PER_SLICE)]
-    groups = [
-        each
-        async for each in in_slices(node.long_work, list(broker.group_coordinator.summaries()), PER_SLICE)
-    ]
-    transactions = [
-        each
-        async for each in in_slices(
-            node.long_work,
-            list(islice(broker.transaction_coordinator.ongoing(), MOST_TRANSACTIONS)),
-            PER_SLICE,
-        )
-    ]
+    partitions, groups = list(broker.replica_manager), list(broker.group_coordinator.summaries())
+    transactions = list(islice(broker.transaction_coordinator.ongoing(), MOST_TRANSACTIONS))
+    work = node.long_work
     return {
         "node_id": node.node_id,
         "state": broker.lifecycle.state.name.lower(),
@@ -76,8 +66,10 @@ async def node_view(broker: BrokerContext) -> dict[str, Any]:
         "loop": {"stalls": node.loop_health.stalls, "longest_ms": node.loop_health.longest_ms},
         "faults": dict(node.faults),
         "log_dirs": [{"path": d.path, "online": d.online} for d in broker.replica_manager.logs.dirs],
-        "replicas": [_replica(each, now) for each in partitions if not each.removed],
-        "groups": [_group(each, node.image) for each in groups],
+        "replicas": [
+            _replica(each, now) async for each in in_slices(work, partitions, PER_SLICE) if not each.removed
+        ],
+        "groups": [_group(each, node.image) async for each in in_slices(work, groups, PER_SLICE)],
         "transactions": [_transaction(name, known) for name, known in transactions],
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,8 +12,13 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraft.local.local_cluster import LocalCluster
+from kraft.peers.blocking_client import ask as wire_ask
+from kraft.wire.api_keys import ApiKey
+from metadata_quorum.foundation.batch import Record, encode_batch
+from metadata_quorum.foundation.errors import ErrorCode
 from tests.support.clients.rdkafka import QUIET, read
 from tests.support.nodes.cluster import running_cluster
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.row("U5")
 
@@ -24,10 +30,19 @@ def writable(
     tmp_path_factory: pytest.TempPathFactory, free_ports: Callable[[int], list[int]]
 ) -> Iterator[LocalCluster]:
     directory = tmp_path_factory.mktemp("writable")
-    settings = {"kraft.http.writes": "true", "kraft.http.faults.dir": str(directory)}
+    settings = {
+        "kraft.http.writes": "true",
+        "kraft.http.faults.dir": str(directory),
+        "transaction.partition.verification.enable": "false",
+    }
     with running_cluster(directory, free_ports(3), settings) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
-        admin.create_topics([NewTopic("written", 1, 1)])["written"].result()
+        for topic, created in admin.create_topics(
+            [NewTopic("written", 1, 1), NewTopic("haunted", 1, 1)]
+        ).items():
+            created.result()
+            messages = f"/api/v1/topics/{topic}/partitions/0/messages"
+            wait_until(lambda path=messages: ask(cluster, "GET", path)[0] == 200, f"{topic} is led")  # type: ignore[misc]
         yield cluster
 
 
@@ -74,6 +89,24 @@ def test_a_message_is_produced_with_key_value_and_headers(writable: LocalCluster
 def test_what_cannot_be_written_is_refused(writable: LocalCluster, path: str, body: Any, status: int) -> None:
     answer, told = ask(writable, "POST", path, body, **of_the_page(writable))
     assert (answer, bool(told["error"])) == (status, True)
+
+
+def test_a_transaction_that_no_coordinator_knows_hangs(writable: LocalCluster) -> None:
+    """As one that was begun before a coordinator verified what leaders append (KIP-890)."""
+    minute_ago_ms = int(time.time() * 1000) - 60_000
+    batch = encode_batch(
+        [Record(timestamp=minute_ago_ms, value=b"ghost")],
+        producer_id=77, producer_epoch=0, base_sequence=0, transactional=True,
+    )  # fmt: skip
+    topic = {"name": "haunted", "partition_data": [{"index": 0, "records": batch}]}
+    fields = {"transactional_id": "ghost", "acks": -1, "timeout_ms": 30_000, "topic_data": [topic]}
+    answer = wire_ask("127.0.0.1", writable.nodes[1].client_port, ApiKey.PRODUCE, (8, 8), fields)
+    assert ErrorCode(answer.responses[0].partition_responses[0].error_code) is ErrorCode.NONE
+    wait_until(lambda: ask(writable, "GET", "/api/v1/transactions")[1]["transactions"], "it is told")
+    (told,) = ask(writable, "GET", "/api/v1/transactions")[1]["transactions"]
+    assert (told["transactional_id"], told["producer_id"]) == (None, 77)
+    assert told["problem"].startswith("hangs")
+    assert told["partitions"] == [{"topic": "haunted", "partition": 0, "first_offset": 0}]
 
 
 def test_another_sites_page_writes_nothing(writable: LocalCluster) -> None:

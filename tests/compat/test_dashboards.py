@@ -6,9 +6,11 @@ that they are for, and not before.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -163,6 +165,13 @@ def test_every_expression_of_the_dashboards_gives_data(watched: Watched) -> None
             wait_until(all_speak, "every expression gives data", patience_s=60)
         except AssertionError:
             raise AssertionError("\n".join(map(watched.filled, silent))) from None
+        for expression in _of_our_dashboard():
+            wait_until(lambda asked=expression: watched.watcher.query(asked), expression)  # type: ignore[misc]
+
+
+def _of_our_dashboard() -> list[str]:
+    dashboard = Path(__file__).parents[2] / "deploy" / "container" / "grafana" / "kraft.json"
+    return [panel["targets"][0]["expr"] for panel in json.loads(dashboard.read_text())["panels"]]
 
 
 def test_alerts_fire_by_the_faults_that_they_are_for(watched: Watched) -> None:

@@ -49,6 +49,8 @@ def test_the_image_copies_what_is_there_and_all_packages() -> None:
         for source in line.split()[1:-1]
     ]
     assert [source for source in copied if not (ROOT / source).exists()] == []
+    sent = (CONTAINER / "Dockerfile.dockerignore").read_text().splitlines()
+    assert {f"!{source}" for source in copied} == {line for line in sent if line.startswith("!")}
     packages = {each.parent.name for each in ROOT.glob("*/py.typed")}
     assert packages <= set(copied)
 
