@@ -69,7 +69,9 @@ def process_partition_data(partition: Partition, answer: FetchedPartition, now_m
     last epoch or log start. Raises BrokerError where the log refuses the records."""
     log, records = partition.log, answer.records
     if records and _ends_below(records, log.log_end_offset):
-        return True  # read for an older request, before the leader knew how far we had come
+        # Read for an older request, before the leader knew how far we had come. Its numbers are told once.
+        partition.append_as_follower(None, answer.high_watermark, answer.log_start_offset, now_ms)
+        return True
     start_before = log.log_start_offset
     partition.append_as_follower(records, answer.high_watermark, answer.log_start_offset, now_ms)
     return bool(records) or log.log_start_offset != start_before

@@ -10,6 +10,7 @@ from data_plane.replication.partition import Partition
 from fetch.fetcher import FetcherContext, ReplicaFetcher
 from fetch.messages import FetchedPartition, FetchRequest, FetchResponse, LogBounds
 from metadata_quorum.foundation.model import PartitionRegistration
+from tests.support.may_block import MAY_BLOCK
 from tests.unit.replication.cluster import Cluster, in_loop, produce_outcome, until
 
 SESSION = 7
@@ -103,4 +104,22 @@ async def test_an_answer_from_before_an_epoch_change_truncates_nothing() -> None
         assert follower.log.log_end_offset == 3
         leader.answer(diverging(follower, end=2, high_watermark=3), request=3)
         await until(lambda: follower.log.log_end_offset == 2, "the answer of this epoch counts")
+        await fetcher.close()
+
+
+@in_loop
+async def test_records_that_come_twice_bring_the_high_watermark_all_the_same() -> None:
+    """The leader answers two requests in a row with the same records, and tells each number once."""
+    async with Cluster(2) as cluster:
+        follower, _ = await follower_of(cluster)
+        leader = ScriptedLeader()
+        fetcher = fetcher_of(cluster, leader)
+        fetcher.add(follower)
+        await until(lambda: leader.asked)
+        records = memoryview(follower.log.read(0, 1 << 20).read(MAY_BLOCK))
+        leader.answer(
+            FetchedPartition(follower.topic_id, "t", 0, high_watermark=3, log_start_offset=0, records=records)
+        )
+        await until(lambda: follower.high_watermark == 3)
+        assert follower.log.log_end_offset == 3
         await fetcher.close()
