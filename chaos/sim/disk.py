@@ -185,7 +185,8 @@ class SimDisk:
         self.operations = 0
         """How many changes of the disk were started: `kill_before` counts the same."""
         self._root = DirectoryNode()
-        self._unsynced: list[NameChange] = []
+        self._unsynced: dict[NameChange, None] = {}
+        """Of all directories, in their order."""
         self._faults: list[Fault] = []
         self._kill_in: int | None = None
 
@@ -223,7 +224,8 @@ class SimDisk:
                 child = DirectoryNode()
                 self._bind(directory, (directory, name, child))
                 if directory is self._root:
-                    self._make_durable(self._unsynced.pop())
+                    for change in self._settled(list(self._root.unsynced)[-1:]):
+                        self._make_durable(change)
             if not isinstance(child, DirectoryNode):
                 raise _error(errno.ENOTDIR, path)
             directory = child
@@ -257,7 +259,7 @@ class SimDisk:
     def sync_dir(self, path: str, may_block: MayBlock) -> None:
         """Raises OSError."""
         directory = self._find(path)
-        began = [change for change in self._unsynced if change.directory is directory]
+        began = list(directory.unsynced) if isinstance(directory, DirectoryNode) else []
         try:
             self.strike("sync_dir", path)
         except OSError:
@@ -306,7 +308,7 @@ class SimDisk:
         for place, change in enumerate(self._unsynced):
             if place < kept if names_in_order else random.random() < 0.5:
                 self._make_durable(change)
-        self._unsynced.clear()
+        self._settled(list(self._unsynced))
         for directory in directories_below(self._root):
             directory.cache = dict(directory.durable)
         settled: set[int] = set()
@@ -320,7 +322,7 @@ class SimDisk:
         self.kill()
         for change in self._unsynced:
             self._make_durable(change)
-        self._unsynced.clear()
+        self._settled(list(self._unsynced))
         lost = self._inode(path)
         if page in lost.dirty:
             start, end = page * PAGE + kept_bytes, min((page + 1) * PAGE, len(lost.cache))
@@ -362,7 +364,7 @@ class SimDisk:
         """A new, empty disk."""
         self.kill()
         self._root = DirectoryNode()
-        self._unsynced.clear()
+        self._settled(list(self._unsynced))
 
     def fail(
         self, operation: str, code: int, *, path_part: str = "", after: int = 0, count: int = 1
@@ -463,14 +465,15 @@ class SimDisk:
     ) -> None:
         for parent, name, meant in bindings:
             bind_name(parent.cache, name, meant)
-        self._unsynced.append(NameChange(directory, bindings))
+        change = NameChange(directory, bindings)
+        self._unsynced[change] = directory.unsynced[change] = None
 
     def _settled(self, changes: Sequence[NameChange]) -> Sequence[NameChange]:
         """Of these, what nobody else has settled meanwhile; it is unsynced no more. What is changed while it
         is being synced stays unsynced."""
-        mine = {id(change) for change in changes}
-        left = [change for change in self._unsynced if id(change) in mine]
-        self._unsynced = [change for change in self._unsynced if id(change) not in mine]
+        left = [change for change in changes if change in self._unsynced]
+        for change in left:
+            del self._unsynced[change], change.directory.unsynced[change]
         return left
 
     def _make_durable(self, change: NameChange) -> None:

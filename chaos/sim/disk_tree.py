@@ -32,9 +32,11 @@ class DirectoryNode:
 
     cache: dict[str, Inode | DirectoryNode] = field(default_factory=dict)
     durable: dict[str, Inode | DirectoryNode] = field(default_factory=dict)
+    unsynced: dict[NameChange, None] = field(default_factory=dict)
+    """In their order."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class NameChange:
     """One unsynced change of a directory: the names now mean something else, or nothing."""
 
