@@ -75,6 +75,8 @@ class LogManager:
         self._now_ms = now_ms
         self._preferred: dict[TopicPartition, LogDir] = {}  # for replicas that are not here yet
         self._dir_of: dict[LocalReplica, LogDir] = {}
+        self._held: Counter[LogDir] = Counter()
+        """How many logs each directory holds; kept, because every change of the metadata may ask for it."""
 
     # --- start --------------------------------------------------------------------------------
 
@@ -121,17 +123,22 @@ class LogManager:
 
     def add(self, replica: LocalReplica, directory: LogDir) -> None:
         self._dir_of[replica] = directory
+        self._held[directory] += 1
         self._preferred.pop(replica.tp, None)
 
     def remove(self, replica: LocalReplica) -> LogDir:
         """Its log's files stay; `set_aside` takes them away."""
-        return self._dir_of.pop(replica)
+        directory = self._dir_of.pop(replica)
+        self._held[directory] -= 1
+        return directory
 
     def replace(self, replica: LocalReplica, log: UnifiedLog, directory: LogDir) -> None:
         """`log`, a copy under the replica's name in `directory`, takes the place of its log."""
         old, old_log = self._dir_of[replica], replica.log
         replica.log = log
         self._dir_of[replica] = directory
+        self._held[old] -= 1
+        self._held[directory] += 1
         # Not closed: a fetch may still read the slice that it has found there.
         self._rename(replica.tp, old_log, old, DELETED)
 
@@ -177,7 +184,7 @@ class LogManager:
     def _create(self, tp: TopicPartition, topic_id: UUID, config: LogConfig) -> PlacedLog | None:
         """None where no directory is online. Raises OSError (but for the disk's), BrokerError and
         LogCorruptError."""
-        while (directory := self._directory_for(tp, Counter(self._dir_of.values()))) is not None:
+        while (directory := self._directory_for(tp, self._held)) is not None:
             try:
                 log = directory.open_log(tp, topic_id, config, self._now_ms(), NEW_LOG)
             except OSError as e:
@@ -200,7 +207,7 @@ class LogManager:
         self, new: Sequence[tuple[TopicPartition, UUID, PartitionRegistration, LogConfig]]
     ) -> Iterator[NewLog]:
         """Where `get_or_create` would create the logs of these partitions, which are new here."""
-        held = Counter(self._dir_of.values())
+        held = self._held.copy()
         for tp, topic_id, registration, config in new:
             self.unclaimed.suspect(tp, registration)
             directory = self._directory_for(tp, held)
