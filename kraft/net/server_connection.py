@@ -191,16 +191,20 @@ class ServerConnection(asyncio.BufferedProtocol):
         return self._reader.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.last_active = self._services.loop.time()
+        services = self._services
+        self.last_active = services.loop.time()
         if self._is_unauthenticated and self.peer.authenticated:
             self._let_in()
+        now = services.requests.stopwatch()
         if not self._pipeline.queued:
-            self._arrived = self._services.requests.stopwatch()
+            self._arrived = now
         try:
             self._pipeline.enqueue(self._reader.received(nbytes))
         except Exception as error:  # noqa: BLE001
             self._refuse(error)
             return
+        if self._pipeline.queued and not self._waits_for_turn:
+            self._waits_for_turn = not services.turn_budget.may_begin(now, self._take_turn)
         self._pump()
 
     def _let_in(self) -> None:
@@ -229,9 +233,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._pumping = True
         try:
             self._start_all()
-            # There may be room for more now.
             while self._flush() and self._pipeline.queued and not self._waits_for_turn:
-                self._start_all()
+                self._start_all()  # there may be room for more now
         except Exception as error:  # noqa: BLE001
             self._flush()
             self._refuse(error)
@@ -242,17 +245,11 @@ class ServerConnection(asyncio.BufferedProtocol):
     def _start_all(self) -> None:
         """Start whatever may be; small replies wait, so that they leave with one write."""
         pipeline = self._pipeline
-        while (started := pipeline.next_frame()) is not None:
+        while not self._waits_for_turn and (started := pipeline.next_frame()) is not None:
             if self._start(*started) and pipeline.reply_bytes >= SENT_TOGETHER_BYTES:
                 self._flush()
-            if not self._has_turn():
-                break
-
-    def _has_turn(self) -> bool:
-        """Whether this iteration of the loop has time for one more request, if there is one."""
-        if self._pipeline.queued and not self._waits_for_turn:
-            self._waits_for_turn = not self._services.turn_budget.may_continue(self._take_turn)
-        return not self._waits_for_turn
+            if pipeline.queued:
+                self._waits_for_turn = not self._services.turn_budget.may_continue(self._take_turn)
 
     def _take_turn(self) -> None:
         self._waits_for_turn = False

@@ -8,9 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
+from kraft.monitoring.request_metrics import RequestMetrics
 from kraft.net.connection import CUT_AT_ONCE, SCRATCH_BYTES, Account, Budget, FrameReader
 from kraft.net.listener import OPEN, ListenerSecurity
-from kraft.net.turn_budget import SHARE, SHARE_S, TurnBudget
+from kraft.net.turn_budget import FEW, LONG_S, SHARE, SHARE_S, TurnBudget
 from tests.unit.net.echo_node import framed, node
 from tests.unit.net.harness import on_a_loop, until
 
@@ -113,6 +114,9 @@ class Held:
     def __init__(self) -> None:
         self.waiting: list[Callable[[], None]] = []
 
+    def may_begin(self, now: float, resume: Callable[[], None]) -> bool:
+        return True
+
     def may_continue(self, resume: Callable[[], None]) -> bool:
         self.waiting.append(resume)
         return False
@@ -140,3 +144,59 @@ async def test_a_reply_starts_nothing_on_a_connection_that_waits_for_its_turn():
         assert len(began) == 1
         turn_budget.waiting.pop()()
         assert len(began) == 2
+
+
+@on_a_loop
+async def test_where_the_turn_is_over_only_the_first_of_several_requests_is_served_until_it_is_resumed():
+    """Also where the replies are there at once: that they have left starts nothing."""
+    async with node(CLIENTS=OPEN) as served:
+        began: list[bytes] = []
+
+        def serve(peer, frame):
+            began.append(bytes(frame))
+            return (framed(bytes(frame)),)
+
+        served.server.services.serve = serve
+        served.server.services.turn_budget = turn_budget = Held()
+        reader, writer = await served.connect("CLIENTS")
+        writer.write(framed(b"first") + framed(b"second") + framed(b"third"))
+        for so_far in ([b"first"], [b"first", b"second"], [b"first", b"second", b"third"]):
+            assert await reader.readexactly(4 + len(so_far[-1])) == framed(so_far[-1])
+            assert began == so_far
+            for resume in turn_budget.waiting[:]:
+                turn_budget.waiting.remove(resume)
+                resume()
+        assert not turn_budget.waiting
+
+
+@on_a_loop
+async def test_first_requests_of_very_many_connections_share_turns_too():
+    async with node(CLIENTS=OPEN) as served:
+        now = 0.0
+        per_turn: list[int] = []
+        spent_s = LONG_S / 4
+
+        def serve(peer, frame):
+            nonlocal now
+            now += spent_s
+            per_turn[-1] += 1
+            return (framed(bytes(frame)),)
+
+        def turn() -> None:
+            per_turn.append(0)
+            served.loop.call_soon(turn)
+
+        services = served.server.services
+        services.serve = serve
+        services.requests = RequestMetrics(stopwatch=lambda: now)
+        services.turn_budget = TurnBudget(served.loop, lambda: now, lambda: now)
+        clients = [await served.connect("CLIENTS") for _ in range(60)]
+        turn()
+        for number, (_, writer) in enumerate(clients):
+            writer.write(framed(b"%06d" % number))
+        for number, (reader, _) in enumerate(clients):
+            assert (await reader.readexactly(10))[4:] == b"%06d" % number
+        assert sum(per_turn) == len(clients)
+        # As they arrive, before it is looked at closely and after, and as they are resumed; two turns may be
+        # counted as one.
+        assert max(per_turn) <= 2 * (FEW + 1 + FEW + 4)
