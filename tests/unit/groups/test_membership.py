@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from data_plane.coordinator.groups.classic.members import Roster, member_of
 from data_plane.coordinator.groups.classic.states import TRANSITIONS, ClassicGroupConfig, ClassicGroupState
 from data_plane.coordinator.groups.group_metadata_manager import GroupLimits
 from data_plane.coordinator.groups.messages import (
@@ -156,6 +157,19 @@ def test_the_protocol_that_most_prefer_of_those_all_can_play() -> None:
     replies = [joined(driver, t) for t in tickets]
     assert {r.protocol_name for r in replies} == {"range"}
     assert [m.metadata for m in replies[0].members] == [b"range"] * 3
+
+
+def test_protocols_that_nobody_supports_any_more_are_forgotten() -> None:
+    """Their names are the members' to choose, at every join new ones."""
+    roster = Roster()
+    member = member_of(join("m"), "m")
+    roster.add(member)
+    for number in range(5):
+        both = (MemberProtocol("range", b""), MemberProtocol(f"own-{number}", b""))
+        roster.change_protocols(member, both)
+    assert roster.supporters == {"range": 1, "own-4": 1}
+    roster.remove(member)
+    assert not roster.supporters
 
 
 def test_a_full_group_takes_nobody_more() -> None:

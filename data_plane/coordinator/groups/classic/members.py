@@ -124,8 +124,8 @@ class Roster:
     def __init__(self) -> None:
         self._members: dict[str, ClassicGroupMember] = {}
         self._static: dict[str, str] = {}
-        self._supporters: Counter[str] = Counter()
-        """How many members support a protocol."""
+        self.supporters: Counter[str] = Counter()
+        """How many members support a protocol, of those that any does: members choose the names."""
         self._joining: dict[str, Ticket] = {}
         """JoinGroup requests that are parked, by member id."""
         self.sessions: Deadlines[str] = Deadlines()
@@ -152,7 +152,7 @@ class Roster:
 
     def add(self, member: ClassicGroupMember) -> None:
         self._members[member.member_id] = member
-        self._supporters.update(member.protocol_names())
+        self.supporters.update(member.protocol_names())
         if member.instance_id is not None:
             self._static[member.instance_id] = member.member_id
         if self.leader is None:
@@ -161,7 +161,7 @@ class Roster:
     def remove(self, member: ClassicGroupMember) -> None:
         """Where the leader is removed, the next in order becomes leader."""
         del self._members[member.member_id]
-        self._supporters.subtract(member.protocol_names())
+        self._withdraw_support(member)
         self._joining.pop(member.member_id, None)
         self.sessions.discard(member.member_id)
         if member.instance_id is not None and self._static.get(member.instance_id) == member.member_id:
@@ -174,7 +174,7 @@ class Roster:
         for gone in self._members.keys() - {m.member_id for m in members}:
             self.remove(self._members[gone])
         self._members = {m.member_id: m for m in members}
-        self._supporters = Counter(name for m in members for name in m.protocol_names())
+        self.supporters = Counter(name for m in members for name in m.protocol_names())
         self._static = {m.instance_id: m.member_id for m in self if m.instance_id is not None}
         self.leader = leader
 
@@ -196,9 +196,15 @@ class Roster:
             self.leader = member_id
 
     def change_protocols(self, member: ClassicGroupMember, protocols: tuple[MemberProtocol, ...]) -> None:
-        self._supporters.subtract(member.protocol_names())
+        self._withdraw_support(member)
         member.protocols = protocols
-        self._supporters.update(member.protocol_names())
+        self.supporters.update(member.protocol_names())
+
+    def _withdraw_support(self, member: ClassicGroupMember) -> None:
+        for name in member.protocol_names():
+            self.supporters[name] -= 1
+            if not self.supporters[name]:
+                del self.supporters[name]
 
     # --- parked joins
 
@@ -232,7 +238,7 @@ class Roster:
 
     def all_support(self, protocol: str) -> bool:
         """Whether every member supports it."""
-        return self._supporters[protocol] == len(self._members)
+        return self.supporters[protocol] == len(self._members)
 
     def common_protocols(self) -> set[str]:
         """The protocols that every member supports."""
