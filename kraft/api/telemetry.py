@@ -89,10 +89,10 @@ async def handle_push(broker: BrokerContext, ctx: RequestContext, request: Messa
 async def _receive(node: NodeContext, ctx: RequestContext, request: Message) -> None:
     """Raises `BrokerError`."""
     telemetry, instance_id = node.client_telemetry, request.client_instance_id
+    pushed = request.metrics or b""
     try:
-        points = await node.loop.run_in_executor(
-            None, _points, request.compression_type, request.metrics or b""
-        )
+        async with telemetry.reading:
+            points = await node.loop.run_in_executor(None, _points, request.compression_type, pushed)
     except ValueError as error:
         raise BrokerError(ErrorCode.INVALID_RECORD, str(error)) from None
     if request.terminating:

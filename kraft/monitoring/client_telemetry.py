@@ -8,6 +8,7 @@ whatever strangers push.
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -47,6 +48,8 @@ class ClientTelemetry:
 
     def __init__(self) -> None:
         self._clients: OrderedDict[UUID, TelemetryClient] = OrderedDict()  # the one heard of last is last
+        self.reading = asyncio.Lock()
+        """Pushes are read one after the other: many strangers together keep one thread busy, not all."""
 
     def clients(self, now: float) -> Iterator[TelemetryClient]:
         return (each for each in self._clients.values() if now - each.heard_at < FORGET_S)

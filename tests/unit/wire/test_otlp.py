@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraft.wire.otlp import MAX_POINTS, Point, read_metrics
+from kraft.wire.otlp import MAX_FIELDS, MAX_POINTS, Point, read_metrics
 
 GAUGE, SUM, HISTOGRAM = 5, 7, 9
 DELTA, CUMULATIVE = 1, 2
@@ -98,6 +98,20 @@ def test_so_many_points_are_too_many() -> None:
     data = metrics(metric("g", GAUGE, *[b""] * (MAX_POINTS + 1)))
     with pytest.raises(ValueError, match="points"):
         read_metrics(data)
+
+
+def test_so_many_fields_are_too_many() -> None:
+    for data in (
+        memoryview(number(99, 0) * (MAX_FIELDS + 1)),
+        metrics(metric("g", GAUGE, message(7, b"") * (MAX_FIELDS + 1))),
+    ):
+        with pytest.raises(ValueError, match="fields"):
+            read_metrics(data)
+
+
+def test_a_value_of_another_kind_than_its_number_says_is_skipped() -> None:
+    data = metrics(metric("g", GAUGE, fixed64(4, DOUBLE) + attribute(7, "k", message(4, b"abc"))))
+    assert read_metrics(data) == [Point("g", (("k", ""),), 2.5, False)]
 
 
 @given(st.binary(max_size=200), st.integers(0, 300))
