@@ -3,7 +3,8 @@
 A fetch is answered at once where it finds `min_bytes`, an error, or may not wait. Otherwise it is
 parked at its session: news of a partition (for a follower an append, for a consumer a higher high
 watermark) wakes it, and it reads again at the end of the loop's turn, so that all appends of a turn
-are sent in one answer. At its deadline it is answered with what there is.
+are sent in one answer. At its deadline it is answered with what there is. However many are woken or
+expire at once, so many of their partitions are looked at in one turn as take some milliseconds.
 A newer fetch of the same session supersedes a parked one, which is answered at once: so a follower that is
 assigned one more partition fetches it without delay.
 
@@ -35,6 +36,9 @@ from metadata_quorum.foundation.supervision import report_fault
 
 MS_PER_S: Final = 1000
 
+LOOKS_PER_TURN: Final = 1000
+"""Partitions; each takes some 5 microseconds."""
+
 Reply = Callable[[FetchResponse], None]
 
 
@@ -61,6 +65,10 @@ class FetchService:
         self.parked = 0
         self.cold_reads = 0
         """Of partitions whose bytes were not in the page cache, or too many: another thread read them."""
+        self._followers: dict[DelayedFetch, None] = {}
+        self._consumers: dict[DelayedFetch, None] = {}
+        """Parked fetches that were woken or have expired."""
+        self._looks_soon = False
 
     def params_of(self, request: FetchRequest) -> FetchParams:
         """Its limits, lowered to fetch.max.bytes. So is `min_bytes`: nobody waits for what is never sent."""
@@ -88,6 +96,29 @@ class FetchService:
         pending.park()
         return pending
 
+    def look_again(self, parked: DelayedFetch) -> None:
+        """A follower's in the loop's next turn; a consumer's in one of the next."""
+        woken = self._followers if parked.from_follower else self._consumers
+        woken[parked] = None
+        self._look_soon()
+
+    def _look_soon(self) -> None:
+        if not self._looks_soon:
+            self._looks_soon = True
+            self.loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        self._looks_soon = False
+        left = LOOKS_PER_TURN
+        try:
+            while self._followers:
+                _first_of(self._followers).look()
+            while self._consumers and left > 0:
+                left -= _first_of(self._consumers).look()
+        finally:
+            if self._followers or self._consumers:
+                self._look_soon()
+
     def count_sent(self, partitions: list[FetchedPartition]) -> None:
         """What went to followers counts against the quota, whether they are in sync or not."""
         quota = self.quota
@@ -100,10 +131,17 @@ class FetchService:
             quota.record(size, self.loop.time())
 
 
+def _first_of(woken: dict[DelayedFetch, None]) -> DelayedFetch:
+    """It is not in there any more."""
+    parked = next(iter(woken))
+    del woken[parked]
+    return parked
+
+
 class DelayedFetch:
     """One fetch between its arrival and its answer."""
 
-    __slots__ = ("_deadline", "_done", "_params", "_reply", "_request", "_service", "_session", "_woken")
+    __slots__ = ("_deadline", "_done", "_expired", "_params", "_reply", "_request", "_service", "_session")
 
     def __init__(
         self, service: FetchService, session: FetchSession, params: FetchParams, reply: Reply
@@ -114,25 +152,45 @@ class DelayedFetch:
         self._request = params.request
         self._reply = reply
         self._deadline: Deadline | None = None
-        self._woken = False
+        self._expired = False
         self._done = False
 
+    @property
+    def from_follower(self) -> bool:
+        return self._session.from_follower
+
     def is_enough(self, reading: Reading) -> bool:
-        return reading.urgent or reading.size >= self._params.min_bytes
+        return reading.urgent or reading.is_full or reading.size >= min(self._params.min_bytes, reading.limit)
 
     def park(self) -> None:
         service = self._service
         self._session.parked = self
         service.parked += 1
-        self._deadline = service.timer.call_later(
-            self._request.max_wait_ms / MS_PER_S, self._answer_with_what_is
-        )
+        self._deadline = service.timer.call_later(self._request.max_wait_ms / MS_PER_S, self._expire)
 
     def wake(self) -> None:
         """There may be enough now."""
-        if not self._woken:
-            self._woken = True
-            self._service.loop.call_soon(self._look_again)
+        self._service.look_again(self)
+
+    def _expire(self) -> None:
+        self._expired = True
+        self._service.look_again(self)
+
+    def look(self) -> int:
+        """Answer it, if there is enough or its time is over. Returns how many partitions were looked at."""
+        if self._done:
+            return 0
+        session = self._session
+        try:
+            wait_s = 0.0 if self._expired else self._request.max_wait_ms / MS_PER_S
+            session.admit_deferred(self._service.loop.time(), wait_s)
+            reading = self._read()
+            if (self._expired or self.is_enough(reading)) and self._leave(keep_session=True):
+                self.answer(reading)
+        except Exception as error:  # noqa: BLE001
+            self._fail(error)
+            return 1
+        return 1 + len(reading.found)
 
     def supersede(self) -> None:
         """A newer fetch of the session has come, or the session ends: answer. What is found stays for
@@ -141,8 +199,9 @@ class DelayedFetch:
             self._reply(FetchResponse(session_id=self._session.session_id))
 
     def cancel(self) -> None:
-        """Nobody waits for the answer any more."""
+        """Nobody waits for the answer any more: its connection has gone, and its session goes, too."""
         self._leave()
+        self._service.sessions.drop(self._session.session_id)
 
     def answer(self, reading: Reading) -> None:
         session = self._session
@@ -170,26 +229,6 @@ class DelayedFetch:
             session.close()
         session_id = NO_SESSION if full else session.session_id
         self._reply(FetchResponse(session_id=session_id, throttle_time_ms=pause_ms))
-
-    def _look_again(self) -> None:
-        self._woken = False
-        if self._done:
-            return
-        try:
-            self._session.admit_deferred(self._service.loop.time(), self._request.max_wait_ms / MS_PER_S)
-            reading = self._read()
-            if self.is_enough(reading) and self._leave(keep_session=True):
-                self.answer(reading)
-        except Exception as error:  # noqa: BLE001
-            self._fail(error)
-
-    def _answer_with_what_is(self) -> None:
-        try:
-            if self._leave(keep_session=True):
-                self._session.admit_deferred(self._service.loop.time(), 0.0)
-                self.answer(self._read())
-        except Exception as error:  # noqa: BLE001
-            self._fail(error)
 
     def _fail(self, error: Exception) -> None:
         """No caller is left to answer the client; its session may be half updated, and ends."""

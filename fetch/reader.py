@@ -29,15 +29,27 @@ _FAILURES: Final = frozenset(
 )
 """Kafka counts these as failed fetches; all others are what a change of leaders brings."""
 
+_ABSENT: Final = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+)
+"""Told once, these are worth an answer only together with something else, as with Kafka: else a consumer that
+keeps a deleted topic beside others would be answered, and ask, without a pause."""
+
 
 class Reading:
     """What a look at the dirty partitions has found. Nothing of it is remembered until `commit`, so a
     fetch that does not find enough can simply drop it and look again later."""
 
-    __slots__ = ("_quota", "found", "size", "starved", "urgent")
+    __slots__ = ("_quota", "found", "is_full", "limit", "size", "starved", "urgent")
 
-    def __init__(self, quota: ReplicationQuota) -> None:
+    def __init__(self, quota: ReplicationQuota, limit: int) -> None:
         self._quota = quota
+        self.limit = limit  # bytes of records
+        self.is_full = False  # the next batch did not fit into the limit
         self.found: list[tuple[CachedPartition, FetchedPartition | None]] = []
         """None: no more than its numbers, which most followers' looks find; made when they are to be sent."""
         self.starved: set[CachedPartition] = set()  # have data that did not fit
@@ -73,6 +85,7 @@ class Reading:
                 result = _numbers(wanted, session)
             wanted.sent_high_watermark = result.high_watermark
             wanted.sent_log_start_offset = result.log_start_offset
+            wanted.told_error = result.error
             session.deferred.pop(wanted, None)
             answered.append(result)
         return answered
@@ -104,8 +117,9 @@ def read_session(
     quota: ReplicationQuota,
 ) -> Reading:
     """Look at the session's dirty partitions once; notes a follower's progress on the way."""
-    reading = Reading(quota)
     budget = params.max_bytes if params.room is None else min(params.max_bytes, params.room())
+    reading = Reading(quota, budget)
+    absent = 0
     for wanted in list(session.dirty):
         try:
             if params.may_read is not None and not params.may_read(wanted.topic, wanted.topic_id):
@@ -123,9 +137,13 @@ def read_session(
         elif result.slice is not None:
             reading.size += result.slice.length
             budget -= result.slice.length
+        elif result.error in _ABSENT and result.error is wanted.told_error:
+            absent += 1
         else:
             reading.urgent = True
         reading.found.append((wanted, result))
+    if absent == len(session.partitions):
+        reading.urgent = True
     return reading
 
 
@@ -168,6 +186,8 @@ def _read_partition(
                 piece = replica.read(offset, limit, end, at_least_one_batch=first)
             if piece is None:
                 reading.starved.add(wanted)
+                if not held_back and budget < wanted.max_bytes:
+                    reading.is_full = True
     wanted.listed = False
     if piece is None and diverging is None:
         return None

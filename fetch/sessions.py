@@ -32,7 +32,7 @@ from fetch.messages import (
     FetchRequest,
     next_session_epoch,
 )
-from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.errors import NO_ERROR, BrokerError, ErrorCode
 
 MIN_EVICTION_SECONDS: Final = 120.0
 MAX_PARTITIONS: Final = 250_000
@@ -74,6 +74,7 @@ class CachedPartition:
         "replica",
         "sent_high_watermark",
         "sent_log_start_offset",
+        "told_error",
         "topic",
         "topic_id",
     )
@@ -95,6 +96,7 @@ class CachedPartition:
         self.last_fetched_epoch = wanted.last_fetched_epoch
         self.log_start_offset = wanted.log_start_offset
         self.listed = True  # named by the request at hand: a follower's progress is to be noted
+        self.told_error = NO_ERROR
 
     # Watcher: take note, act later.
 

@@ -83,6 +83,8 @@ async def _long_fetch(
     broker: BrokerContext, ctx: RequestContext, body: memoryview, most: int, started: StartedRequest
 ) -> Buffers:
     request = await _read_long(broker.node, ctx, body, most, started)
+    if not request.from_follower:  # of a thousand partitions it takes ten milliseconds
+        await broker.node.long_work.request().pause()
     reply = _fetch(broker, ctx, request, started)
     return await reply.wait(broker.node.loop) if isinstance(reply, DelayedReply) else reply
 
@@ -181,6 +183,8 @@ class _Fetch:
 
     def _found(self, response: FetchResponse) -> None:
         """Called once, perhaps still from within `start`."""
+        if response.session_id != NO_SESSION:
+            self._ctx.connection.state.fetch_session_id = response.session_id
         cold = read_inline(response.partitions)
         if cold or self._answer is not None:  # else it is sent at once
             self._charge(response)
@@ -218,8 +222,6 @@ class _Fetch:
         self._broker.replica_manager.failures.storage_failed(partition, error)
 
     def _reply(self, response: FetchResponse) -> None:
-        if response.session_id != NO_SESSION:
-            self._ctx.connection.state.fetch_session_id = response.session_id
         if self._answer is None:
             self._now = _written(self._node, self._ctx, self._params.request, response)
         else:

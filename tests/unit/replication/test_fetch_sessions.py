@@ -10,7 +10,8 @@ from uuid import UUID
 import pytest
 
 from data_plane.replication.offset_lookup import OffsetSearch, list_offset
-from fetch.messages import FetchPartition, FetchRequest, FetchResponse
+from fetch import delayed_fetch
+from fetch.messages import INITIAL_EPOCH, FetchPartition, FetchRequest, FetchResponse
 from fetch.sessions import MIN_EVICTION_SECONDS, SessionCache
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from tests.support.may_block import MAY_BLOCK
@@ -171,6 +172,66 @@ async def test_a_fetch_waits_for_its_min_bytes_and_no_longer_than_it_may():
 
 
 @pytest.mark.row("P2")
+@pytest.mark.parametrize("served", [{"max_bytes": 3000}, {"room": lambda: 3000}], ids=["asked for", "left"])
+@in_loop
+async def test_nobody_waits_for_more_bytes_than_an_answer_may_have(served: dict[str, Any]):
+    async with Cluster(1) as cluster:
+        topic_id = cluster.create_topic("t", [[1]] * 2)
+        for number in (0, 0, 1):
+            cluster.produce(b"x" * 1000, number=number)
+        wanted = [want(topic_id, 0), want(topic_id, 1)]
+        request = FetchRequest(wanted, max_wait_ms=60_000, min_bytes=5000)
+        response = await cluster.fetch(1, request, **served)
+        assert {n: len(r) for n, r in got(response).items()} == {0: 2, 1: 0}
+
+
+@pytest.mark.row("P7")
+@pytest.mark.pure("a constant is changed")
+@pytest.mark.parametrize("max_wait_ms", [60_000, 1], ids=["woken", "expired"])
+@in_loop
+async def test_many_parked_fetches_are_looked_at_over_many_turns(
+    monkeypatch: pytest.MonkeyPatch, max_wait_ms: int
+):
+    monkeypatch.setattr(delayed_fetch, "LOOKS_PER_TURN", 10)
+    async with Cluster(1) as cluster:
+        topic_id = cluster.create_topic("t", [[1]] * 10)
+        service = cluster.brokers[1].fetches
+        answers: list[FetchResponse] = []
+        for _ in range(20):
+            wanted = [want(topic_id, number) for number in range(10)]
+            request = FetchRequest(wanted, max_wait_ms=max_wait_ms)
+            service.fetch(service.params_of(request), answers.append)
+        assert service.parked == 20
+        if max_wait_ms > 1:
+            cluster.produce(b"a")
+        before = 0
+        while len(answers) < 20:
+            await asyncio.sleep(0)
+            assert len(answers) - before <= 1
+            before = len(answers)
+        assert service.parked == 0
+
+
+@pytest.mark.row("P2")
+@in_loop
+async def test_what_is_absent_beside_other_partitions_is_told_at_once_and_then_as_they_are():
+    async with Cluster(1) as cluster:
+        topic_id = cluster.create_topic("t", [[1]])
+        consumer = Consumer(cluster, max_wait_ms=60_000)
+        deleted = UUID(int=7)
+        first = await consumer.fetch(want(topic_id), want(deleted))
+        assert [each.error for each in first.partitions] == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_ID]
+        again = asyncio.ensure_future(consumer.fetch())
+        await until(lambda: cluster.brokers[1].fetches.parked == 1)
+        cluster.produce(b"a")
+        errors = {each.topic_id: each.error for each in (await again).partitions}
+        assert errors == {topic_id: ErrorCode.NONE, deleted: ErrorCode.UNKNOWN_TOPIC_ID}
+        # Who asks for it again, or for nothing else, is answered at once.
+        await consumer.fetch(want(topic_id, 0, 1), want(deleted))
+        await consumer.fetch(forgotten=((topic_id, "", 0),))
+
+
+@pytest.mark.row("P2")
 @in_loop
 async def test_all_appends_of_one_round_go_out_in_one_answer():
     async with Cluster(1) as cluster:
@@ -239,6 +300,11 @@ async def test_a_cancelled_fetch_leaves_nothing_behind():
         assert pending is not None
         pending.cancel()
         assert (service.parked, len(cluster.replica(1).watchers), answers) == (0, 0, [])
+        opening = FetchRequest([want(topic_id)], max_wait_ms=60_000, session_epoch=INITIAL_EPOCH)
+        pending = service.fetch(service.params_of(opening), answers.append)
+        assert pending is not None
+        pending.cancel()  # nobody has heard of its session
+        assert (len(service.sessions), len(cluster.replica(1).watchers)) == (0, 0)
 
 
 @in_loop
