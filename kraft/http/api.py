@@ -6,9 +6,11 @@ cluster's ACLs let them see.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from math import isfinite
 from typing import Any, Final
 
 from kraft.api.context import BrokerContext
@@ -47,7 +49,7 @@ class Asked:
         text = self.query.get(name)
         if text is None:
             return None
-        if not re.fullmatch(r"\d{1,18}", text):
+        if not re.fullmatch(r"[0-9]{1,18}", text):
             raise Refused(400, f"{name}={text[:40]} is no number")
         return int(text)
 
@@ -58,6 +60,8 @@ class Service:
 
     sources: Sources
     view: ClusterView
+    opening: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Batches are opened for one reader at a time: in memory they may take a hundred times their size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +128,9 @@ async def _messages(service: Service, asked: Asked) -> Json:
         raise Refused(403, f"{asked.visitor.principal} may not READ topic {tp.topic}")
     offset, time_ms = asked.number("offset"), asked.number("time_ms")
     limit = asked.number("limit")
-    return await messages(broker_of(service), tp, offset, time_ms, 20 if limit is None else limit)
+    return await messages(
+        broker_of(service), tp, offset, time_ms, 20 if limit is None else limit, service.opening
+    )
 
 
 async def _groups(service: Service, asked: Asked) -> Json:
@@ -170,7 +176,11 @@ async def _clients(service: Service, asked: Asked) -> Json:
                 "pushes": client.pushes,
                 "heard_s_ago": round(now - client.heard_at, 1),
                 "metrics": [
-                    {"name": name, "attributes": dict(attributes), "value": value}
+                    {
+                        "name": name,
+                        "attributes": dict(attributes),
+                        "value": value if isfinite(value) else None,
+                    }
                     for (name, attributes), value in client.figures.items()
                 ],
             }
@@ -191,7 +201,7 @@ def known_partition(service: Service, asked: Asked) -> TopicPartition:
     """Of the path. Raises `Refused`."""
     topic = _known_topic(service, asked)
     number = asked.path["partition"]
-    if not number.isdecimal() or int(number[:10]) not in topic.partitions:
+    if not re.fullmatch(r"[0-9]{1,10}", number) or int(number) not in topic.partitions:
         raise Refused(404, f"{topic.name} has no partition {number[:20]}")
     return TopicPartition(topic.name, int(number))
 

@@ -5,6 +5,9 @@ should not pay. So the first connection has it imported, in the executor; what t
 meanwhile waits, and is then handed over to aiohttp's own protocol.
 
     socket -> _PendingConnection (holds the first bytes) -> aiohttp's protocol -> server.py
+
+Connections are few, since each takes a file handle that the node's logs may need, and one that does not read
+its answer is ended.
 """
 
 from __future__ import annotations
@@ -17,6 +20,9 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 MAX_PENDING_BYTES: Final = 64 * 1024
+MAX_CONNECTIONS: Final = 128
+SWEEP_S: Final = 10.0
+"""Who has read nothing of an answer for so long is deaf."""
 
 MakeServer = Callable[[], "web.Server"]
 """Imports aiohttp and makes its server; runs in the executor."""
@@ -30,6 +36,10 @@ class HttpPort:
         self._make_server = make_server
         self._server: asyncio.Future[web.Server] | None = None
         self._listener: asyncio.Server | None = None
+        self._pending = 0
+        self._unread: dict[web.RequestHandler, int] = {}
+        """Bytes of answers that were unread when we looked last."""
+        self._sweep_timer: asyncio.TimerHandle | None = None
 
     async def listen(self, host: str, port: int) -> None:
         """Raises OSError."""
@@ -39,12 +49,41 @@ class HttpPort:
         """aiohttp's server, made at the first call."""
         if self._server is None:
             self._server = self._loop.run_in_executor(None, self._make_server)
+            self._sweep_timer = self._loop.call_later(SWEEP_S, self._sweep)
         return self._server
+
+    def arrived(self) -> bool:
+        """Count a connection; False where there are too many."""
+        self._pending += 1
+        return self._pending + len(self._handlers()) <= MAX_CONNECTIONS
+
+    def left(self) -> None:
+        """It is gone, or handed over."""
+        self._pending -= 1
+
+    def _handlers(self) -> list[web.RequestHandler]:
+        made = self._server
+        is_there = made is not None and made.done() and not made.cancelled() and made.exception() is None
+        return made.result().connections if made is not None and is_there else []
+
+    def _sweep(self) -> None:
+        self._sweep_timer = self._loop.call_later(SWEEP_S, self._sweep)
+        before, self._unread = self._unread, {}
+        for handler in self._handlers():
+            transport = handler.transport
+            if transport is None or (unread := transport.get_write_buffer_size()) == 0:
+                continue
+            if before.get(handler) == unread:
+                transport.abort()
+            else:
+                self._unread[handler] = unread
 
     async def close(self) -> None:
         """End the port and its connections."""
         if self._listener is not None:
             self._listener.close()
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
         if self._server is not None:
             await (await self._server).shutdown(timeout=0.1)
 
@@ -59,7 +98,10 @@ class _PendingConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._port.server().add_done_callback(self._hand_over)
+        if self._port.arrived():
+            self._port.server().add_done_callback(self._hand_over)
+        else:
+            self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         self._received += data
@@ -68,15 +110,17 @@ class _PendingConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._port.left()
 
     def _hand_over(self, server: asyncio.Future[web.Server]) -> None:
         transport = self._transport
-        if transport is None:
+        if transport is None or transport.is_closing():
             return
         if server.cancelled() or server.exception() is not None:
             transport.abort()
             return
         protocol = server.result()()
+        self._port.left()
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
         if self._received:

@@ -3,22 +3,27 @@
     /api/v1/topics/T/partitions/0/messages?offset=17 (or time_ms=...) -> ListOffsets, Fetch -> records as JSON
 
 Bytes are given as text where they are UTF-8, else in base64; a long value is cut, with its length beside it.
+A batch that cannot be opened is told as one message with a problem, and those behind it are read.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import codecs
 from collections.abc import Iterator
 from typing import Any, Final
 
 from kraft.api.context import BrokerContext
 from kraft.wire.api_keys import ApiKey
-from metadata_quorum.foundation.batch import BatchHeader, iter_headers, iter_records
+from metadata_quorum.foundation.batch import BatchHeader, CorruptBatchError, iter_headers, iter_records
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import NO_LEADER, TopicPartition
 
 MAX_MESSAGES: Final = 200
 MAX_VALUE_BYTES: Final = 4096
+MAX_HEADERS: Final = 100
+MAX_NAME: Final = 256
 FETCH_BYTES: Final = 1024 * 1024
 MAX_UNPACKED_BYTES: Final = 8 * 1024 * 1024
 _TIMEOUT_S: Final = 5.0
@@ -32,7 +37,12 @@ Json = dict[str, Any]
 
 
 async def messages(
-    broker: BrokerContext, tp: TopicPartition, offset: int | None, time_ms: int | None, limit: int
+    broker: BrokerContext,
+    tp: TopicPartition,
+    offset: int | None,
+    time_ms: int | None,
+    limit: int,
+    opening: asyncio.Lock,
 ) -> Json:
     """From an offset on, or from a time on, or the newest. Raises BrokerError, OSError."""
     registration = broker.node.image.partition(tp)
@@ -50,7 +60,8 @@ async def messages(
     else:
         first = max(end - limit, start) if offset is None else min(max(offset, start), end)
     records = await _fetch(broker, leader, tp, first) if first < end else b""
-    found = await broker.node.loop.run_in_executor(None, _readable, records, first, limit)
+    async with opening:
+        found = await broker.node.loop.run_in_executor(None, _readable, records, first, limit)
     return {
         "topic": tp.topic,
         "partition": tp.partition,
@@ -105,26 +116,47 @@ async def _fetch(broker: BrokerContext, leader: int, tp: TopicPartition, offset:
 
 
 def _readable(records: bytes, first: int, limit: int) -> list[Json]:
+    """Raises BrokerError where no batch can be found in them."""
     found: list[Json] = []
-    for position, header in iter_headers(records):
-        for message in _of_batch(records, position, header):
-            if message["offset"] >= first:
-                found.append(message)
-            if len(found) == limit:
-                return found
+    try:
+        for position, header in iter_headers(records):
+            for message in _of_batch(records, position, header):
+                if message["offset"] >= first:
+                    found.append(message)
+                if len(found) == limit:
+                    return found
+    except CorruptBatchError as error:
+        raise BrokerError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
     return found
 
 
 def _of_batch(records: bytes, position: int, header: BatchHeader) -> Iterator[Json]:
-    for record in iter_records(records, position, max_bytes=MAX_UNPACKED_BYTES):
+    last = header.base_offset - 1
+    try:
+        for record in iter_records(records, position, max_bytes=MAX_UNPACKED_BYTES):
+            last = record.offset
+            yield {
+                "offset": record.offset,
+                "time_ms": record.timestamp,
+                "key": _shown(record.key),
+                "value": _shown(record.value),
+                "headers": [[name[:MAX_NAME], _shown(value)] for name, value in record.headers[:MAX_HEADERS]],
+                "more_headers": max(len(record.headers) - MAX_HEADERS, 0),
+                "transactional": header.is_transactional,
+                "control": header.is_control,
+                "problem": None,
+            }
+    except CorruptBatchError as error:
         yield {
-            "offset": record.offset,
-            "time_ms": record.timestamp,
-            "key": _shown(record.key),
-            "value": _shown(record.value),
-            "headers": [[name, _shown(value)] for name, value in record.headers],
+            "offset": header.last_offset,
+            "time_ms": header.max_timestamp,
+            "key": None,
+            "value": None,
+            "headers": [],
+            "more_headers": 0,
             "transactional": header.is_transactional,
             "control": header.is_control,
+            "problem": f"offsets {last + 1} to {header.last_offset} cannot be shown: {error}",
         }
 
 
@@ -133,6 +165,8 @@ def _shown(data: bytes | None) -> Json | None:
         return None
     shown = bytes(data[:MAX_VALUE_BYTES])
     try:
-        return {"text": shown.decode(), "bytes": len(data)}
+        # A character that the cut has halved is left out.
+        text, _ = codecs.utf_8_decode(shown, "strict", len(data) <= MAX_VALUE_BYTES)
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(shown).decode(), "bytes": len(data)}
+    return {"text": text, "bytes": len(data)}

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Set
 from functools import cache
 from importlib.metadata import version
@@ -33,6 +34,7 @@ from kraft.http.writes import Writes, what_is_allowed
 from kraft.metrics.exposition import CONTENT_TYPE, exposition
 from kraft.metrics.metric import Style
 from kraft.metrics.sources import Sources
+from kraft.monitoring.rate_limited_log import rate_limited
 from metadata_quorum.foundation.errors import BrokerError
 from metadata_quorum.foundation.supervision import report_fault
 
@@ -68,7 +70,25 @@ def make_server(sources: Sources) -> web.Server:
     from aiohttp import web
 
     # What is asked for every few seconds is no event of a node: no line of its log each.
-    return web.Server(HttpServer(sources).respond, loop=sources.node.loop, access_log=None)
+    served = HttpServer(sources).respond
+    return web.Server(served, access_log=None, logger=_log_of_aiohttp(), loop=sources.node.loop)
+
+
+def _log_of_aiohttp() -> logging.Logger:
+    """Without a traceback for every request that is none."""
+    from aiohttp.http_exceptions import HttpProcessingError
+
+    def refused(record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, HttpProcessingError):
+            record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
+            record.exc_info = None
+            record.msg, record.args = "%s: %s", (record.getMessage(), error.message.partition("\n")[0])
+        return True
+
+    log = logging.getLogger("aiohttp.server")
+    log.addFilter(refused)
+    return rate_limited(log)
 
 
 class HttpServer:
@@ -139,7 +159,8 @@ class HttpServer:
         return _json(await route.answer(self._service, Asked(visitor, in_path, request.query, body)))
 
     async def _status(self, request: web.BaseRequest) -> web.StreamResponse:
-        return _json(status(self._sources))
+        told = await status(self._sources)
+        return await self._sources.node.loop.run_in_executor(None, _json, told)
 
     async def _ready(self, request: web.BaseRequest) -> web.StreamResponse:
         """For probes: whether clients can be sent here."""

@@ -1,6 +1,6 @@
 """`GET /status`: a node's own view of itself and of its partitions, as JSON.
 
-All of it is read from memory in one synchronous call, so it is consistent.
+All of it is read from memory, a slice of partitions in one turn of the loop.
 """
 
 from __future__ import annotations
@@ -10,16 +10,18 @@ from typing import Any
 
 from data_plane.replication.partition import Partition
 from kraft.api.context import BrokerContext, ControllerContext
+from kraft.api.node_view import PER_SLICE
+from kraft.api.slices import in_slices
 from kraft.metrics.sources import Sources
 
 
-def status(sources: Sources) -> dict[str, Any]:
+async def status(sources: Sources) -> dict[str, Any]:
     """The body of the response."""
     node, broker, controller = sources.node, sources.broker, sources.controller
     return {
         "cluster_id": node.cluster_id,
         "node_id": node.node_id,
-        "broker": None if broker is None else _broker(broker.context),
+        "broker": None if broker is None else await _broker(broker.context),
         "controller": None if controller is None else _controller(controller.context),
         "metadata": {"offset": node.image.offset, "epoch": node.image.epoch},
         "loop": asdict(node.loop_health),
@@ -35,8 +37,9 @@ def is_fenced(sources: Sources) -> bool:
     return registration is None or registration.fenced
 
 
-def _broker(broker: BrokerContext) -> dict[str, Any]:
+async def _broker(broker: BrokerContext) -> dict[str, Any]:
     node, replica_manager = broker.node, broker.replica_manager
+    partitions = in_slices(node.long_work, list(replica_manager), PER_SLICE)
     registration = node.image.brokers.get(node.node_id)
     return {
         "epoch": broker.lifecycle.broker_epoch,
@@ -49,7 +52,7 @@ def _broker(broker: BrokerContext) -> dict[str, Any]:
             }
             for each in replica_manager.logs.dirs
         ],
-        "partitions": [_partition(each) for each in replica_manager],
+        "partitions": [_partition(each) async for each in partitions if not each.removed],
     }
 
 

@@ -134,6 +134,8 @@ def _encoded(text: object, name: str) -> bytes:
 def _headers(given: object) -> tuple[tuple[str, bytes | None], ...]:
     if not isinstance(given, dict):
         raise Refused(400, "headers are to be an object of texts")
+    for name in given:
+        _encoded(name, "a header's name")
     return tuple((name, None if value is None else _encoded(value, name)) for name, value in given.items())
 
 

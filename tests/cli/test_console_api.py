@@ -12,6 +12,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraft.http.api import ROUTES
+from kraft.http.messages import MAX_UNPACKED_BYTES
 from kraft.http.writes import ROUTES as WRITE_ROUTES
 from kraft.local.local_cluster import LocalCluster
 from tests.support.clients.rdkafka import QUIET, consumer, read, send
@@ -109,6 +110,24 @@ def test_messages_are_read_by_offset_by_time_and_the_newest(used: LocalCluster) 
     assert messages(used, f"time_ms={TIME_MS + 100}") == []
 
 
+def test_what_cannot_be_shown_hides_nothing_behind_it(used: LocalCluster) -> None:
+    for value in (bytes(MAX_UNPACKED_BYTES + 1), "é".encode() * 3000):
+        message = {"value": value, "partition": 0}
+        send(
+            used.bootstrap,
+            TOPIC,
+            [message],
+            compression_type="gzip",
+            message_max_bytes=2 * MAX_UNPACKED_BYTES,
+        )
+    path = f"/api/v1/topics/{TOPIC}/partitions/0/messages?offset=0"
+    problem, text = ask(used, path).json["messages"]
+    assert problem["offset"] == 0
+    assert "offsets 0 to 0 cannot be shown" in problem["problem"]
+    assert (text["offset"], text["problem"]) == (1, None)
+    assert text["value"] == {"text": "é" * 2048, "bytes": 6000}
+
+
 def test_a_group_tells_its_lag(used: LocalCluster) -> None:
     group = ask(used, "/api/v1/groups/viewers").json
     assert (group["type"], group["state"], group["members"], group["lag"]) == ("classic", "Empty", [], 2)
@@ -180,6 +199,9 @@ def test_the_description_names_every_path_and_every_path_answers(used: LocalClus
         ("/api/v1/topics/absent", 404),
         ("/api/v1/groups/absent", 404),
         (f"/api/v1/topics/{TOPIC}/partitions/9/messages", 404),
+        (f"/api/v1/topics/{TOPIC}/partitions/{'9' * 5000}/messages", 404),
+        (f"/api/v1/topics/{TOPIC}/partitions/{'0' * 5000}/messages", 404),
+        (f"/api/v1/topics/{TOPIC}/partitions/%D9%A0/messages", 404),
         (f"/api/v1/topics/{TOPIC}/partitions/1/messages?offset=-1", 400),
         ("/api/v1/events?since=x", 400),
         ("/../../etc/passwd", 404),

@@ -80,6 +80,7 @@ def test_a_message_is_produced_with_key_value_and_headers(writable: LocalCluster
         (PATH, {"value": 1}, 400),
         (PATH, {"value": "\ud800"}, 400),
         (PATH, {"headers": ["a"]}, 400),
+        (PATH, {"headers": {"\ud800": None}}, 400),
         (PATH.replace("/0/", "/1/"), {"value": "v"}, 404),
         (PATH.replace("written", "absent"), {"value": "v"}, 404),
         ("/api/v1/topics", {}, 404),

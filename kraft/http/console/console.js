@@ -294,6 +294,21 @@ function shown(data, as) {
   return cut(data.text);
 }
 
+function time(ms) {
+  const date = new Date(ms); // a record may say any time at all
+  return Number.isNaN(date.getTime()) ? `${ms} ms` : date.toISOString();
+}
+
+function content(each, as) {
+  if (each.problem) return `⚠ ${each.problem}`;
+  return each.control ? "marker of a transaction" : shown(each.value, as);
+}
+
+function headers(each, as) {
+  const lines = each.headers.map(([name, data]) => `${name}: ${shown(data, as)}`);
+  return [...lines, ...(each.more_headers ? [`… ${each.more_headers} more`] : [])].join("\n");
+}
+
 export async function browse() {
   const query = new URLSearchParams({ limit: "50" });
   const from = $("browse-from").value;
@@ -310,10 +325,10 @@ export async function browse() {
       .filter((each) => !wanted || shown(each.key, "text").includes(wanted) || shown(each.value, "text").includes(wanted))
       .map((each) => element("tr", {},
         element("td", { className: "n" }, String(each.offset)),
-        element("td", {}, new Date(each.time_ms).toISOString()),
+        element("td", {}, time(each.time_ms)),
         element("td", { className: "wide" }, shown(each.key, as)),
-        element("td", { className: "wide" }, each.control ? "marker of a transaction" : shown(each.value, as)),
-        element("td", { className: "wide" }, each.headers.map(([name, data]) => `${name}: ${shown(data, as)}`).join("\n"))));
+        element("td", { className: "wide" }, content(each, as)),
+        element("td", { className: "wide" }, headers(each, as))));
     $("messages").hidden = false;
     $("messages").tBodies[0].replaceChildren(...rows);
     $("browse-note").textContent = `${rows.length} of offsets ${count(told.from)} on; the partition has ${count(told.start)} to ${count(told.end)}.`;
