@@ -13,8 +13,8 @@ import uvloop
 from aiohttp import web
 
 from kraft.http import listener
-from kraft.http.listener import HOST, MAX_CONNECTIONS, HttpPort
-from kraft.local.free_ports import free_ports
+from kraft.http.listener import MAX_CONNECTIONS, HttpPort
+from kraft.local.free_ports import HOST, free_ports
 
 pytestmark = pytest.mark.row("U5")
 
@@ -31,7 +31,7 @@ async def serving(respond: Respond) -> AsyncIterator[int]:
     loop = asyncio.get_running_loop()
     http = HttpPort(loop, lambda: web.Server(respond, loop=loop))
     (port,) = free_ports(1, random.SystemRandom())
-    await http.listen(port)
+    await http.listen(HOST, port)
     try:
         yield port
     finally:
