@@ -8,6 +8,7 @@ this process.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import hashlib
@@ -82,6 +83,8 @@ class Logins:
 
     node: NodeContext
     _key: bytes = field(init=False)
+    _checking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Passwords are checked one after the other: who guesses keeps one thread of the executor busy, not all."""
     _known: OrderedDict[bytes, float] = field(default_factory=OrderedDict)
     """Digests of names and passwords that were right, and until when that counts."""
 
@@ -118,7 +121,8 @@ class Logins:
             proved = [_proves(password, mechanism, credential) for mechanism, credential in found]
             return any(right and real for right, real in zip(proved, known, strict=True))
 
-        return await self.node.blocking(check)
+        async with self._checking:
+            return await self.node.blocking(check)
 
 
 def _proves(password: str, mechanism: ScramMechanism, credential: UserScramCredentialRecord) -> bool:

@@ -104,3 +104,33 @@ def test_a_password_is_remembered_for_a_while_and_a_wrong_one_never() -> None:
         with pytest.raises(LoginRequired):
             visit(logins, basic("sara", "wrong"))
     assert node.checks == 4
+
+
+class SlowNode(Node):
+    """Whose executor takes a while."""
+
+    at_once = 0
+    most_at_once = 0
+
+    async def blocking(self, work: Callable[[MayBlock], bool]) -> bool:
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        await asyncio.sleep(0)
+        self.at_once -= 1
+        return await super().blocking(work)
+
+
+def test_who_guesses_passwords_keeps_one_thread_busy() -> None:
+    node: Any = SlowNode(CLOSED)
+    logins = Logins(node)
+
+    async def guess() -> None:
+        guesses: list[Any] = [
+            SimpleNamespace(headers={"Authorization": basic("sara", f"wrong-{n}")}, remote="10.0.0.1")
+            for n in range(5)
+        ]
+        outcomes = await asyncio.gather(*map(logins.visitor, guesses), return_exceptions=True)
+        assert all(isinstance(each, LoginRequired) for each in outcomes)
+
+    asyncio.run(guess())
+    assert (node.checks, node.most_at_once) == (5, 1)
