@@ -84,7 +84,7 @@ class Logins:
     node: NodeContext
     _key: bytes = field(init=False)
     _checking: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Passwords are checked one after the other: who guesses keeps one thread of the executor busy, not all."""
+    """Passwords are checked one after the other: who guesses keeps one thread busy, not all."""
     _known: OrderedDict[bytes, float] = field(default_factory=OrderedDict)
     """Digests of names and passwords that were right, and until when that counts."""
 
