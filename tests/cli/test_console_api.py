@@ -110,18 +110,16 @@ def test_messages_are_read_by_offset_by_time_and_the_newest(used: LocalCluster) 
     assert messages(used, f"time_ms={TIME_MS + 100}") == []
 
 
-def test_what_cannot_be_shown_hides_nothing_behind_it(used: LocalCluster) -> None:
+def test_what_cannot_be_shown_hides_nothing_behind_it(shared_cluster: LocalCluster) -> None:
+    bootstrap, topic = shared_cluster.bootstrap, "large-messages"
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result()
     for value in (bytes(MAX_UNPACKED_BYTES + 1), "é".encode() * 3000):
-        message = {"value": value, "partition": 0}
-        send(
-            used.bootstrap,
-            TOPIC,
-            [message],
-            compression_type="gzip",
-            message_max_bytes=2 * MAX_UNPACKED_BYTES,
-        )
-    path = f"/api/v1/topics/{TOPIC}/partitions/0/messages?offset=0"
-    problem, text = ask(used, path).json["messages"]
+        most = 2 * MAX_UNPACKED_BYTES
+        send(bootstrap, topic, [{"value": value}], compression_type="gzip", message_max_bytes=most)
+    path = f"/api/v1/topics/{topic}/partitions/0/messages?offset=0"
+    wait_until(lambda: ask(shared_cluster, path).status == 200, "node 1 knows the topic")
+    problem, text = ask(shared_cluster, path).json["messages"]
     assert problem["offset"] == 0
     assert "offsets 0 to 0 cannot be shown" in problem["problem"]
     assert (text["offset"], text["problem"]) == (1, None)
