@@ -43,12 +43,18 @@ class Moves:
         return self.wire.ask(self.cluster.node(3).client_port, key, version, **fields)
 
     def start(self, targets: Mapping[int, Sequence[int] | None]) -> dict[int, ErrorCode]:
-        """None calls it off."""
+        """None calls it off. Asked again where the controller was killed, or lost its leadership."""
         wanted = [{"partition_index": number, "replicas": to} for number, to in targets.items()]
         topics = [{"name": self.topic, "partitions": wanted}]
-        answer = self._ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 1, topics=topics, timeout_ms=30_000)
-        assert answer.error_code == 0, answer.error_message
+        answer = wait_until(lambda: self._answered(topics), "a controller answers")
         return {each.partition_index: ErrorCode(each.error_code) for each in answer.responses[0].partitions}
+
+    def _answered(self, topics: Sequence[Mapping[str, Any]]) -> Message | None:
+        answer = self._ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 1, topics=topics, timeout_ms=30_000)
+        if answer.error_code in (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT):
+            return None
+        assert answer.error_code == 0, answer.error_message
+        return answer
 
     def under_way(self) -> dict[int, tuple[list[int], list[int]]]:
         """Adding and removing replicas, by partition."""
@@ -90,6 +96,7 @@ class Moves:
 @pytest.fixture
 def moves(five_nodes: LocalCluster, request: pytest.FixtureRequest) -> Iterator[Moves]:
     """A topic of two partitions on nodes 1, 2 and 3."""
+    five_nodes.start_all()  # a test that failed may have left some down
     topic = request.node.originalname.removeprefix("test_")[:60]
     admin = AdminClient({"bootstrap.servers": five_nodes.bootstrap, "log_level": 0})
     placed = [[1, 2, 3], [2, 3, 1]]
