@@ -5,14 +5,16 @@ librdkafka is imported in the functions, so that `kraft --help` does not wait fo
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from kraft.cli import notice
-from kraft.cli.bootstrap import addresses, first_broker
+from kraft.cli.bootstrap import addresses, first_broker, no_broker
 from kraft.cli.command_config import librdkafka_settings
 from kraft.cli.errors import CliError, UsageError, sentence_of
+from kraft.cli.silence import silence_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +68,7 @@ def connect_admin(bootstrap: str) -> tuple[AdminClient, ClusterMetadata]:
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
-    addresses(bootstrap)
+    _check_reachable(bootstrap)
     heard: list[KafkaError] = []
     admin = AdminClient(settings(bootstrap) | {"error_cb": heard.append})
     try:
@@ -79,6 +81,20 @@ def connect_admin(bootstrap: str) -> tuple[AdminClient, ClusterMetadata]:
         admin.poll(0)
         why = [each for each in heard if each.name() in ("_AUTHENTICATION", "_SSL")]
         raise CliError(sentence_of(why[0] if why else error, bootstrap)) from None
+
+
+def _check_reachable(bootstrap: str) -> None:
+    """Raises CliError at once where every address refuses, or is none: librdkafka would retry."""
+    silences = []
+    for address in addresses(bootstrap):
+        try:
+            socket.create_connection(address, timeout=AT_ONCE_S).close()
+            return
+        except (ConnectionRefusedError, socket.gaierror) as error:
+            silences.append(silence_of(error))
+        except OSError:
+            return  # who is slow may still answer
+    raise no_broker(bootstrap, silences)
 
 
 def require_topic(metadata: ClusterMetadata, topic: str) -> int:
