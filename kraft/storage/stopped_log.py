@@ -103,14 +103,18 @@ class StoppedLog:
         return {value.uvarint() for value in values}
 
     def voters(self) -> frozenset[int]:
-        """Those that the log named last; empty where it names none."""
+        """Those that the log named last; empty where it names none. Raises `FatalError` where that cannot be
+        read."""
         stored = [(data, 0, header) for header, data in reversed(self.batches)]
         stored += reversed(
             [(self.checkpoint_data, position, each) for position, each in iter_headers(self.checkpoint_data)]
         )
         for data, position, header in stored:
             for record in reversed(decode_batch(data, position)) if header.is_control else ():
-                control = decode_control(record.key or b"", record.value or b"")
+                try:
+                    control = decode_control(record.key or b"", record.value or b"")
+                except ValueError as error:
+                    raise _unusable(self.directory, f"does not tell its voters: {error}") from None
                 if isinstance(control, LeaderChangeMessage | VotersRecord):
                     return frozenset(voter.voter_id for voter in control.voters)
         return frozenset()
