@@ -11,8 +11,9 @@ thousand clients ask at the same moment, their first requests alone would fill a
 them, or `SHARE` that continue in a task, the others wait too. Between two iterations the loop is free for
 everything else.
 
-Time in which the machine runs other processes is not counted: an iteration that ends because of it serves
-nobody sooner, and small ones make each request dearer: what one of them appends is replicated together.
+Time in which the machine runs other processes is not counted, up to `LONGEST_S`: an iteration that ends for
+it serves nobody sooner, and small ones make each request dearer: what one appends is replicated together.
+Beyond that it may be the disk that makes us wait, and others have waited long enough.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ LONG_S: Final = 0.01
 """Of first requests; twice that, and what they take to be received, is less than what counts as a stall."""
 FEW: Final = 8
 """First requests that no iteration lets wait: one connection's large ones take milliseconds each."""
+LONGEST_S: Final = 0.05
 LEAST_S: Final = 0.0001
 """A share of which less is left is used up."""
 
@@ -55,6 +57,7 @@ class TurnBudget:
         """First requests since it was opened."""
         self._left = SHARE
         self._ends = 0.0
+        self._latest = 0.0
         self._cpu_before = 0.0
         self._share_s = SHARE_S
         self._is_long = False
@@ -70,7 +73,7 @@ class TurnBudget:
             self._open(SHARE_S)
             return True
         if not self._is_long:
-            left_s = self._left_of(LONG_S)
+            left_s = self._left_of(LONG_S, now)
             self._long_ends = now + left_s
             if self._left > 0 and left_s >= LEAST_S:
                 return True
@@ -97,12 +100,12 @@ class TurnBudget:
         now = self._stopwatch()
         if now < self._ends:
             return False
-        left_s = self._left_of(self._share_s)
+        left_s = self._left_of(self._share_s, now)
         self._ends = now + left_s
         return left_s < LEAST_S
 
-    def _left_of(self, share_s: float) -> float:
-        return share_s - (self._cpu_time() - self._cpu_before)
+    def _left_of(self, share_s: float, now: float) -> float:
+        return min(share_s - (self._cpu_time() - self._cpu_before), self._latest - now)
 
     def _open(self, share_s: float) -> None:
         self._is_open = True
@@ -110,7 +113,7 @@ class TurnBudget:
         self._left = SHARE
         self._share_s = share_s
         now = self._stopwatch()
-        self._ends, self._long_ends = now + share_s, now + LONG_S
+        self._ends, self._long_ends, self._latest = now + share_s, now + LONG_S, now + LONGEST_S
         self._cpu_before = self._cpu_time()
         self._loop.call_soon(self._next)
 

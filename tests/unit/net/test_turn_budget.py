@@ -11,7 +11,7 @@ import pytest
 from kraft.monitoring.request_metrics import RequestMetrics
 from kraft.net.connection import CUT_AT_ONCE, SCRATCH_BYTES, Account, Budget, FrameReader
 from kraft.net.listener import OPEN, ListenerSecurity
-from kraft.net.turn_budget import FEW, LONG_S, SHARE, SHARE_S, TurnBudget
+from kraft.net.turn_budget import FEW, LONG_S, LONGEST_S, SHARE, SHARE_S, TurnBudget
 from tests.unit.net.echo_node import framed, node
 from tests.unit.net.harness import on_a_loop, until
 
@@ -100,11 +100,22 @@ async def test_time_that_the_machine_gave_to_others_does_not_count():
     turns = TurnBudget(asyncio.get_running_loop(), lambda: now, lambda: cpu_s)
     assert turns.may_continue(lambda: None)
     for _ in range(5):
-        now += 3 * SHARE_S
+        now += 1.5 * SHARE_S
         cpu_s += SHARE_S / 6
         assert turns.may_continue(lambda: None)
     now += SHARE_S
     cpu_s += SHARE_S / 3
+    assert not turns.may_continue(lambda: None)
+
+
+@on_a_loop
+async def test_a_turn_that_waits_for_the_disk_ends_although_it_computes_nothing():
+    now = 0.0
+    turns = TurnBudget(asyncio.get_running_loop(), lambda: now, lambda: 0.0)
+    assert turns.may_continue(lambda: None)
+    now += LONGEST_S - SHARE_S
+    assert turns.may_continue(lambda: None)
+    now += SHARE_S
     assert not turns.may_continue(lambda: None)
 
 
