@@ -21,7 +21,7 @@ from kraft.peers.blocking_client import (
     METADATA_VERSION,
     QUORUM_FIELDS,
     QUORUM_VERSIONS,
-    Question,
+    Query,
     ask_each,
 )
 from kraft.wire.api_keys import ApiKey
@@ -113,8 +113,8 @@ def survey(bootstrap: str) -> Survey:
     _ask_brokers(found, [each for each in _named_by(found) if each not in named])
     if found.quorum is None and found.witness is not None and not found.quorum_is_hidden:
         voters = _voters(*found.witness)
-        questions = [Question(at, ApiKey.DESCRIBE_QUORUM, QUORUM_VERSIONS, QUORUM_FIELDS) for _, at in voters]
-        answers = ask_each(questions, TIMEOUT_S)
+        queries = [Query(at, ApiKey.DESCRIBE_QUORUM, QUORUM_VERSIONS, QUORUM_FIELDS) for _, at in voters]
+        answers = ask_each(queries, TIMEOUT_S)
         found.controllers = [_view(*voter, answer) for voter, answer in zip(voters, answers, strict=True)]
     return found
 
@@ -122,23 +122,21 @@ def survey(bootstrap: str) -> Survey:
 def _ask_brokers(found: Survey, brokers: Sequence[Address]) -> None:
     every_topic = {"topics": None, "allow_auto_topic_creation": False}
     versions = (METADATA_VERSION, METADATA_VERSION)
-    questions = [Question(each, ApiKey.METADATA, versions, every_topic) for each in brokers]
+    queries = [Query(each, ApiKey.METADATA, versions, every_topic) for each in brokers]
     if found.quorum is None:
-        questions += [
-            Question(each, ApiKey.DESCRIBE_QUORUM, QUORUM_VERSIONS, QUORUM_FIELDS) for each in brokers
-        ]
-    for question, answer in zip(questions, ask_each(questions, TIMEOUT_S), strict=True):
-        if question.api_key is ApiKey.DESCRIBE_QUORUM:
+        queries += [Query(each, ApiKey.DESCRIBE_QUORUM, QUORUM_VERSIONS, QUORUM_FIELDS) for each in brokers]
+    for query, answer in zip(queries, ask_each(queries, TIMEOUT_S), strict=True):
+        if query.api_key is ApiKey.DESCRIBE_QUORUM:
             if not isinstance(answer, Exception) and (partition := _described(answer)) is not None:
                 found.quorum = partition
             elif not isinstance(answer, Exception) and answer.error_code in _FORBIDDEN:
                 found.quorum_is_hidden = True
-            elif question.address in found.metadata:
-                found.cut_off.append(question.address)
+            elif query.address in found.metadata:
+                found.cut_off.append(query.address)
         elif isinstance(answer, Exception):
-            found.silent[question.address] = silence_of(answer)
+            found.silent[query.address] = silence_of(answer)
         else:
-            found.metadata[question.address] = answer
+            found.metadata[query.address] = answer
 
 
 def _named_by(found: Survey) -> list[Address]:
@@ -168,7 +166,7 @@ def _voters(broker: Address, known: Message) -> list[tuple[int, Address]]:
         "configuration_keys": [_VOTERS],
     }
     (answer,) = ask_each(
-        [Question(broker, ApiKey.DESCRIBE_CONFIGS, (1, 4), {"resources": [resource]})], TIMEOUT_S
+        [Query(broker, ApiKey.DESCRIBE_CONFIGS, (1, 4), {"resources": [resource]})], TIMEOUT_S
     )
     if isinstance(answer, Exception):
         return []

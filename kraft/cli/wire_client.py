@@ -102,12 +102,12 @@ def of_each_broker(
 ) -> BrokerAnswers:
     """All are asked at the same time; not those that are known to be silent."""
     from kraft.net.client import Address as NodeAddress
-    from kraft.peers.blocking_client import Question, ask_each
+    from kraft.peers.blocking_client import Query, ask_each
 
     brokers = [each for each in metadata(bootstrap, []).brokers if (each.host, each.port) not in leave_out]
-    questions = [Question(NodeAddress(each.host, each.port), api_key, versions, fields) for each in brokers]
+    queries = [Query(NodeAddress(each.host, each.port), api_key, versions, fields) for each in brokers]
     found = BrokerAnswers({}, [])
-    for broker, answer in zip(brokers, ask_each(questions, TIMEOUT_S), strict=True):
+    for broker, answer in zip(brokers, ask_each(queries, TIMEOUT_S), strict=True):
         if isinstance(answer, Exception):
             found.silent.append(f"broker {broker.node_id} ({broker.host}:{broker.port}) {silence_of(answer)}")
         else:

@@ -82,7 +82,7 @@ def ask(
     return _run(_ask(Address(host, port), api_key, versions, fields, timeout_s))
 
 
-class Question(NamedTuple):
+class Query(NamedTuple):
     """A request, and whom it is for."""
 
     address: Address
@@ -91,19 +91,19 @@ class Question(NamedTuple):
     fields: Mapping[str, Any]
 
 
-def ask_each(questions: Sequence[Question], timeout_s: float) -> list[Message | Exception]:
+def ask_each(queries: Sequence[Query], timeout_s: float) -> list[Message | Exception]:
     """All at the same time, each with that long; in their order the answers, or why there is none."""
-    return _run(_ask_each(questions, timeout_s))
+    return _run(_ask_each(queries, timeout_s))
 
 
-async def _ask_each(questions: Sequence[Question], timeout_s: float) -> list[Message | Exception]:
-    return list(await asyncio.gather(*(_answer(each, timeout_s) for each in questions)))
+async def _ask_each(queries: Sequence[Query], timeout_s: float) -> list[Message | Exception]:
+    return list(await asyncio.gather(*(_answer(each, timeout_s) for each in queries)))
 
 
-async def _answer(question: Question, timeout_s: float) -> Message | Exception:
+async def _answer(query: Query, timeout_s: float) -> Message | Exception:
     try:
         async with asyncio.timeout(timeout_s):
-            return await _ask(*question, timeout_s)
+            return await _ask(*query, timeout_s)
     except (OSError, UnsupportedVersion, MalformedMessage) as error:
         return error
 
@@ -118,7 +118,7 @@ async def _first_to_answer(addresses: Sequence[Address], timeout_s: float) -> Ad
     versions = (METADATA_VERSION, METADATA_VERSION)
 
     async def ask_one(address: Address) -> tuple[Address, Message | Exception]:
-        return address, await _answer(Question(address, ApiKey.METADATA, versions, fields), timeout_s)
+        return address, await _answer(Query(address, ApiKey.METADATA, versions, fields), timeout_s)
 
     silent: dict[Address, Exception] = {}
     for next_answer in asyncio.as_completed([ask_one(each) for each in addresses]):

@@ -128,7 +128,7 @@ def test_a_fault_that_ends_leaves_those_that_overlap_it() -> None:
 
 
 @dataclass
-class Seen:
+class FixedView:
     """Three replicas; node 1 leads, node 2 controls."""
 
     nodes: Sequence[int] = NODES
@@ -166,11 +166,11 @@ class Seen:
     ],
 )
 def test_roles_are_filled(text: str, filled: str, who: str | None) -> None:
-    assert roles.fill(text, Seen()) == (filled, who)
+    assert roles.fill(text, FixedView()) == (filled, who)
 
 
 def test_a_replica_that_left_the_isr_lags() -> None:
-    assert roles.fill("wipe lagging(a-0) a-0", Seen(in_sync=(1, 3)))[0] == "wipe 2 a-0"
+    assert roles.fill("wipe lagging(a-0) a-0", FixedView(in_sync=(1, 3)))[0] == "wipe 2 a-0"
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_a_replica_that_left_the_isr_lags() -> None:
 )
 def test_a_role_that_nobody_has_is_reported(text: str) -> None:
     with pytest.raises(roles.RoleUnfilled, match="nobody is"):
-        roles.fill(text, Seen(leads=None))
+        roles.fill(text, FixedView(leads=None))
 
 
 # Schedules --------------------------------------------------------------------------------------------------
@@ -292,7 +292,7 @@ class Stage:
         self.links = NotedLinks()
 
 
-def played(stage: Stage, seen: Seen, text: str, directory: Path) -> tuple[Player, list[events.Event]]:
+def played(stage: Stage, seen: FixedView, text: str, directory: Path) -> tuple[Player, list[events.Event]]:
     log = EventLog(directory / EVENTS, lambda: 0)
     context = FaultContext.of(cast(Any, stage), random.Random(1))
     player = Player(context, cast(Any, seen), log, {}, role_patience_s=0.05)
@@ -303,7 +303,7 @@ def played(stage: Stage, seen: Seen, text: str, directory: Path) -> tuple[Player
 
 def test_what_is_played_is_on_record(tmp_path: Path) -> None:
     stage = Stage()
-    _, happened = played(stage, Seen(), "at 0 for 0.1: cut 2>leader(a-0)\nat 0.05: mute 3", tmp_path)
+    _, happened = played(stage, FixedView(), "at 0 for 0.1: cut 2>leader(a-0)\nat 0.05: mute 3", tmp_path)
     assert [(event.kind, event.fault, event.detail) for event in happened] == [
         ("begin", "cut 2>1", "leader(a-0) is 1"),
         ("begin", "mute 3", None),
@@ -313,7 +313,9 @@ def test_what_is_played_is_on_record(tmp_path: Path) -> None:
 
 
 def test_a_role_that_nobody_takes_is_skipped_and_reported(tmp_path: Path) -> None:
-    _, happened = played(Stage(), Seen(leads=None), "at 0 for 1: mute leader(a-0)\nat 0: mute 3", tmp_path)
+    _, happened = played(
+        Stage(), FixedView(leads=None), "at 0 for 1: mute leader(a-0)\nat 0: mute 3", tmp_path
+    )
     assert [(event.fault, event.detail) for event in happened] == [
         (events.SKIPPED, "mute leader(a-0): nobody is leader(a-0)"),
         ("mute 3", None),
@@ -322,7 +324,7 @@ def test_a_role_that_nobody_takes_is_skipped_and_reported(tmp_path: Path) -> Non
 
 def test_links_that_hang_are_renewed_and_what_was_wrong_stays_wrong(tmp_path: Path) -> None:
     stage = Stage(Hanging())
-    _, happened = played(stage, Seen(), "at 0: mute 3\nat 0 for 0.05: cut 1>2", tmp_path)
+    _, happened = played(stage, FixedView(), "at 0: mute 3\nat 0 for 0.05: cut 1>2", tmp_path)
     assert events.LINKS_RENEWED in [event.fault for event in happened]
     assert sorted(stage.links.now.values()) == ["cut 3>1", "cut 3>2"]
 

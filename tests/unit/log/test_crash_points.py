@@ -37,7 +37,7 @@ pytestmark = pytest.mark.row("L7")
 
 
 @dataclass(frozen=True)
-class Seen:
+class RecoveredLog:
     """What is asked of a log after a start."""
 
     newest: dict[bytes | None, tuple[int, bytes | None]]  # by key, committed, no tombstones
@@ -48,9 +48,9 @@ class Seen:
     epochs: tuple[tuple[int, int], ...]
 
 
-def seen(log: UnifiedLog) -> Seen:
+def seen(log: UnifiedLog) -> RecoveredLog:
     newest = {key: (offset, value) for offset, key, value in read_committed(log)}
-    return Seen(
+    return RecoveredLog(
         {key: found for key, found in newest.items() if found[1] is not None},
         log.log_start_offset,
         log.log_end_offset,
@@ -67,7 +67,7 @@ class Work:
     config: LogConfig
     made: Callable[[UnifiedLog], None]
     done: Callable[[UnifiedLog], object]
-    halfway: Callable[[Seen, Seen, Seen], bool]
+    halfway: Callable[[RecoveredLog, RecoveredLog, RecoveredLog], bool]
     """Whether (found, before, after) is right though `found` is neither of them."""
 
 
@@ -164,22 +164,22 @@ def grown(log: UnifiedLog) -> None:
     log.roll(NOW_MS)
 
 
-def never(found: Seen, before: Seen, after: Seen) -> bool:
+def never(found: RecoveredLog, before: RecoveredLog, after: RecoveredLog) -> bool:
     return False
 
 
-def begins_the_same(found: Seen, before: Seen, after: Seen) -> bool:
+def begins_the_same(found: RecoveredLog, before: RecoveredLog, after: RecoveredLog) -> bool:
     """A part of what was appended or truncated."""
     low, high = sorted((before.end, after.end))
     return found.start == before.start and low <= found.end <= high
 
 
-def from_the_truncation_on(found: Seen, before: Seen, after: Seen) -> bool:
+def from_the_truncation_on(found: RecoveredLog, before: RecoveredLog, after: RecoveredLog) -> bool:
     """Truncated, and not written again yet."""
     return found.start == before.start and 4 <= found.end <= before.end
 
 
-def ends_the_same(found: Seen, before: Seen, after: Seen) -> bool:
+def ends_the_same(found: RecoveredLog, before: RecoveredLog, after: RecoveredLog) -> bool:
     """A part of the old segments is gone, or all."""
     gone = found.start == found.end
     return gone or (before.start <= found.start <= after.start and found.end == before.end)
