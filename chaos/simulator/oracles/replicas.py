@@ -7,7 +7,7 @@ and with what any leader has ever shown.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 from uuid import UUID
@@ -16,6 +16,7 @@ from chaos.simulator.cluster import Cluster
 from chaos.simulator.oracles.committed_metadata import MetadataOracle
 from chaos.simulator.oracles.quorum import Report
 from chaos.simulator.process_loop import ProcessLoop
+from data_plane.log.aborted import AbortedTransaction
 from data_plane.replication.partition import Partition
 from metadata_quorum.foundation.batch import decode_batch, iter_headers
 from metadata_quorum.foundation.blocking import MayBlock
@@ -142,7 +143,10 @@ class ReplicaOracle:
             end = min(each.high_watermark for each in found.values())
             contents = {node_id: contents_of(each, start, end) for node_id, each in found.items()}
             if next(iter(found.values())).log.config.compact:
-                lasts = [last_records(each) for each in contents.values()]
+                lasts = [
+                    last_records(contents[node_id], each.log.aborted.entries)
+                    for node_id, each in found.items()
+                ]
                 if any(records_in(each) < end - start for each in contents.values()):
                     self._cluster.story.visit("compaction")
                 is_same = all(each == lasts[0] for each in lasts)
@@ -159,11 +163,19 @@ def records_in(batches: bytes) -> int:
     return sum(header.record_count for _, header in iter_headers(batches))
 
 
-def last_records(batches: bytes) -> dict[bytes | None, tuple[int, bytes | None]]:
-    """The last offset and value of each key. Markers have keys of their own and are left out."""
+def last_records(
+    batches: bytes, aborted: Sequence[AbortedTransaction]
+) -> dict[bytes | None, tuple[int, bytes | None]]:
+    """The last offset and value of each key. Left out are markers, which have keys of their own, and what was
+    aborted: one replica's cleaner has removed it, and another's not yet."""
     found: dict[bytes | None, tuple[int, bytes | None]] = {}
     for position, header in iter_headers(batches):
-        for record in () if header.is_control else decode_batch(batches, position):
+        is_aborted = header.is_transactional and any(
+            each.producer_id == header.producer_id
+            and each.first_offset <= header.base_offset <= each.last_offset
+            for each in aborted
+        )
+        for record in () if header.is_control or is_aborted else decode_batch(batches, position):
             found[record.key] = (record.offset, record.value)
     return found
 
