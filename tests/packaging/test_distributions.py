@@ -112,6 +112,7 @@ for partition in reader.partitions():
 
 
 def test_the_bill_of_materials_names_what_runs_and_not_what_tests() -> None:
+    pytest.importorskip("cyclonedx", reason="an environment older than the lock file")
     command = [sys.executable, str(ROOT / "build_backend" / "sbom.py"), "chaos"]
     once, again = (
         subprocess.run(command, capture_output=True, check=True, env=os.environ | EPOCH) for _ in "12"
