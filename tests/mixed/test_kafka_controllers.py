@@ -68,7 +68,7 @@ def cluster(
         check_logs([nodes.log(node_id) for node_id in software])
 
 
-NO_LEADER_NOW: Final = ("Beginning graceful shutdown", "Renouncing the leadership")
+NO_LEADER_NOW: Final = ("Beginning graceful shutdown", "Deactivated periodic tasks")
 ON_ITS_WAY: Final = timedelta(seconds=1)
 """A heartbeat that was sent before our broker could know: its fetch is answered as the controller resigns."""
 
