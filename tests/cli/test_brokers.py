@@ -53,16 +53,16 @@ def test_what_is_on_the_disks(shell: Shell) -> None:
 
 @pytest.mark.row("L3")
 def test_records_are_deleted(shell: Shell) -> None:
-    shell("topic", "create", "shortened", "--partitions", "2", "--replication-factor", "3")
-    shell("produce", "shortened", "-p", "1", stdin="1\n2\n3\n")
-    _, row = shell("topic", "delete-records", "shortened", "-p", "1", "--before-offset", "2").splitlines()
+    shell("topic", "create", "beheaded", "--partitions", "2", "--replication-factor", "3")
+    shell("produce", "beheaded", "-p", "1", stdin="1\n2\n3\n")
+    _, row = shell("topic", "delete-records", "beheaded", "-p", "1", "--before-offset", "2").splitlines()
     assert row.split() == ["1", "2"]
-    assert shell("consume", "shortened", "--from-beginning", "-e") == "3\n"
+    assert shell("consume", "beheaded", "--from-beginning", "-e") == "3\n"
     assert (
         "(OFFSET_OUT_OF_RANGE)"
-        in shell.run("topic", "delete-records", "shortened", "--before-offset", "9").stderr
+        in shell.run("topic", "delete-records", "beheaded", "--before-offset", "9").stderr
     )
-    _, *rows = shell("topic", "delete-records", "shortened", "--before-offset", "-1").splitlines()
+    _, *rows = shell("topic", "delete-records", "beheaded", "--before-offset", "-1").splitlines()
     assert [row.split() for row in rows] == [["0", "0"], ["1", "3"]]
 
 
