@@ -135,10 +135,10 @@ def quorum(found: Survey) -> Finding:
         advice = "ask as somebody who has DESCRIBE on the cluster"
         return Finding("metadata quorum", State.WARNING, "we may not ask", advice)
     if found.quorum is None:
-        told = "; ".join(f"controller {each.node_id} {each}" for each in found.controllers)
+        states = "; ".join(f"controller {each.node_id} {each}" for each in found.controllers)
         majority = len(found.controllers) // 2 + 1
         advice = f"nothing can be created, elected or fenced: bring back {majority} of the controllers"
-        return Finding("metadata quorum", State.ERROR, told or "no leader answers", advice)
+        return Finding("metadata quorum", State.ERROR, states or "no leader answers", advice)
     voters = found.quorum.current_voters
     end = max(voter.log_end_offset for voter in voters)
     now_ms = max(voter.last_caught_up_timestamp for voter in voters)  # the leader's own is its clock

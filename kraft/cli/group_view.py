@@ -58,7 +58,7 @@ class GroupView:
 
 
 def list_groups(bootstrap: str) -> tuple[list[tuple[str, str, str]], BrokerAnswers]:
-    """Of every group: id, protocol, state; and who told."""
+    """Of every group: id, protocol, state; and which broker said so."""
     answers = of_each_broker(bootstrap, ApiKey.LIST_GROUPS, (4, 5), {"states_filter": []})
     groups = {
         (each.group_id, getattr(each, "group_type", CLASSIC), each.group_state)

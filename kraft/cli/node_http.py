@@ -52,8 +52,8 @@ class NodeHttp:
             while True:
                 for url in self._urls:
                     try:
-                        async for told in _stream(session, f"{url}{BASE}/live"):
-                            yield told
+                        async for news in _stream(session, f"{url}{BASE}/live"):
+                            yield news
                     except (aiohttp.ClientError, TimeoutError, ValueError):
                         pass  # the next one is asked
                     yield "trouble", f"{url.removeprefix('http://')} does not answer"

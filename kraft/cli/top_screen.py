@@ -64,15 +64,15 @@ class _Screen:
             await asyncio.gather(self._follow(), self._draw(live))
 
     async def _follow(self) -> None:
-        async for kind, told in self._nodes.live():
+        async for kind, news in self._nodes.live():
             known = self._known
             match kind:
                 case "cluster":
-                    known.snapshot, known.trouble = told, ""
+                    known.snapshot, known.trouble = news, ""
                 case "events":
-                    known.events = (*known.events, *told)[-KEPT_EVENTS:]
+                    known.events = (*known.events, *news)[-KEPT_EVENTS:]
                 case "trouble":
-                    known.trouble, known.events = told, ()  # another node counts its own
+                    known.trouble, known.events = news, ()  # another node counts its own
             self._news.set()
 
     async def _draw(self, live: Live) -> None:

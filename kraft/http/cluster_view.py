@@ -50,7 +50,7 @@ class ClusterView:
         """What the visitor may see; of one topic only where it is named."""
         views, quorum = await self._views()
         node, image = self._node, self._node.image
-        seen = _seen(image, views, visitor)
+        visible = _visible_to(image, views, visitor)
         head = {
             "cluster_id": node.cluster_id,
             "told_by": node.node_id,
@@ -60,14 +60,14 @@ class ClusterView:
         }
 
         def merged() -> Json:
-            partitions = _partitions(image, views, seen.topics, topic)
+            partitions = _partitions(image, views, visible.topics, topic)
             return {
                 **head,
                 "brokers": _brokers(image, views, partitions),
-                "totals": _totals(seen, partitions),
+                "totals": _totals(visible, partitions),
                 "partitions": partitions[:SHOWN],
                 "more_partitions": max(len(partitions) - SHOWN, 0),
-                "groups": _groups(views, seen),
+                "groups": _groups(views, visible),
             }
 
         # Nothing of it changes any more; ten thousand partitions take a tenth of a second.
@@ -75,8 +75,8 @@ class ClusterView:
 
     async def groups(self, visitor: Visitor) -> list[Json]:
         views, _ = await self._views()
-        seen = _seen(self._node.image, views, visitor)
-        return await self._node.loop.run_in_executor(None, _groups, views, seen)
+        visible = _visible_to(self._node.image, views, visitor)
+        return await self._node.loop.run_in_executor(None, _groups, views, visible)
 
     async def transactions(self, visitor: Visitor) -> list[Json]:
         """What is not finished, and what nobody will finish."""
@@ -98,8 +98,10 @@ class ClusterView:
         own, quorum, *views = await asyncio.gather(
             node_view(broker.context), self._quorum(), *(_ask_broker(broker.context, each) for each in others)
         )
-        told = {broker_id: view for broker_id, view in zip(others, views, strict=True) if view is not None}
-        return {self._node.node_id: own, **told}, quorum
+        described = {
+            broker_id: view for broker_id, view in zip(others, views, strict=True) if view is not None
+        }
+        return {self._node.node_id: own, **described}, quorum
 
     async def _quorum(self) -> Json:
         partition = {"partition_index": 0}
@@ -114,16 +116,16 @@ class ClusterView:
         return _quorum(answer, self._node.now_ms())
 
 
-class _Seen(NamedTuple):
+class _Visible(NamedTuple):
     """What a visitor may see."""
 
     topics: frozenset[str]
     groups: frozenset[str]
 
 
-def _seen(image: MetadataImage, views: Views, visitor: Visitor) -> _Seen:
+def _visible_to(image: MetadataImage, views: Views, visitor: Visitor) -> _Visible:
     groups = {group["id"] for view in views.values() for group in view["groups"]}
-    return _Seen(
+    return _Visible(
         frozenset(filter(visitor.may_see_topic, image.topics_by_name)),
         frozenset(filter(visitor.may_see_group, groups)),
     )
@@ -141,14 +143,14 @@ async def _ask_broker(broker: BrokerContext, broker_id: int) -> Json | None:
 
 
 def _quorum(answer: Message, now_ms: int) -> Json:
-    told = answer.topics[0].partitions[0]
-    if told.error_code:
-        return {"leader": told.leader_id, "problem": "the controller has just changed", "voters": []}
-    ends = [each.log_end_offset for each in told.current_voters]
+    described = answer.topics[0].partitions[0]
+    if described.error_code:
+        return {"leader": described.leader_id, "problem": "the controller has just changed", "voters": []}
+    ends = [each.log_end_offset for each in described.current_voters]
     return {
-        "leader": told.leader_id,
-        "term": told.leader_epoch,
-        "high_watermark": told.high_watermark,
+        "leader": described.leader_id,
+        "term": described.leader_epoch,
+        "high_watermark": described.high_watermark,
         "voters": [
             {
                 "id": each.replica_id,
@@ -156,7 +158,7 @@ def _quorum(answer: Message, now_ms: int) -> Json:
                 "lag": max(max(ends) - each.log_end_offset, 0),
                 "caught_up_ms_ago": _ago(each.last_caught_up_timestamp, now_ms),
             }
-            for each in told.current_voters
+            for each in described.current_voters
         ],
     }
 
@@ -168,7 +170,7 @@ def _ago(time_ms: int, now_ms: int) -> int | None:
 # ---- partitions --------------------------------------------------------------------------------------
 
 
-def _partitions(image: MetadataImage, views: Views, seen: Set[str], only: str | None) -> list[Json]:
+def _partitions(image: MetadataImage, views: Views, visible: Set[str], only: str | None) -> list[Json]:
     """Those with a problem first, and Kafka's own last."""
     replicas = {
         (view["node_id"], each["topic"], each["partition"]): each
@@ -178,10 +180,10 @@ def _partitions(image: MetadataImage, views: Views, seen: Set[str], only: str | 
     }
     found = []
     for topic, number, registration in image.each_partition():
-        if only not in (None, topic.name) or topic.name not in seen:
+        if only not in (None, topic.name) or topic.name not in visible:
             continue
-        told = {b: replicas.get((b, topic.name, number)) for b in registration.replicas}
-        found.append(_partition(topic.name, number, registration, told))
+        described = {b: replicas.get((b, topic.name, number)) for b in registration.replicas}
+        found.append(_partition(topic.name, number, registration, described))
     found.sort(key=lambda each: (each["state"] == IN_SYNC, each["topic"].startswith("__")))
     return found
 
@@ -190,9 +192,9 @@ IN_SYNC: Final = "in sync"
 
 
 def _partition(
-    topic: str, number: int, registration: PartitionRegistration, told: Mapping[int, Json | None]
+    topic: str, number: int, registration: PartitionRegistration, described: Mapping[int, Json | None]
 ) -> Json:
-    leader = told.get(registration.leader) or {}
+    leader = described.get(registration.leader) or {}
     followers = leader.get("followers", {})
     return {
         "topic": topic,
@@ -208,9 +210,9 @@ def _partition(
             {
                 "id": each,
                 "in_sync": each in registration.isr,
-                "end": _end(told[each], _of_follower(followers, each)),
+                "end": _end(described[each], _of_follower(followers, each)),
                 "behind_s": _of_follower(followers, each).get("caught_up_s"),
-                "offline": (told[each] or {}).get("offline", False),
+                "offline": (described[each] or {}).get("offline", False),
             }
             for each in registration.replicas
         ],
@@ -242,10 +244,10 @@ def _state(registration: PartitionRegistration, leader: Json) -> str:
     return IN_SYNC
 
 
-def _totals(seen: _Seen, partitions: list[Json]) -> Json:
+def _totals(visible: _Visible, partitions: list[Json]) -> Json:
     states = [each["state"] for each in partitions]
     return {
-        "topics": len(seen.topics),
+        "topics": len(visible.topics),
         "partitions": len(partitions),
         "no_leader": states.count("no leader"),
         "under_min_isr": states.count("under min ISR"),
@@ -283,28 +285,28 @@ def _brokers(image: MetadataImage, views: Views, partitions: list[Json]) -> list
     return found
 
 
-def _groups(views: Views, seen: _Seen) -> list[Json]:
+def _groups(views: Views, visible: _Visible) -> list[Json]:
     ends = {
         (each["topic"], each["partition"]): each["high_watermark"]
         for view in views.values()
         for each in view["replicas"]
-        if "isr" in each  # told by the leader
+        if "isr" in each  # by its leader
     }
     found = []
     for view in views.values():
         for group in view["groups"]:
-            if group["id"] not in seen.groups:
+            if group["id"] not in visible.groups:
                 continue
             offsets = [
                 {"topic": topic, "partition": number, "offset": offset, "end": ends.get((topic, number))}
                 for topic, number, offset in group["offsets"]
-                if topic in seen.topics
+                if topic in visible.topics
             ]
             lags = [max(each["end"] - each["offset"], 0) for each in offsets if each["end"] is not None]
             found.append(
                 {
                     **group,
-                    "members": [_member(each, seen) for each in group["members"]],
+                    "members": [_member(each, visible) for each in group["members"]],
                     "coordinator": view["node_id"],
                     "offsets": offsets,
                     "lag": sum(lags) if len(lags) == len(offsets) else None,
@@ -313,9 +315,9 @@ def _groups(views: Views, seen: _Seen) -> list[Json]:
     return sorted(found, key=lambda group: str(group["id"]))
 
 
-def _member(member: Json, seen: _Seen) -> Json:
-    """With what is assigned to it of topics that are seen."""
+def _member(member: Json, visible: _Visible) -> Json:
+    """With what is assigned to it of topics that are visible."""
     assigned = member.get("assigned")
     if assigned is None:
         return member
-    return {**member, "assigned": {name: each for name, each in assigned.items() if name in seen.topics}}
+    return {**member, "assigned": {name: each for name, each in assigned.items() if name in visible.topics}}

@@ -56,9 +56,9 @@ class LiveStreams:
         due = 0.0
         while visitor.may_see_cluster():
             news.clear()
-            told, known = events_since(self._service, visitor, known), events.newest
-            if told:
-                text = json.dumps(told)
+            recent, known = events_since(self._service, visitor, known), events.newest
+            if recent:
+                text = json.dumps(recent)
                 await response.write(f"id: {known}\nevent: events\ndata: {text}\n\n".encode())
             if loop.time() >= due:
                 due = loop.time() + PERIOD_S

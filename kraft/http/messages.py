@@ -3,7 +3,7 @@
     /api/v1/topics/T/partitions/0/messages?offset=17 (or time_ms=...) -> ListOffsets, Fetch -> records as JSON
 
 Bytes are given as text where they are UTF-8, else in base64; a long value is cut, with its length beside it.
-A batch that cannot be opened is told as one message with a problem, and those behind it are read.
+A batch that cannot be opened is shown as one message with a problem, and those behind it are read.
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ async def _offset_at(broker: BrokerContext, leader: int, tp: TopicPartition, tim
     answer = await broker.console_channels.ask(
         leader, ApiKey.LIST_OFFSETS, _LIST_OFFSETS_VERSION, fields, _TIMEOUT_S
     )
-    (told,) = answer.topics[0].partitions
-    if told.error_code:
-        raise BrokerError(ErrorCode(told.error_code))
-    return int(told.offset)
+    (answered,) = answer.topics[0].partitions
+    if answered.error_code:
+        raise BrokerError(ErrorCode(answered.error_code))
+    return int(answered.offset)
 
 
 async def _fetch(broker: BrokerContext, leader: int, tp: TopicPartition, offset: int) -> bytes:
@@ -109,10 +109,10 @@ async def _fetch(broker: BrokerContext, leader: int, tp: TopicPartition, offset:
         "rack_id": "",
     }
     answer = await broker.console_channels.ask(leader, ApiKey.FETCH, _FETCH_VERSION, fields, _TIMEOUT_S)
-    (told,) = answer.responses[0].partitions
-    if told.error_code:
-        raise BrokerError(ErrorCode(told.error_code))
-    return bytes(told.records or b"")
+    (answered,) = answer.responses[0].partitions
+    if answered.error_code:
+        raise BrokerError(ErrorCode(answered.error_code))
+    return bytes(answered.records or b"")
 
 
 def _readable(records: bytes, first: int, limit: int) -> list[Json]:

@@ -159,8 +159,8 @@ class HttpServer:
         return _json(await route.answer(self._service, Asked(visitor, in_path, request.query, body)))
 
     async def _status(self, request: web.BaseRequest) -> web.StreamResponse:
-        told = await status(self._sources)
-        return await self._sources.node.loop.run_in_executor(None, _json, told)
+        report = await status(self._sources)
+        return await self._sources.node.loop.run_in_executor(None, _json, report)
 
     async def _ready(self, request: web.BaseRequest) -> web.StreamResponse:
         """For probes: whether clients can be sent here."""

@@ -60,21 +60,21 @@ def transactions(
                     }
                 )
     all_answer = _all_answer(views, image)
-    for (partition, producer_id), told in opened.items():
-        silent_ms = max(now_ms - told["written_ms"], 0)
+    for (partition, producer_id), described in opened.items():
+        silent_ms = max(now_ms - described["written_ms"], 0)
         # Else it may have ended between two views.
         hangs = (partition, producer_id) not in known and all_answer and silent_ms >= SETTLED_MS
         if hangs and visitor.may_read_topic(partition[0]):
-            rows.append(_without_coordinator(partition, producer_id, told, silent_ms))
+            rows.append(_without_coordinator(partition, producer_id, described, silent_ms))
     return sorted(rows, key=lambda row: (row["problem"] is None, -row["open_ms"]))
 
 
-def _partition(partition: Partition, told: Json | None) -> Json:
+def _partition(partition: Partition, described: Json | None) -> Json:
     topic, number = partition
     return {
         "topic": topic,
         "partition": number,
-        "first_offset": None if told is None else told["first_offset"],
+        "first_offset": None if described is None else described["first_offset"],
     }
 
 
@@ -87,19 +87,19 @@ def _problem(transaction: Json, now_ms: int) -> str | None:
 
 
 def _all_answer(views: Mapping[int, Json], image: MetadataImage) -> bool:
-    """Whether all coordinators have told what they know."""
+    """Whether all coordinators have answered."""
     return all(broker.fenced or broker_id in views for broker_id, broker in image.brokers.items())
 
 
-def _without_coordinator(partition: Partition, producer_id: int, told: Json, silent_ms: int) -> Json:
+def _without_coordinator(partition: Partition, producer_id: int, described: Json, silent_ms: int) -> Json:
     return {
         "transactional_id": None,
         "producer_id": producer_id,
-        "producer_epoch": told["epoch"],
+        "producer_epoch": described["epoch"],
         "state": "unknown",
         "coordinator": None,
         "open_ms": silent_ms,
         "timeout_ms": None,
-        "partitions": [_partition(partition, told)],
+        "partitions": [_partition(partition, described)],
         "problem": "hangs: no coordinator knows it, and readers of committed records wait for it",
     }

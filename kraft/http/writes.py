@@ -153,10 +153,10 @@ async def _append(broker: BrokerContext, tp: TopicPartition, records: bytes) -> 
     answer = await broker.console_channels.ask(
         registration.leader, ApiKey.PRODUCE, _PRODUCE_VERSION, fields, _TIMEOUT_S
     )
-    (told,) = answer.responses[0].partition_responses
-    if told.error_code:
-        raise BrokerError(ErrorCode(told.error_code), told.error_message or "")
-    return int(told.base_offset)
+    (answered,) = answer.responses[0].partition_responses
+    if answered.error_code:
+        raise BrokerError(ErrorCode(answered.error_code), answered.error_message or "")
+    return int(answered.base_offset)
 
 
 # ---- one fault --------------------------------------------------------------------------------------

@@ -72,8 +72,8 @@ def _budget(sources: Sources) -> Iterator[Sample]:
 def _client_metrics(sources: Sources) -> Iterator[Sample]:
     for client in sources.node.client_telemetry.clients(sources.node.loop.time()):
         for (name, attributes), value in client.figures.items():
-            told = ",".join(f"{key}={text}" for key, text in attributes)
-            yield (client.client_id, str(client.instance_id), name, told), value
+            labels = ",".join(f"{key}={text}" for key, text in attributes)
+            yield (client.client_id, str(client.instance_id), name, labels), value
 
 
 _NODE: Final = (
