@@ -276,7 +276,9 @@ class LocalCluster:
                     f"node {late} did not see all nodes in {patience_s:g} s; node.log in {self.directory} "
                     "may say why",
                 )
-            if as_client.run(live_brokers, HOST, waiting[0].client_port) >= wanted:
+            with signals_wait():  # a KeyboardInterrupt in a callback of the collector would be lost
+                live = as_client.run(live_brokers, HOST, waiting[0].client_port)
+            if live >= wanted:
                 waiting.pop(0)
             else:
                 time.sleep(POLL_S)
