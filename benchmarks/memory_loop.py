@@ -39,11 +39,12 @@ class MemoryLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._clock.now
 
-    async def create_server(self, make: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
+    # As much of the loop's signatures as nodes use.
+    async def create_server(self, make: Any, host: Any = None, port: Any = None, **_: Any) -> Any:  # type: ignore[override]
         self._listening[port] = make
         return _MemoryServer(self._listening, port)
 
-    async def create_connection(self, make: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
+    async def create_connection(self, make: Any, host: Any = None, port: Any = None, **_: Any) -> Any:  # type: ignore[override]
         if port not in self._listening:
             raise ConnectionRefusedError(f"nobody listens on port {port}")
         here, there = _Half(self, (host, port)), _Half(self, (host, _CLIENT_PORT))
@@ -52,7 +53,7 @@ class MemoryLoop(asyncio.SelectorEventLoop):
         here.begin(protocol := make())
         return here, protocol
 
-    def run_in_executor(self, executor: Any, work: Any, *arguments: Any) -> Any:
+    def run_in_executor(self, executor: Any, work: Any, *arguments: Any) -> Any:  # type: ignore[override]
         done = self.create_future()
         try:
             done.set_result(work(*arguments))
@@ -123,7 +124,7 @@ class _Half(asyncio.Transport):
             data, self._arriving = bytes(self._arriving), bytearray()
             self._protocol.data_received(data)
             return
-        room = self._protocol.get_buffer(-1)
+        room: Any = self._protocol.get_buffer(-1)
         count = min(len(room), len(self._arriving))
         room[:count] = self._arriving[:count]
         del self._arriving[:count]

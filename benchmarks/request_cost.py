@@ -73,18 +73,14 @@ class Producer:
 
     def _frame(self, partition: int) -> bytes:
         now_ms = int(time.time() * _MS_PER_S)
-        batch = encode_batch(
-            [Record(-1, now_ms, None, b"x" * self._load.record_bytes)],
-            **(
-                {
-                    "producer_id": self._producer_id,
-                    "producer_epoch": 0,
-                    "base_sequence": self._sequences[partition],
-                }
-                if self._load.idempotent
-                else {}
-            ),
-        )
+        records = [Record(-1, now_ms, None, b"x" * self._load.record_bytes)]
+        if self._load.idempotent:
+            sequence = self._sequences[partition]
+            batch = encode_batch(
+                records, producer_id=self._producer_id, producer_epoch=0, base_sequence=sequence
+            )
+        else:
+            batch = encode_batch(records)
         return _framed(
             ApiKey.PRODUCE,
             VERSION,
@@ -166,7 +162,7 @@ def leaders(bootstrap: str, partitions: int) -> dict[tuple[str, int], list[int]]
     by_node: dict[tuple[str, int], list[int]] = {}
     for number, partition in sorted(topic.partitions.items()):
         node = found.brokers[partition.leader]
-        by_node.setdefault((node.host, node.port), []).append(number)
+        by_node.setdefault((str(node.host), node.port), []).append(number)
     return by_node
 
 
