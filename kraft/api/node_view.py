@@ -57,7 +57,7 @@ async def node_view(broker: BrokerContext) -> dict[str, Any]:
     """As JSON has it."""
     node, now = broker.node, broker.node.loop.time()
     partitions, groups = list(broker.replica_manager), list(broker.group_coordinator.summaries())
-    transactions = list(islice(broker.transaction_coordinator.ongoing(), MOST_TRANSACTIONS))
+    transactions = list(islice(broker.transaction_coordinator.unfinished(), MOST_TRANSACTIONS))
     work = node.long_work
     return {
         "node_id": node.node_id,

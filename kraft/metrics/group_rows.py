@@ -41,7 +41,8 @@ def _group_counts(broker: Broker) -> Iterator[Sample]:
 
 def _load_time(which: Callable[[list[float]], float]) -> Callable[[Broker], Samples]:
     def read(broker: Broker) -> float:
-        return round(which(broker.context.transaction_coordinator.load_times_s or [0.0]) * 1000, 3)
+        took_s = [shard.load_s for shard in broker.context.transaction_coordinator.shards]
+        return round(which(took_s or [0.0]) * 1000, 3)
 
     return read
 

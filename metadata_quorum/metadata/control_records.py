@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Annotated, Final
-from uuid import UUID
 
 from metadata_quorum.foundation.batch import CONTROL_KEY
 from metadata_quorum.foundation.codec import (
@@ -24,9 +23,9 @@ from metadata_quorum.foundation.codec import (
     Uuid,
     decode_with,
 )
+from metadata_quorum.foundation.model import ZERO_UUID
 from metadata_quorum.foundation.primitives import Buffer
 
-NO_DIRECTORY: Final = UUID(int=0)
 CONTROL_LEADER_CHANGE: Final = 2
 CONTROL_SNAPSHOT_HEADER: Final = 3
 CONTROL_SNAPSHOT_FOOTER: Final = 4
@@ -38,7 +37,7 @@ class Voter:
     """A member of the quorum."""
 
     voter_id: Int32
-    voter_directory_id: Annotated[Uuid, Since(1)] = NO_DIRECTORY
+    voter_directory_id: Annotated[Uuid, Since(1)] = ZERO_UUID
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

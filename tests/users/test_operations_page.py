@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "OPERATIONS.md"
+from tests.support.page_commands import blocks, page, run_commands
+
 PATIENCE_S = 1200
 CLIENTS = 9092
 
 
 def commands(first_port: int) -> str:
     """Of the page: its three machines are one here, each with the ports that `kraft up` would give it."""
-    script = "".join(re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL))
+    script = blocks(page("OPERATIONS.md"))
 
     def moved(port: str, machine: str) -> str:
         return f"$(({first_port + int(port) - CLIENTS} + {machine} - 1))"
@@ -37,24 +33,7 @@ def commands(first_port: int) -> str:
 @pytest.mark.row("Q6")
 @pytest.mark.row("U4")
 def test_the_page(tmp_path: Path, free_row: Callable[[], int]) -> None:
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    (tools / "kraft").write_text(f'#!/bin/sh\nexec {sys.executable} -m kraft "$@"\n')
-    (tools / "kraft").chmod(0o755)
-    output = tmp_path / "output"
-    with output.open("wb") as out:
-        shell = subprocess.Popen(
-            ["bash", "-euxo", "pipefail", "-c", commands(free_row())],
-            cwd=tmp_path, env={**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"},
-            stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
-        try:
-            status = shell.wait(PATIENCE_S)
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(shell.pid, signal.SIGKILL)
-    said = output.read_text().splitlines()
-    assert status == 0, "\n".join(said[-80:])
+    said = run_commands(commands(free_row()), tmp_path, PATIENCE_S)
     assert said.count("two") == 2  # from the machine that was lost, and from the backup
     assert any("end soon: broker 1 in 19 days" in line for line in said)
     log = (tmp_path / "k1" / "node.log").read_text()

@@ -110,11 +110,6 @@ class TransactionCoordinator:
         self._every("expiry", config.expiry_check_interval, self._expire)
 
     @property
-    def load_times_s(self) -> list[float]:
-        """What it took to load each partition that is led here."""
-        return [led.shard.load_s for led in self._led.values()]
-
-    @property
     def shards(self) -> list[Shard[TransactionRecord]]:
         """Of the partitions that are led here."""
         return [led.shard for led in self._led.values()]
@@ -234,10 +229,10 @@ class TransactionCoordinator:
             listed += await led.shard.ask(tuple, led.manager.list)
         return listed
 
-    def ongoing(self) -> Iterator[tuple[str, TransactionMetadata]]:
+    def unfinished(self) -> Iterator[tuple[str, TransactionMetadata]]:
         """What is not finished, as it is now, replicated or not: for those who watch."""
         for led in self._active():
-            yield from led.manager.ongoing()
+            yield from led.manager.unfinished()
 
     # --- shards --------------------------------------------------------------------------------
 

@@ -294,7 +294,7 @@ class TransactionStateManager:
         """Transactional ids whose markers are still to be written."""
         return (name for name, known in self._transactions.items() if known.state in PREPARED)
 
-    def ongoing(self) -> Iterator[tuple[str, TransactionMetadata]]:
+    def unfinished(self) -> Iterator[tuple[str, TransactionMetadata]]:
         """Transactions that are open, or whose markers are still to be written."""
         return ((name, known) for name, known in self._transactions.items() if known.state in _UNFINISHED)
 
