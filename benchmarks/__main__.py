@@ -26,12 +26,14 @@ from benchmarks.clients import ClientFailed
 from benchmarks.cluster import BenchmarkCluster, SystemSkipped
 from benchmarks.kafka import KafkaCluster, find_jars
 from benchmarks.machine import file_write_cpu_s_per_gb, machine
+from benchmarks.page import main as put_into_page
 from benchmarks.session import FULL, MB, SMOKE, Scale, Session
 from benchmarks.workloads import PARTITIONS, WORKLOADS, WorkloadFailed, memory, warm_up
 
 RESULTS = Path("bench-results")
 FIRST_ACK_TIMEOUT_S = 120.0
 COPIES = 3
+S_PER_MINUTE = 60.0
 
 console = Console(width=None if sys.stdout.isatty() else 150)
 MakeCluster = Callable[[Path], BenchmarkCluster]
@@ -80,11 +82,17 @@ def measure(make: MakeCluster, directory: Path, scale: Scale, names: list[str]) 
         cluster.close()
 
 
-def systems(no_kafka: bool, settings: dict[str, str]) -> dict[str, MakeCluster]:
+def systems(no_kafka: bool, fast: Path | None, settings: dict[str, str]) -> dict[str, MakeCluster]:
     """What can be measured here, by name."""
-    from benchmarks.ours import KraftCluster
+    from benchmarks.ours import KraftCluster, compiled_python
 
-    made: dict[str, MakeCluster] = {"kraft": lambda directory: KraftCluster(directory, settings)}
+    made: dict[str, MakeCluster] = {report.OURS: lambda directory: KraftCluster(directory, settings)}
+    if fast is not None:
+        try:
+            python = compiled_python(fast)
+        except SystemSkipped as reason:
+            raise typer.BadParameter(str(reason)) from None
+        made[report.COMPILED] = lambda directory: KraftCluster(directory, settings, python)
     if no_kafka:
         return made
     try:
@@ -92,7 +100,7 @@ def systems(no_kafka: bool, settings: dict[str, str]) -> dict[str, MakeCluster]:
     except SystemSkipped as reason:
         console.print(f"Apache Kafka is left out: {reason}")
         return made
-    made["kafka"] = lambda directory: KafkaCluster(jars, directory, settings)
+    made[report.THEIRS] = lambda directory: KafkaCluster(jars, directory, settings)
     return made
 
 
@@ -105,8 +113,13 @@ def main(
     quick: Annotated[bool, typer.Option(help="A smoke of every workload, kraft only.")] = False,
     only: Annotated[list[str] | None, typer.Option(help="Just this workload; may be given again.")] = None,
     rounds: Annotated[int, typer.Option(min=1, max=20, help="Rounds per system.")] = 3,
+    minutes: Annotated[float, typer.Option(help="No further round that may last beyond so many.")] = 60.0,
     no_kafka: Annotated[bool, typer.Option("--no-kafka", help="Leave Apache Kafka out.")] = False,
     only_kafka: Annotated[bool, typer.Option("--only-kafka", help="Leave kraft out.")] = False,
+    fast: Annotated[
+        Path | None, typer.Option(help="A checkout where `make fast` was run: measured in the same rounds.")
+    ] = None,
+    section: Annotated[str, typer.Option(help="Put the table there in docs/PERFORMANCE.md.")] = "",
     directory: Annotated[Path | None, typer.Option(help="Where the nodes keep their data.")] = None,
     results: Annotated[Path, typer.Option(help="Where the table and the samples are written.")] = RESULTS,
 ) -> None:
@@ -115,16 +128,20 @@ def main(
     if unknown:
         raise typer.BadParameter(f"unknown workload {unknown[0]}; there are {', '.join(WORKLOADS)}")
     signal.signal(signal.SIGTERM, end_on_signal)
-    makers = systems(no_kafka or quick, {})
+    makers = systems(no_kafka or quick, fast, {})
     if only_kafka:
-        makers.pop("kraft")
+        makers.pop(report.OURS)
     names = [name for name in WORKLOADS if name in (only or WORKLOADS)]
     samples: dict[str, dict[str, list[float]]] = {name: {} for name in makers}
     failures: list[str] = []
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     facts = machine()
+    began, longest_s = time.monotonic(), 0.0
     with tempfile.TemporaryDirectory(prefix="kraft-bench-", dir=directory) as scratch:
         for number in range(1, 2 if quick else rounds + 1):
+            round_began = time.monotonic()
+            if round_began - began + longest_s > minutes * S_PER_MINUTE:
+                break
             # The order alternates by round, so that neither system always follows the other.
             for name in sorted(makers, reverse=bool(number % 2)):
                 console.print(f"round {number}: {name}")
@@ -133,8 +150,11 @@ def main(
                 for metric, values in session.samples.items():
                     samples[name].setdefault(metric, []).extend(values)
                 page = report.write(results, stamp, samples, facts)
+            longest_s = max(longest_s, time.monotonic() - round_began)
     report.print_table(console, samples, facts)
     console.print(f"written to {page} and {page.with_suffix('.json')}")
+    if section:
+        put_into_page(section, page)
     for failure in failures:
         console.print(f"[red]failed: {failure}")
     if failures:

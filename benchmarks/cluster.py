@@ -23,6 +23,8 @@ class BenchmarkCluster(Protocol):
     """Three combined nodes (broker and controller) on the loopback, each a process of its own."""
 
     name: str
+    directory: Path
+    """Where the nodes keep their data."""
 
     @property
     def bootstrap(self) -> str:

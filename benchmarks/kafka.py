@@ -54,7 +54,7 @@ class KafkaCluster:
 
     def __init__(self, jars: Path, directory: Path, settings: Mapping[str, str]) -> None:
         self.name = "kafka"
-        self._directory = Path(tempfile.mkdtemp(prefix="bench-kafka-", dir=directory))
+        self.directory = Path(tempfile.mkdtemp(prefix="bench-kafka-", dir=directory))
         self._java = ["java", *JVM_FLAGS, "-cp", f"{jars}/*"]
         self._processes: dict[int, NodeProcess] = {}
         ports = free_ports(2 * NODES, random.SystemRandom())
@@ -68,7 +68,7 @@ class KafkaCluster:
         return ",".join(f"{HOST}:{port}" for port in self._client_ports)
 
     def _node_dir(self, node_id: int) -> Path:
-        return self._directory / f"node-{node_id}"
+        return self.directory / f"node-{node_id}"
 
     def _properties_path(self, node_id: int) -> Path:
         return self._node_dir(node_id) / "server.properties"
@@ -135,4 +135,4 @@ class KafkaCluster:
         for process in self._processes.values():
             process.end()
         self._processes.clear()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        shutil.rmtree(self.directory, ignore_errors=True)

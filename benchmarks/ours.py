@@ -1,27 +1,56 @@
-"""kraft as a `Cluster`: the same processes that `kraft up` starts."""
+"""kraft as a `Cluster`: the same processes that `kraft up` starts, of this checkout or of another one."""
 
 from __future__ import annotations
 
 import random
 import shutil
+import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.cluster import NODES
+from benchmarks.cluster import NODES, SystemSkipped
+from benchmarks.report import COMPILED, OURS
 from kraft.local.free_ports import free_ports
 from kraft.local.local_cluster import LocalCluster
+
+
+def compiled_python(checkout: Path) -> Path:
+    """The Python of a checkout where `make fast` was run. Raises SystemSkipped where it was not."""
+    python = (checkout / ".venv" / "bin" / "python").absolute()
+    ask = "from kraft.variant import variant; print(variant())"
+    try:
+        said = subprocess.run(
+            [python, "-P", "-c", ask], cwd=checkout, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise SystemSkipped(f"{checkout} is no checkout with an environment: {error}") from None
+    if said.stdout.strip() != "compiled":
+        raise SystemSkipped(f"nothing is compiled in {checkout}; `make fast` does that")
+    return python
+
+
+def nodes_of(python: Path) -> type[LocalCluster]:
+    """Clusters whose nodes run by another checkout's Python."""
+
+    class Nodes(LocalCluster):
+        def launch(self, module: str, arguments: Sequence[str], output: Path) -> subprocess.Popen[bytes]:
+            return self.run_in_background([str(python), "-P", "-m", module, *arguments], output)
+
+    return Nodes
 
 
 class KraftCluster:
     """Three kraft nodes; formatted when made, so that `start` measures starting alone."""
 
-    def __init__(self, directory: Path, settings: Mapping[str, str]) -> None:
-        self.name = "kraft"
-        self._directory = Path(tempfile.mkdtemp(prefix="bench-kraft-", dir=directory))
+    def __init__(self, directory: Path, settings: Mapping[str, str], python: Path | None = None) -> None:
+        """`python`: of the checkout whose compiled nodes are to run; of this one where it is left out."""
+        self.name = OURS if python is None else COMPILED
+        self.directory = Path(tempfile.mkdtemp(prefix=f"bench-{self.name}-", dir=directory))
         ports = free_ports(3 * NODES, random.SystemRandom())
-        self._nodes = LocalCluster.create(self._directory, nodes=NODES, ports=ports, settings=settings)
+        made = LocalCluster if python is None else nodes_of(python)
+        self._nodes = made.create(self.directory, nodes=NODES, ports=ports, settings=settings)
 
     @property
     def bootstrap(self) -> str:
@@ -47,4 +76,4 @@ class KraftCluster:
 
     def close(self) -> None:
         self._nodes.close(patience_s=5.0)
-        shutil.rmtree(self._directory, ignore_errors=True)
+        shutil.rmtree(self.directory, ignore_errors=True)

@@ -1,4 +1,7 @@
-"""Samples to a table: the median of the rounds per system, the range, and by how much kraft is better."""
+"""Samples to a table: the median of the rounds per system, the range, and by how much kraft is better.
+
+kraft with its hot modules compiled has columns of its own where it was measured, too.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,9 @@ from rich.table import Table
 
 from benchmarks.metrics import METRICS, Metric
 
-OURS, THEIRS = "kraft", "kafka"
+OURS, COMPILED, THEIRS = "kraft", "compiled", "kafka"
 HEADINGS = ("", "unit", "Apache Kafka", "kraft", "kraft is better by", "aim")
+WITH_COMPILED = (*HEADINGS[:-1], "kraft, compiled", "is better by", HEADINGS[-1])
 
 # Samples of all rounds: system -> metric -> values.
 Samples = Mapping[str, Mapping[str, Sequence[float]]]
@@ -30,23 +34,32 @@ class Line:
     ours: str
     better: str
     aim: str
+    compiled: tuple[str, ...] = ()
+    """Where it was measured: its figure, and by how much it is better."""
 
     def cells(self) -> tuple[str, ...]:
-        return (self.title, self.unit, self.theirs, self.ours, self.better, self.aim)
+        return (self.title, self.unit, self.theirs, self.ours, self.better, *self.compiled, self.aim)
 
 
 def lines(samples: Samples) -> list[Line]:
     """The lines for which at least one system has samples, in the order of METRICS."""
     made = []
     for metric in METRICS:
-        ours = _values(samples.get(OURS, {}), metric)
-        theirs = _values(samples.get(THEIRS, {}), metric)
-        if ours or theirs:
-            better = " / ".join(
-                factor(metric, median(a), median(b)) for a, b in zip(ours, theirs, strict=False)
-            )
-            made.append(Line(metric.title, metric.unit, cell(theirs), cell(ours), better, metric.aim))
+        ours, compiled, theirs = (_values(samples.get(name, {}), metric) for name in (OURS, COMPILED, THEIRS))
+        if ours or compiled or theirs:
+            also = (cell(compiled), _better(metric, compiled, theirs)) if COMPILED in samples else ()
+            better = _better(metric, ours, theirs)
+            made.append(Line(metric.title, metric.unit, cell(theirs), cell(ours), better, metric.aim, also))
     return made
+
+
+def _better(metric: Metric, ours: list[Sequence[float]], theirs: list[Sequence[float]]) -> str:
+    return " / ".join(factor(metric, median(a), median(b)) for a, b in zip(ours, theirs, strict=False))
+
+
+def headings(samples: Samples) -> tuple[str, ...]:
+    """Of the columns of `lines`."""
+    return WITH_COMPILED if COMPILED in samples else HEADINGS
 
 
 def _values(samples: Mapping[str, Sequence[float]], metric: Metric) -> list[Sequence[float]]:
@@ -83,7 +96,7 @@ def number(value: float) -> str:
 
 def print_table(console: Console, samples: Samples, facts: Mapping[str, str]) -> None:
     table = Table(title="median of the rounds (least-greatest)", title_justify="left")
-    for heading in HEADINGS:
+    for heading in headings(samples):
         table.add_column(heading, justify="left" if heading in ("", "unit", "aim") else "right")
     for line in lines(samples):
         table.add_row(*line.cells())
@@ -92,7 +105,8 @@ def print_table(console: Console, samples: Samples, facts: Mapping[str, str]) ->
 
 
 def markdown(samples: Samples, facts: Mapping[str, str]) -> str:
-    rows = [HEADINGS, ("-",) * len(HEADINGS), *(line.cells() for line in lines(samples))]
+    top = headings(samples)
+    rows = [top, ("-",) * len(top), *(line.cells() for line in lines(samples))]
     table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
     machine = "\n".join(f"- {name}: {value}" for name, value in facts.items())
     return f"Median of the rounds (least-greatest).\n\n{table}\n\n{machine}\n"

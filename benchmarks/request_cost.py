@@ -1,9 +1,11 @@
 """What one produce request costs the cluster in CPU time: `python -m benchmarks.request_cost`.
 
-Requests of one record are sent over one connection to each node, a fixed number of them in flight all the
-time. What is measured is not how fast they are answered, which depends on whatever else the machine does, but
-the CPU time that all three nodes spend on them: the leader's part, both followers' fetches, and the kernel's
-part. The client is as plain as it can be (blocking sockets, frames made in advance): it shares the machine.
+Requests of one record for each of their partitions are sent over one connection to each node, a fixed number
+of them in flight all the time, in any version, by plain, idempotent and transactional producers (of one
+transaction that stays open). What is measured is not how fast they are answered, which depends on whatever
+else the machine does, but the CPU time that all three nodes spend on them: the leader's part, both followers'
+fetches, and the kernel's part. The client is as plain as it can be (blocking sockets, frames made in advance
+where they carry no sequence numbers): it shares the machine.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
+from uuid import UUID
 
 import typer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -30,10 +33,15 @@ from kraft.wire.header import request_header, response_body
 from metadata_quorum.foundation.batch import Record, encode_batch
 
 TOPIC: Final = "cost"
-VERSION: Final = 9
+FIRST_FLEXIBLE: Final = 9
+FIRST_WITH_IDS: Final = 13
+ADD_PARTITIONS_VERSION: Final = 3
+TRANSACTION_KEY: Final = 1
+"""FindCoordinator's key type."""
 CLIENT_ID: Final = "request-cost"
 PATIENCE_S: Final = 60.0
 _LENGTH: Final = struct.Struct(">i")
+_ERROR: Final = struct.Struct(">h")
 _MS_PER_S: Final = 1000
 _NS_PER_S: Final = 1_000_000_000
 
@@ -47,6 +55,26 @@ class Load:
     """Requests in flight, over all nodes."""
     record_bytes: int
     idempotent: bool
+    transactional_id: str | None
+    version: int
+    width: int
+    """Partitions of a request."""
+
+    @property
+    def first_error_at(self) -> int:
+        """Where a response says what became of its first partition, from its correlation id on."""
+        if self.version < FIRST_FLEXIBLE:
+            return 4 + 4 + 2 + len(TOPIC) + 4 + 4
+        return 5 + 1 + (16 if self.version >= FIRST_WITH_IDS else 1 + len(TOPIC)) + 1 + 4
+
+
+@dataclass(frozen=True)
+class Topic:
+    """What requests name."""
+
+    id: UUID
+    led: Mapping[tuple[str, int], list[int]]
+    """Partitions by the address of the node that leads them."""
 
 
 @dataclass(frozen=True)
@@ -61,49 +89,52 @@ class Cost:
 class Producer:
     """One connection to one node, with batches for the partitions that it leads."""
 
-    def __init__(self, address: tuple[str, int], partitions: list[int], load: Load, producer_id: int) -> None:
+    def __init__(self, address: tuple[str, int], topic: Topic, load: Load, producer_id: int) -> None:
         self.socket = socket.create_connection(address, timeout=PATIENCE_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._load = load
+        self._topic = topic
         self._producer_id = producer_id
-        self._partitions = deque(partitions)
+        partitions = topic.led[address]
+        width = min(load.width, len(partitions))
+        self._groups = deque(tuple((partitions * 2)[i : i + width]) for i in range(0, len(partitions), width))
         self._sequences = dict.fromkeys(partitions, 0)
-        self._frames = {partition: self._frame(partition) for partition in partitions}
+        self._frames = {} if load.idempotent else {group: self._frame(group) for group in self._groups}
         self._received = bytearray()
 
-    def _frame(self, partition: int) -> bytes:
-        now_ms = int(time.time() * _MS_PER_S)
-        records = [Record(-1, now_ms, None, b"x" * self._load.record_bytes)]
-        if self._load.idempotent:
-            sequence = self._sequences[partition]
-            batch = encode_batch(
-                records, producer_id=self._producer_id, producer_epoch=0, base_sequence=sequence
-            )
-        else:
-            batch = encode_batch(records)
-        return _framed(
-            ApiKey.PRODUCE,
-            VERSION,
-            encode_request(
-                ApiKey.PRODUCE,
-                VERSION,
-                {
-                    "acks": self._load.acks,
-                    "timeout_ms": 30_000,
-                    "topic_data": [
-                        {"name": TOPIC, "partition_data": [{"index": partition, "records": batch}]}
-                    ],
-                },
-            ),
+    def _batch(self, partition: int) -> bytes:
+        record = Record(-1, int(time.time() * _MS_PER_S), None, b"x" * self._load.record_bytes)
+        if not self._load.idempotent:
+            return encode_batch([record])
+        sequence = self._sequences[partition]
+        self._sequences[partition] += 1
+        return encode_batch(
+            [record],
+            producer_id=self._producer_id,
+            producer_epoch=0,
+            base_sequence=sequence,
+            transactional=self._load.transactional_id is not None,
         )
+
+    def _frame(self, group: tuple[int, ...]) -> bytes:
+        batches = [{"index": partition, "records": self._batch(partition)} for partition in group]
+        with_ids = self._load.version >= FIRST_WITH_IDS
+        topic = {"topic_id": self._topic.id} if with_ids else {"name": TOPIC}
+        fields = {
+            "transactional_id": self._load.transactional_id,
+            "acks": self._load.acks,
+            "timeout_ms": 30_000,
+            "topic_data": [{**topic, "partition_data": batches}],
+        }
+        version = self._load.version
+        return _framed(ApiKey.PRODUCE, version, encode_request(ApiKey.PRODUCE, version, fields))
 
     def send(self, count: int) -> None:
         frames = []
         for _ in range(count):
-            partition = self._partitions[0]
-            self._partitions.rotate(-1)
-            frames.append(self._frame(partition) if self._load.idempotent else self._frames[partition])
-            self._sequences[partition] += 1
+            group = self._groups[0]
+            self._groups.rotate(-1)
+            frames.append(self._frame(group) if self._load.idempotent else self._frames[group])
         if frames:
             self.socket.sendall(b"".join(frames))
 
@@ -118,8 +149,7 @@ class Producer:
             (size,) = _LENGTH.unpack_from(self._received, pos)
             if pos + 4 + size > len(self._received):
                 break
-            # header 5 bytes, one topic, its name, one partition: index, error code
-            (error,) = struct.unpack_from(">h", self._received, pos + 4 + 5 + 1 + 1 + len(TOPIC) + 1 + 4)
+            (error,) = _ERROR.unpack_from(self._received, pos + 4 + self._load.first_error_at)
             if error and not warming_up:
                 raise ValueError(f"a produce was answered with error {error}")
             pos += 4 + size
@@ -133,20 +163,44 @@ def _framed(api_key: ApiKey, version: int, body: bytes) -> bytes:
     return _LENGTH.pack(len(header) + len(body)) + header + body
 
 
-def new_producer_id(address: tuple[str, int]) -> int:
-    fields = {"transactional_id": None, "transaction_timeout_ms": 60_000}
-    request = encode_request(ApiKey.INIT_PRODUCER_ID, 4, fields)
+def ask(address: tuple[str, int], api_key: ApiKey, version: int, fields: dict[str, Any]) -> Any:
+    """One request over a connection of its own, and its answer."""
     with socket.create_connection(address, timeout=PATIENCE_S) as connection:
-        connection.sendall(_framed(ApiKey.INIT_PRODUCER_ID, 4, request))
+        connection.sendall(_framed(api_key, version, encode_request(api_key, version, fields)))
         file = connection.makefile("rb")
         (size,) = _LENGTH.unpack(file.read(4))
         frame = memoryview(file.read(size))
-    body = frame[response_body(ApiKey.INIT_PRODUCER_ID, 4, frame) :]
-    return int(decode_response(ApiKey.INIT_PRODUCER_ID, 4, body).producer_id)
+    return decode_response(api_key, version, frame[response_body(api_key, version, frame) :])
 
 
-def leaders(bootstrap: str, partitions: int) -> dict[tuple[str, int], list[int]]:
-    """Which partitions are to be sent where."""
+def new_producer_id(topic: Topic, transactional_id: str | None) -> int:
+    """With a transaction of all partitions begun, where there is a transactional id."""
+    address = next(iter(topic.led))
+    if transactional_id is not None:
+        fields: dict[str, Any] = {"key_type": TRANSACTION_KEY, "coordinator_keys": [transactional_id]}
+        deadline = time.monotonic() + PATIENCE_S
+        while (found := ask(address, ApiKey.FIND_COORDINATOR, 4, fields).coordinators[0]).error_code:
+            assert time.monotonic() < deadline, found
+            time.sleep(0.1)
+        address = found.host, found.port
+    fields = {"transactional_id": transactional_id, "transaction_timeout_ms": 60_000}
+    while (made := ask(address, ApiKey.INIT_PRODUCER_ID, 4, fields)).error_code:
+        time.sleep(0.1)
+    if transactional_id is not None:
+        fields = {
+            "v3_and_below_transactional_id": transactional_id,
+            "v3_and_below_producer_id": made.producer_id,
+            "v3_and_below_producer_epoch": made.producer_epoch,
+            "v3_and_below_topics": [
+                {"name": TOPIC, "partitions": [number for led in topic.led.values() for number in led]}
+            ],
+        }
+        ask(address, ApiKey.ADD_PARTITIONS_TO_TXN, ADD_PARTITIONS_VERSION, fields)
+    return int(made.producer_id)
+
+
+def create_topic(bootstrap: str, partitions: int) -> Topic:
+    """Once every partition has a leader and a full ISR."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_topics([NewTopic(TOPIC, partitions, NODES)]).values():
         future.result(PATIENCE_S)
@@ -163,7 +217,8 @@ def leaders(bootstrap: str, partitions: int) -> dict[tuple[str, int], list[int]]
     for number, partition in sorted(topic.partitions.items()):
         node = found.brokers[partition.leader]
         by_node.setdefault((str(node.host), node.port), []).append(number)
-    return by_node
+    described = ask(next(iter(by_node)), ApiKey.METADATA, 12, {"topics": [{"name": TOPIC}]})
+    return Topic(described.topics[0].topic_id, by_node)
 
 
 def cpu_ns(pids: Mapping[int, int]) -> list[int]:
@@ -214,18 +269,22 @@ def main(
     depth: Annotated[int, typer.Option(min=1)] = 32,
     record_bytes: Annotated[int, typer.Option(min=0)] = 100,
     idempotent: bool = False,
+    transactional: bool = False,
+    version: Annotated[int, typer.Option(min=3, max=13, help="Of Produce.")] = 9,
+    width: Annotated[int, typer.Option(min=1, help="Partitions of a request.")] = 1,
     seconds: Annotated[float, typer.Option(help="Of one round.")] = 2.0,
     rounds: Annotated[int, typer.Option(min=1)] = 3,
 ) -> None:
     """CPU time of all nodes per produce request."""
-    load = Load(acks, depth, record_bytes, idempotent)
+    transactional_id = "cost" if transactional else None
+    load = Load(acks, depth, record_bytes, idempotent or transactional, transactional_id, version, width)
     with tempfile.TemporaryDirectory(prefix="kraft-cost-") as scratch:
         cluster = KraftCluster(Path(scratch), {"min.insync.replicas": "2"})
         try:
             cluster.start()
-            by_node = leaders(cluster.bootstrap, partitions)
-            producer_id = new_producer_id(next(iter(by_node)))
-            producers = [Producer(node, led, load, producer_id) for node, led in by_node.items()]
+            topic = create_topic(cluster.bootstrap, partitions)
+            producer_id = new_producer_id(topic, transactional_id)
+            producers = [Producer(node, topic, load, producer_id) for node in topic.led]
             measure(cluster, producers, load, seconds, warming_up=True)
             costs = [measure(cluster, producers, load, seconds) for _ in range(rounds)]
         finally:
@@ -233,7 +292,8 @@ def main(
     best = min(costs, key=lambda cost: cost.cpu_us)
     each = " ".join(f"{cost.cpu_us:.1f}" for cost in costs)
     typer.echo(
-        f"{partitions} partitions, acks={acks}, {depth} in flight{', idempotent' if idempotent else ''}: "
+        f"{partitions} partitions, {width} a request, v{version}, acks={acks}, {depth} in flight"
+        f"{', transactional' if transactional else ', idempotent' if idempotent else ''}: "
         f"{best.cpu_us:.1f} us of all nodes per request (rounds: {each}; {best.per_s:.0f}/s)"
     )
 

@@ -15,6 +15,7 @@ from benchmarks.client.throughput import ConsumeJob, ProduceJob
 from benchmarks.clients import client, run_client
 from benchmarks.cluster import cpu_seconds, rss_bytes
 from benchmarks.gaps import longest_gap
+from benchmarks.page_cache import evict
 from benchmarks.quiet import CpuUse, disturbed
 from benchmarks.session import GB, MB, Session
 
@@ -25,6 +26,7 @@ SETTLE_TIMEOUT_S = 60.0
 PROBE_RATE = 300
 PROBE_TIMEOUT_S = 60.0
 BEFORE_KILL_S = 0.5
+BACKLOG_RATE = 1000
 TAIL_S = 1.0  # for the last messages to reach the consumer
 
 
@@ -71,6 +73,33 @@ def consume_100(session: Session) -> None:
     _measure_consume(session, 100, "consume-100")
 
 
+def cold_backlog(session: Session) -> None:
+    """Acks of a steady producer: alone, while a consumer reads a backlog that is in the page cache, and while
+    it reads one that is not."""
+    backlog, hot = session.new_topic(PARTITIONS), session.new_topic(PARTITIONS)
+    _produce(session, backlog, "all", 1024, session.scale.throughput_s)
+    messages = _wait_until_replicated(session, backlog)
+    size = messages * 1024
+    scale = session.scale
+    job = SendJob(
+        session.cluster.bootstrap, hot, PARTITIONS, [BACKLOG_RATE], scale.latency_s, scale.warm_up_s / 4,
+        LATENCY_VALUE_BYTES,
+    )  # fmt: skip
+    for way in ("alone", "warm", "cold"):
+        if way == "cold":
+            evict(session.cluster.directory, f"**/{backlog}-*/*.log")
+        with client("send", job) as sender:
+            if way != "alone":
+                time.sleep(job.warm_up_s + job.seconds / 6)
+                read = _consume(session, backlog, messages)
+                session.record(f"cold-backlog.{way}.rate", size / MB / read["seconds"])
+            (phase,) = sender.result(job.warm_up_s + job.seconds + SETTLE_TIMEOUT_S)["phases"]
+        for quantile in ("p50", "p99", "p99.9"):
+            session.record(f"cold-backlog.{way}.{quantile}", phase["latency_s"][quantile] * 1e3)
+    session.note_memory()
+    session.admin.delete_topics([backlog, hot])
+
+
 def latency_20(session: Session) -> None:
     _measure_latency(session, PARTITIONS)
 
@@ -95,6 +124,7 @@ WORKLOADS: dict[str, Callable[[Session], None]] = {
     "produce-100": produce_100,
     "consume-1k": consume_1k,
     "consume-100": consume_100,
+    "cold-backlog": cold_backlog,
     "latency-20": latency_20,
     "latency-600": latency_600,
     "group": coordination.group,

@@ -56,6 +56,15 @@ def test_lines_without_samples_are_left_out() -> None:
     assert len(report.lines(SAMPLES)) == 3
 
 
+def test_compiled_has_columns_of_its_own_where_it_was_measured(tmp_path: Path) -> None:
+    samples = {**SAMPLES, "compiled": {"start": [0.5]}}
+    text = report.write(tmp_path, "run", samples, {}).read_text()
+    assert "| start to first acks=all ack | s | 20.0 | 1.00 | 20.0 x | 0.50 | 40.0 x | ≤ 1.5 s |" in text
+    throughput = next(each for each in text.splitlines() if each.startswith("| produce 1 KiB"))
+    assert throughput.split(" | ")[5:7] == ["-", ""]
+    assert len({line.count("|") for line in text.splitlines() if line.startswith("|")}) == 1
+
+
 def test_writes_every_sample_and_the_table(tmp_path: Path) -> None:
     page = report.write(tmp_path / "new", "run", SAMPLES, {"cores": "2"})
     assert json.loads(page.with_suffix(".json").read_text()) == {
