@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chaos.live import commands
-from kraft.cli.cluster import interrupt
 from kraft.cli.errors import CliError
+from kraft.cli.interruption import interrupt
 
 if TYPE_CHECKING:
     from chaos.checker import Verdict as Judgement

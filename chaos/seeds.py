@@ -30,8 +30,11 @@ from chaos.run import Plan, run
 from chaos.run_files import EVENTS, SCHEDULE
 from chaos.scenarios.table import SCENARIOS
 from chaos.watchdog import ended_if_it_hangs
-from kraft.cli.errors import plain_errors
+from kraft.cli.errors import INTERRUPTED, plain_errors
 from kraft.node.process import outlive
+
+CLEAN_UP_S = 10.0
+"""For the nodes of a run, and its directories."""
 
 
 class SeedOutcome(NamedTuple):
@@ -114,7 +117,9 @@ def run_seeds(
 
 def _run_apart(scenario: str, seed: int, seconds: float | None, keep: Path) -> SeedOutcome:
     """In a process of its own, so that one that hangs can be ended (watchdog.py) and the others go on."""
-    with ProcessPoolExecutor(1, get_context("spawn"), initializer=_end_with, initargs=(os.getpid(),)) as pool:
+    with ProcessPoolExecutor(
+        1, get_context("spawn"), initializer=end_with_parent, initargs=(os.getpid(),)
+    ) as pool:
         try:
             return pool.submit(run_seed, scenario, seed, seconds, keep).result()
         except BrokenProcessPool:
@@ -124,12 +129,15 @@ def _run_apart(scenario: str, seed: int, seconds: float | None, keep: Path) -> S
             )
 
 
-def _end_with(parent: int) -> None:
-    """A run must not outlive its parent, which waits for the result."""
+def end_with_parent(parent: int, clean_up_s: float = CLEAN_UP_S) -> None:
+    """A run must not outlive its parent, which waits for the result. The pool would keep Ctrl-C as such a
+    result, and wait for a parent that is gone."""
 
     def wait_and_end() -> None:
         outlive(parent)
         os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(clean_up_s)
+        os._exit(INTERRUPTED)
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=wait_and_end, daemon=True).start()

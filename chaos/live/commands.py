@@ -21,11 +21,11 @@ from kraft.cli.cluster import (
     Nodes,
     Port,
     console_writes_of,
-    interrupt,
     serve,
     settings_of_all,
 )
 from kraft.cli.errors import CliError
+from kraft.cli.interruption import interrupt
 
 if TYPE_CHECKING:
     from chaos.live.link_faults import BadFault

@@ -8,13 +8,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kraft.cli.confluent_client import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP, key_values
 from kraft.cli.errors import UsageError
+from kraft.cli.interruption import interrupt
 from kraft.cli.tables import prints_table, show
 from kraft.local.free_ports import HOST
 
@@ -126,11 +126,6 @@ def _what_next(cluster: LocalCluster, detach: bool) -> Iterator[str]:
 def _shown(path: Path) -> str:
     """As short as it can be typed here."""
     return shlex.quote(str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path))
-
-
-def interrupt(_number: int, _frame: FrameType | None) -> None:
-    """A handler: SIGTERM is answered as Ctrl-C is. Raises KeyboardInterrupt."""
-    raise KeyboardInterrupt
 
 
 def _ended(code: int) -> str:

@@ -18,9 +18,9 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from types import FrameType
 from typing import Final, NoReturn
 
+from kraft.cli.interruption import CtrlC, none_is_lost
 from metadata_quorum.foundation.errors import BrokerError, ExitCode, FatalError
 
 INTERRUPTED = 130
@@ -81,14 +81,15 @@ def plain_errors() -> Iterator[None]:
     """Around the whole command line."""
     logging.lastResort = _SaysOnce(logging.WARNING)
     _said.clear()
-    interruption = _Interruption()
+    interruption = CtrlC()
     try:
-        interruption.listen()
+        signal.signal(signal.SIGINT, interruption.on_signal)
         _require_text(sys.argv)
-        try:
-            yield
-        finally:
-            sys.stdout.flush()  # a full disk is seen here; at the interpreter's end it would be a traceback
+        with none_is_lost():
+            try:
+                yield
+            finally:
+                sys.stdout.flush()  # a full disk is seen here; at the very end it would be a traceback
     except UsageError as mistake:
         _end(str(mistake), ExitCode.USAGE)
     except CliError as trouble:
@@ -122,20 +123,6 @@ class _SaysOnce(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.name != "kraft.net.connection_security":  # that a login was refused is raised, too
             say(record.getMessage())
-
-
-class _Interruption:
-    """Ctrl-C as KeyboardInterrupt, as Python has it, and remembered."""
-
-    def __init__(self) -> None:
-        self.came = False
-
-    def listen(self) -> None:
-        signal.signal(signal.SIGINT, self._on_signal)
-
-    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        self.came = True
-        raise KeyboardInterrupt
 
 
 def _require_text(arguments: list[str]) -> None:

@@ -13,12 +13,12 @@ from contextlib import contextmanager
 
 @contextmanager
 def signals_wait() -> Iterator[None]:
-    """Hold SIGINT and SIGTERM back in this thread.
+    """Hold SIGINT and SIGTERM back in this thread, and what repeats them (kraft/cli/interruption.py).
 
     An import runs generated code (dataclasses); CPython remembers a KeyboardInterrupt that went
     through such code, and ends the process as killed by SIGINT although it was caught and dealt with.
     """
-    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGALRM})
     try:
         yield
     finally:

@@ -1,9 +1,10 @@
-"""A process in which all of Python stands still is ended, and tells where it stood."""
+"""Processes that are ended: where all of Python stands still, with its stacks; where nobody waits for one."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 # PyDLL keeps the interpreter's lock while the function runs, as the client library's callbacks do.
 HANGING = """
@@ -29,3 +30,39 @@ def test_what_ends_in_time_is_left_alone() -> None:
     quick = HANGING.replace("    stand_still()\n", "    pass\n") + "print('done')\n"
     ended = subprocess.run([sys.executable, "-c", quick], capture_output=True, text=True, timeout=30)
     assert (ended.returncode, ended.stdout) == (0, "done\n")
+
+
+# What a run does beside its work (nodes, a client library) is left out: the worker only sleeps.
+ORPHANED = """
+import os, time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from chaos.seeds import end_with_parent
+
+def work():
+    print("working", flush=True)
+    try:
+        time.sleep(60)
+    finally:
+        print("cleaned up", flush=True)
+
+if __name__ == "__main__":
+    with ProcessPoolExecutor(
+        1, get_context("spawn"), initializer=end_with_parent, initargs=(os.getpid(), 0.2)
+    ) as pool:
+        pool.submit(work)
+        input()
+        os._exit(0)
+"""
+
+
+def test_a_run_whose_parent_is_gone_ends(tmp_path: Path) -> None:
+    program = tmp_path / "orphaned.py"
+    program.write_text(ORPHANED)
+    with subprocess.Popen(
+        [sys.executable, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "working\n"
+        # The worker, too, has the output open: it ends with the last of the two.
+        assert parent.communicate("\n", timeout=60)[0] == "cleaned up\n"

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from kraft.cli.bootstrap import addresses
 from kraft.cli.confluent_client import key_values
-from kraft.cli.errors import CliError, UsageError, plain_errors, say
+from kraft.cli.errors import INTERRUPTED, CliError, UsageError, plain_errors, say
 from kraft.cli.main import cli
 from kraft.cli.perf import Latencies
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode, ExitCode, FatalError
@@ -97,6 +97,29 @@ def test_ctrl_c_that_librdkafka_has_lost():
     with pytest.raises(SystemExit) as ended, plain_errors():
         poll()
     assert ended.value.code == 130
+
+
+@pytest.mark.parametrize(("number", "times"), [("SIGINT", 1), ("SIGTERM", 3)])
+def test_a_signal_in_a_callback_is_not_lost(number, times):
+    """Python only prints what is raised there."""
+    program = f"""
+import signal, time, weakref
+from kraft.cli.errors import plain_errors
+from kraft.cli.interruption import interrupt
+
+class Collected: pass
+
+with plain_errors():
+    signal.signal(signal.SIGTERM, interrupt)
+    for _ in range({times}):
+        collected = Collected()
+        of_it = weakref.ref(collected, lambda _: signal.raise_signal(signal.{number}))
+        del collected
+    time.sleep(10)
+    print("it ran on")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (INTERRUPTED, "", "")
 
 
 def test_a_bug_in_c_keeps_its_traceback():
