@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -44,50 +45,75 @@ def list_scenarios() -> None:
         print(f"{name:{width}}  {scenario.story}")
 
 
+ScenarioName = Annotated[str, typer.Argument(metavar="SCENARIO", help="See `kraft chaos list`.")]
+Seed = Annotated[int, typer.Option(help="The same seed gives the same schedule and clients.")]
+Minutes = Annotated[
+    float | None, typer.Option(min=0.01, help="Of faults, where the scenario has no schedule of its own.")
+]
+ReportDirectory = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Where history, verdict and report.html go.")
+]
+ScheduleFile = Annotated[
+    Path | None,
+    typer.Option("--schedule", metavar="FILE", help="Play these steps, such as a schedule.txt cut short."),
+]
+
+
 @app.command()
 def run(
-    scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help="See `kraft chaos list`.")],
-    seed: Annotated[int, typer.Option(help="The same seed gives the same schedule and clients.")] = 1,
-    minutes: Annotated[
-        float | None, typer.Option(min=0.01, help="Of faults, where the scenario has no schedule of its own.")
-    ] = None,
-    report: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where history, verdict and report.html go.")
-    ] = None,
-    schedule_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--schedule", metavar="FILE", help="Play these steps, such as a schedule.txt cut short."
-        ),
-    ] = None,
+    scenario: ScenarioName,
+    seed: Seed = 1,
+    minutes: Minutes = None,
+    report: ReportDirectory = None,
+    schedule_file: ScheduleFile = None,
     bootstrap_server: Annotated[
         str | None,
         typer.Option(metavar="HOST:PORT", help="Judge a cluster that is there: the scenario workload only."),
     ] = None,
+    simulate: Annotated[
+        bool, typer.Option("--simulate", help="On simulated nodes, in virtual time: docs/SIMULATION.md.")
+    ] = False,
 ) -> None:
     """Run a scenario on a cluster of its own; exit code 0 where everything held, else 1."""
-    from chaos.run import Plan, run, run_against
-    from chaos.watchdog import ended_if_it_hangs
+    from chaos.run import run, run_against
 
     signal.signal(signal.SIGTERM, interrupt)
-    chosen = _scenario(scenario)
-    if minutes is not None and chosen.seconds is None:
-        raise CliError(f"{scenario} has a schedule of its own; --minutes is for scenarios without one")
-    if bootstrap_server is not None and (chosen.name != "workload" or schedule_file is not None):
+    if bootstrap_server is not None and (scenario != "workload" or schedule_file is not None or simulate):
         raise CliError("faults need a cluster of their own; --bootstrap-server is for the scenario workload")
-    steps = None if schedule_file is None else _steps(schedule_file, chosen)
-    directory = report or RESULTS / f"{scenario}-{seed}"
-    _make_room(directory)
-    with _progress() as say:
-        plan = Plan(
-            scenario=chosen, directory=directory, seed=seed,
-            seconds=None if minutes is None else 60 * minutes, steps=steps, say=say,
-        )  # fmt: skip
-        assert sys.__stderr__ is not None
-        with ended_if_it_hangs(plan.lasts_s, sys.__stderr__):
+    with _planned(scenario, seed, minutes, schedule_file, report) as plan:
+        if simulate:
+            verdict = _simulated(plan)
+        else:
             verdict = run(plan) if bootstrap_server is None else run_against(plan, bootstrap_server)
     _show(verdict, plan)
     raise typer.Exit(0 if verdict.ok else 1)
+
+
+@app.command()
+def compare(
+    scenario: ScenarioName,
+    seed: Seed = 1,
+    minutes: Minutes = None,
+    report: ReportDirectory = None,
+    schedule_file: ScheduleFile = None,
+) -> None:
+    """Play a scenario's schedule in the live lab and in the simulator; exit code 0 where both verdicts are
+    the same, else 1."""
+    from chaos.compare import compare
+    from chaos.run_files import LIVE, SIMULATED
+    from chaos.simulator.scenario_run import NotSimulated
+
+    signal.signal(signal.SIGTERM, interrupt)
+    with _planned(scenario, seed, minutes, schedule_file, report) as plan:
+        try:
+            compared = compare(plan)
+        except NotSimulated as why:
+            raise CliError(str(why)) from None
+    for name, verdict in ((LIVE, compared.live), (SIMULATED, compared.simulated)):
+        print(f"\n{name}:")
+        _show(verdict, replace(plan, directory=plan.directory / name))
+    print("\n" + ("\n".join(compared.differences) or "both verdicts are the same"))
+    raise typer.Exit(0 if compared.agrees else 1)
 
 
 @app.command()
@@ -119,6 +145,39 @@ def check(
 # Arguments --------------------------------------------------------------------------------------------------
 
 
+@contextmanager
+def _planned(
+    scenario: str, seed: int, minutes: float | None, schedule_file: Path | None, report: Path | None
+) -> Iterator[Plan]:
+    """The plan, and room for its files; what hangs while it is carried out is ended."""
+    from chaos.run import Plan
+    from chaos.watchdog import ended_if_it_hangs
+
+    chosen = _scenario(scenario)
+    if minutes is not None and chosen.seconds is None:
+        raise CliError(f"{scenario} has a schedule of its own; --minutes is for scenarios without one")
+    steps = None if schedule_file is None else _steps(schedule_file, chosen)
+    directory = report or RESULTS / f"{scenario}-{seed}"
+    _make_room(directory)
+    with _progress() as say:
+        plan = Plan(
+            scenario=chosen, directory=directory, seed=seed,
+            seconds=None if minutes is None else 60 * minutes, steps=steps, say=say,
+        )  # fmt: skip
+        assert sys.__stderr__ is not None
+        with ended_if_it_hangs(plan.lasts_s, sys.__stderr__):
+            yield plan
+
+
+def _simulated(plan: Plan) -> RunVerdict:
+    from chaos.simulator.scenario_run import NotSimulated, play
+
+    try:
+        return play(plan)
+    except NotSimulated as why:
+        raise CliError(str(why)) from None
+
+
 def _scenario(name: str) -> Scenario:
     from chaos.scenarios.table import SCENARIOS
 
@@ -145,11 +204,11 @@ def _make_room(directory: Path) -> None:
     """Of an earlier run nothing may be left; what is not a run is not touched."""
     import shutil
 
-    from chaos.run_files import ALL, HISTORY, SCHEDULE
+    from chaos.run_files import ALL, HISTORY, SCHEDULE, SIMULATED
 
     if not directory.exists() or not any(directory.iterdir()):
         return
-    if not any((directory / name).exists() for name in (HISTORY, SCHEDULE)):
+    if not any((directory / name).exists() for name in (HISTORY, SCHEDULE, f"{SIMULATED}/{SCHEDULE}")):
         raise CliError(f"{directory} is not empty, and not the directory of a run")
     for name in ALL:
         path = directory / name

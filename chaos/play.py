@@ -1,78 +1,127 @@
 """Plays a schedule on a cluster, and records what was really done, to which nodes, and when.
 
-    step due --roles.fill--> text with ids --faults.parse--> Fault --begin--> event ... end of step --> event
+    step due --roles.fill--> text with ids --faults.parse--> Fault --Stage.begin--> event ... end --> event
 
-A role that no node has yet (a partition without a leader) is waited for, and the schedule's clock stops
-meanwhile. A fault that finds nothing to act on is skipped, and that is recorded too.
+The same player plays on real nodes (live/stage.py) and on simulated ones (simulator/stage.py). A role that no
+node has yet (a partition without a leader) is waited for, and the schedule's clock stops meanwhile. A fault
+that finds nothing to act on is skipped, and that is recorded too.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from chaos import faults, roles, schedule
-from chaos.events import ENDED_ITSELF, LINKS_RENEWED, SKIPPED, EventLog
-from chaos.faults import Fault, FaultContext, FaultSkipped
-from chaos.observer import Coordinated, Observer
+from chaos.events import ENDED_ITSELF, SKIPPED, EventLog
+from chaos.faults import Fault, FaultSkipped
 from chaos.roles import RoleUnfilled
 from chaos.schedule import Schedule, ScheduledFault, StepBoundary
-from kraft.cli.errors import CliError
 
 ROLE_PATIENCE_S: Final = 15.0
 LOOK_S: Final = 0.02
+
+
+class Stage(Protocol):
+    """A cluster that can be broken."""
+
+    @property
+    def nodes(self) -> Sequence[int]: ...
+
+    @property
+    def clients(self) -> int:
+        """How many clients have links of their own: c0, c1, …"""
+        ...
+
+    def is_down(self, node: int) -> bool: ...
+
+    def begin(self, fault: Fault) -> str | None:
+        """What is worth a remark. Raises FaultSkipped."""
+        ...
+
+    def end(self, fault: Fault) -> None: ...
+
+    def heal(self) -> None:
+        """Nothing is wrong any more, and all nodes run, or are being started."""
+        ...
+
+    def fallen(self) -> Iterator[str]:
+        """Nodes that ended by themselves since the last call, and how."""
+        ...
+
+
+class Observed(Protocol):
+    """What an observer outside sees of the cluster (chaos/observer.py)."""
+
+    def keys(self) -> Sequence[str]: ...
+
+    def leader(self, key: str) -> int | None: ...
+
+    def isr(self, key: str) -> Sequence[int]: ...
+
+    def replicas(self, key: str) -> Sequence[int]: ...
+
+    def controller(self) -> int | None: ...
+
+
+Coordinator = Callable[[str], int | None]
+"""Who coordinates what is named so in a schedule (roles.py)."""
 
 
 @dataclass(frozen=True)
 class LivingNodesView:
     """The cluster for filling roles: nodes that are down have none."""
 
-    view: Observer
-    context: FaultContext
-    coordinated: Mapping[str, Coordinated]
+    seen: Observed
+    stage: Stage
+    coordinates: Coordinator
 
     @property
     def nodes(self) -> Sequence[int]:
-        return [node for node in self.view.nodes if not self.context.is_down(node)]
+        return [node for node in self.stage.nodes if not self.stage.is_down(node)]
+
+    def keys(self) -> Sequence[str]:
+        return self.seen.keys()
 
     def leader(self, key: str) -> int | None:
-        return self._alive(self.view.leader(key))
+        return self._alive(self.seen.leader(key))
 
     def isr(self, key: str) -> Sequence[int]:
-        return [node for node in self.view.isr(key) if not self.context.is_down(node)]
+        return [node for node in self.seen.isr(key) if not self.stage.is_down(node)]
 
     def replicas(self, key: str) -> Sequence[int]:
-        return self.view.replicas(key)
+        return self.seen.replicas(key)
 
     def controller(self) -> int | None:
-        return self._alive(self.view.controller())
+        return self._alive(self.seen.controller())
 
     def coordinator(self, of: str) -> int | None:
-        if of not in self.coordinated:
-            return None
-        return self._alive(self.view.coordinator(self.coordinated[of]))
+        return self._alive(self.coordinates(of))
 
     def _alive(self, node: int | None) -> int | None:
-        return None if node is None or self.context.is_down(node) else node
+        return None if node is None or self.stage.is_down(node) else node
 
 
 class Player:
     def __init__(
         self,
-        context: FaultContext,
-        observer: Observer,
+        stage: Stage,
+        seen: Observed,
         events: EventLog,
-        coordinated: Mapping[str, Coordinated],
+        coordinates: Coordinator,
+        *,
         role_patience_s: float = ROLE_PATIENCE_S,
         now_s: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._context = context
-        self._view = LivingNodesView(observer, context, coordinated)
+        self._stage = stage
+        self._view = LivingNodesView(seen, stage, coordinates)
         self._events = events
         self._patience_s = role_patience_s
         self._now_s = now_s
+        self._sleep = sleep
         self._active: dict[ScheduledFault, Fault] = {}
 
     def play(self, steps: Schedule, seconds: float) -> None:
@@ -92,22 +141,17 @@ class Player:
         for fault in self._active.values():
             self._events.end(str(fault))
         self._active.clear()
-        faults.wake_all(self._context)
-        try:
-            faults.heal_links(self._context)
-        except CliError as error:
-            self._renew_links(error)
-        faults.heal_nodes(self._context)
+        self._stage.heal()
 
     def watch(self) -> None:
         """Record nodes that ended by themselves."""
-        for who, code in self._context.cluster.local.reap():
-            self._events.point(ENDED_ITSELF, f"{who}, {_how(code)}")
+        for fallen in self._stage.fallen():
+            self._events.point(ENDED_ITSELF, fallen)
 
     def _wait_until(self, due_s: float) -> None:
         while (left := due_s - self._now_s()) > 0:
             self.watch()
-            time.sleep(min(left, LOOK_S))
+            self._sleep(min(left, LOOK_S))
 
     def _begin(self, boundary: StepBoundary) -> float:
         """How long its roles were waited for."""
@@ -117,13 +161,13 @@ class Player:
         if filled is None:
             return waited_s
         text, cast = filled
-        fault = faults.parse(text, self._context.cluster.nodes, self._context.cluster.wiring.clients)
+        fault = faults.parse(text, self._stage.nodes, self._stage.clients)
         if not fault.lasts:
             self._do(step, fault, cast)
             return waited_s
         at = self._events.clock()
         try:
-            remark = self._begun(fault)
+            remark = self._stage.begin(fault)
         except FaultSkipped as why:
             self._events.point(SKIPPED, f"{step.fault}: {why}")
             return waited_s
@@ -136,7 +180,7 @@ class Player:
         self._events.begin(str(fault), cast)
         remark = None
         try:
-            remark = self._begun(fault)
+            remark = self._stage.begin(fault)
         except FaultSkipped as why:
             self._events.point(SKIPPED, f"{step.fault}: {why}")
         self._events.end(str(fault), remark)
@@ -145,26 +189,8 @@ class Player:
         fault = self._active.pop(step, None)
         if fault is not None:
             self.watch()
-            try:
-                fault.end(self._context)
-            except CliError as error:
-                self._renew_links(error)
+            self._stage.end(fault)
             self._events.end(str(fault))
-
-    def _begun(self, fault: Fault) -> str | None:
-        try:
-            return fault.begin(self._context)
-        except CliError as error:
-            self._renew_links(error)
-            return None
-
-    def _renew_links(self, error: CliError) -> None:
-        """Toxiproxy hangs: it waits for the far end of a connection that may never read again. All
-        connections break then; what is wrong with links stays."""
-        self._events.point(LINKS_RENEWED, str(error))
-        self._context.cluster.renew_links()
-        for fault in self._context.links:
-            self._context.cluster.links.apply(fault)
 
     def _filled(self, text: str) -> tuple[str, str | None] | None:
         deadline_s = self._now_s() + self._patience_s
@@ -176,12 +202,8 @@ class Player:
                     self._events.point(SKIPPED, f"{text}: {why}")
                     return None
             self.watch()
-            time.sleep(LOOK_S)
+            self._sleep(LOOK_S)
 
 
 def _joined(*remarks: str | None) -> str | None:
     return "; ".join(filter(None, remarks)) or None
-
-
-def _how(code: int) -> str:
-    return f"by signal {-code}" if code < 0 else f"with code {code}"

@@ -1,6 +1,7 @@
 """The node that `leader(all-0)` means: roles in the text of a fault, filled in when it is due.
 
     leader(KEY)       leads the partition
+    leader            leads any partition: the first that has a leader
     follower(KEY)     of its other in-sync replicas (where there are none, of its replicas) the lowest id; the
                       active controller only where no other is left
     other(KEY)        the last one in that order
@@ -22,7 +23,8 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 _ROLE: Final = re.compile(
-    r"\b(?:(leader|follower|other|next|lagging|coordinator)\(([^)]+)\)|(controller|voter|coordinator)\b)"
+    r"\b(?:(leader|follower|other|next|lagging|coordinator)\(([^)]+)\)"
+    r"|(controller|voter|coordinator|leader)\b(?![-(]))"
 )
 
 
@@ -41,6 +43,10 @@ class View(Protocol):
 
     @property
     def nodes(self) -> Sequence[int]: ...
+
+    def keys(self) -> Sequence[str]:
+        """Of partitions."""
+        ...
 
     def leader(self, key: str) -> int | None: ...
 
@@ -80,7 +86,7 @@ def fill_with(text: str, nodes: Sequence[int]) -> str:
 
 def _holder(role: str, of: str, view: View) -> int:
     candidates: dict[str, Callable[[], Sequence[int | None]]] = {
-        "leader": lambda: [view.leader(of)],
+        "leader": lambda: [view.leader(key) for key in ([of] if of else view.keys())],
         "follower": lambda: _followers(of, view),
         "other": lambda: _followers(of, view)[::-1],
         "next": lambda: [node for node in view.replicas(of) if node in _followers(of, view)],

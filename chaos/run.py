@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from chaos import schedule
 from chaos.committed import CommittedOffsets
@@ -28,8 +28,9 @@ from chaos.faults import FaultContext
 from chaos.healing import RecoveryProgress, await_recovery
 from chaos.history import Header, HistoryWriter
 from chaos.live.cluster import ChaosCluster
+from chaos.live.stage import LiveStage
 from chaos.observer import Coordinated, Observer, addresses_of
-from chaos.play import Player
+from chaos.play import Coordinator, Player
 from chaos.ports import Ports
 from chaos.report.page import write_report
 from chaos.roles import COPIES, READERS, WRITER
@@ -73,7 +74,7 @@ class Plan:
     def schedule(self) -> Schedule:
         if self.steps is not None:
             return self.steps
-        return self.scenario.schedule(random.Random(f"schedule/{self.seed}"), self.fault_seconds or 0.0)
+        return self.scenario.steps_of(self.seed, self.seconds)
 
     @property
     def lasts_s(self) -> float:
@@ -114,6 +115,18 @@ class RunVerdict:
             },
         }
 
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
+        healing = fields["healing"]
+        return cls(
+            fields["scenario"],
+            fields["seed"],
+            fields["ok"],
+            [Finding(**finding) for finding in fields["expectations"]],
+            fields["checker"],
+            None if healing is None else RecoveryTimes(**healing),
+        )
+
 
 def run(plan: Plan) -> RunVerdict:
     """Run it on a cluster of its own, and on a planted twin where the scenario has one."""
@@ -124,8 +137,8 @@ def run(plan: Plan) -> RunVerdict:
         plan.say(f"the same once more, with the bug {twin} planted")
         planted = replace(plan, directory=plan.directory / TWIN, plant=twin)
         planted.directory.mkdir(exist_ok=True)
-        _judge(planted, _on_own_cluster(planted), ())
-    verdict = _judge(plan, healing, plan.scenario.all_expectations)
+        judge(planted, _on_own_cluster(planted), ())
+    verdict = judge(plan, healing, plan.scenario.all_expectations)
     if verdict.ok:
         for directory in (plan.directory, plan.directory / TWIN):
             shutil.rmtree(directory / NODES, ignore_errors=True)
@@ -154,7 +167,7 @@ def run_against(plan: Plan, bootstrap: str) -> RunVerdict:
         plan.say(f"the clients work for {plan.fault_seconds:g} s")
         time.sleep(plan.fault_seconds)
         unread = _finish(plan, workload)
-    return _judge(plan, RecoveryTimes(0.0, 0.0, 0.0, unread), plan.scenario.expectations_without_faults)
+    return judge(plan, RecoveryTimes(0.0, 0.0, 0.0, unread), plan.scenario.expectations_without_faults)
 
 
 # The steps of a run -----------------------------------------------------------------------------------------
@@ -181,25 +194,25 @@ def _on_own_cluster(plan: Plan) -> RecoveryTimes:
             _await_acks(workload, scenario.topics, now_ns)
             watched = (workload.group, workload.copiers_group) if scenario.watches_groups else ()
             context = FaultContext.of(cluster, random.Random(f"damage/{plan.seed}"))
-            player = Player(context, observer, events, _coordinated(workload))
+            player = Player(LiveStage(context, events), observer, events, _coordinator(workload, observer))
             with CommittedOffsets(observer, watched):
                 player.play(steps, plan.fault_seconds)
                 player.heal()
                 events.point(CALM)
                 whole = await_recovery(cluster, observer, HEAL_PATIENCE_S)
-                events.point(HEALED, _healed(whole))
+                events.point(HEALED, healed_line(whole))
                 time.sleep(QUIET_S)
             unread = _finish(plan, workload)
             player.watch()
         return RecoveryTimes(*whole, unread)
 
 
-def _coordinated(workload: Workload) -> Mapping[str, Coordinated]:
+def _coordinator(workload: Workload, observer: Observer) -> Coordinator:
     """Whose coordinator a schedule may name."""
     named = {READERS: Coordinated(workload.group), COPIES: Coordinated(workload.copiers_group)}
     for transactional_id in workload.transactional_ids[:1]:
         named[WRITER] = Coordinated(transactional_id, key_type=1)
-    return named
+    return lambda of: observer.coordinator(named[of]) if of in named else None
 
 
 @contextlib.contextmanager
@@ -227,7 +240,7 @@ def _clients(
 
 @contextlib.contextmanager
 def _events(plan: Plan, now_ns: Callable[[], int]) -> Iterator[EventLog]:
-    log = EventLog(plan.directory / EVENTS, now_ns, lambda event: plan.say(_line(event)))
+    log = EventLog(plan.directory / EVENTS, now_ns, lambda event: plan.say(event_line(event)))
     with contextlib.closing(log):
         yield log
 
@@ -247,7 +260,7 @@ def _finish(plan: Plan, workload: Workload) -> Mapping[str, int]:
     return workload.final_phase(FINAL_PATIENCE_S, is_lossy=plan.scenario.is_lossy).missing
 
 
-def _judge(plan: Plan, healing: RecoveryTimes, expectations: Sequence[Expectation]) -> RunVerdict:
+def judge(plan: Plan, healing: RecoveryTimes, expectations: Sequence[Expectation]) -> RunVerdict:
     plan.say("checking the history")
     evidence = Evidence(plan.directory, healing)
     findings = [expect(evidence) for expect in expectations]
@@ -270,7 +283,7 @@ def _clock() -> Callable[[], int]:
     return lambda: time.monotonic_ns() - start
 
 
-def _healed(whole: RecoveryProgress) -> str:
+def healed_line(whole: RecoveryProgress | RecoveryTimes) -> str:
     def seconds(value: float | None) -> str:
         return "never" if value is None else f"{value:.1f} s"
 
@@ -280,7 +293,7 @@ def _healed(whole: RecoveryProgress) -> str:
     )
 
 
-def _line(event: Event) -> str:
+def event_line(event: Event) -> str:
     what = {"begin": "begins", "end": "ends", "point": ""}[event.kind]
     detail = f" ({event.detail})" if event.detail else ""
     return f"{event.time / 1e9:7.2f} s  {event.fault} {what}{detail}".rstrip()

@@ -14,5 +14,8 @@ NODES: Final = "cluster"
 REPORT: Final = "report.html"
 TWIN: Final = "planted"
 """The record of the same schedule on a cluster with a planted bug."""
+LIVE: Final = "live"
+SIMULATED: Final = "simulated"
+"""The records of the same schedule in the live lab and in the simulator, where they are compared."""
 
-ALL: Final = (HISTORY, EVENTS, CLUSTER, SCHEDULE, VERDICT, REPORT, NODES, TWIN)
+ALL: Final = (HISTORY, EVENTS, CLUSTER, SCHEDULE, VERDICT, REPORT, NODES, TWIN, LIVE, SIMULATED)

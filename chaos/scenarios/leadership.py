@@ -53,6 +53,7 @@ ROLLING_RESTART: Final = Scenario(
     story="All nodes are restarted, one after the other, each when every ISR is full again: no write fails.",
     topics=(IDEMPOTENT, ONE),
     mix=Mix(crash=0),  # a client that is thrown away does not know of its last writes
+    counts_failures=True,
     schedule=always("at 1: rolling voter"),
     expectations=(
         named("no failed write", _no_failed_write),

@@ -42,6 +42,8 @@ class Scenario:
     pace: Pace = STOCK_PACE
     watches_groups: bool = False
     """Committed offsets are on record, as they are seen from outside."""
+    counts_failures: bool = False
+    """It counts writes that fail, so its clients have to send again: simulated ones do not."""
     is_lossy: bool = False
     """It provokes forbidden anomalies; its expectations say which."""
     twin_plant: str | None = None
@@ -58,6 +60,10 @@ class Scenario:
         """L: a follower behind for this long leaves the ISR."""
         ms = self.settings.get("replica.lag.time.max.ms")
         return DEFAULT_LAG_S if ms is None else int(ms) / 1000
+
+    def steps_of(self, seed: int, seconds: float | None = None) -> Schedule:
+        """The schedule of a seed."""
+        return self.schedule(random.Random(f"schedule/{seed}"), seconds or self.seconds or 0.0)
 
     @property
     def all_expectations(self) -> tuple[Expectation, ...]:

@@ -79,15 +79,20 @@ class FaultPlayer:
             self._cluster.start(node_id)
         self._tell("everything is healed")
 
+    def start(self, node_id: int) -> None:
+        """Whatever keeps it down."""
+        self._down[node_id] = 0
+        self._cluster.start(node_id)
+
     def _tell(self, what: str) -> None:
-        self._cluster.story.tell(self._scheduler.now, WORLD, what)
+        self._cluster.story.tell(self._scheduler.now, WORLD, " ".join(what.split()))
 
     def _start(self, place: int) -> None:
         if self._is_over:
             return
         fault = self.faults[place]
         try:
-            lift = self._started(fault)
+            lift = self.begin(fault)
         except NothingToDo as why:
             self._tell(f"{fault.kind} {fault.target}: nothing to do, {why}")
             return
@@ -96,9 +101,9 @@ class FaultPlayer:
             self._lifts[place] = lift
             self._scheduler.at(self._scheduler.now + fault.for_s, self._lift, place)
 
-    def _started(self, fault: SimFault) -> Lift | None:
-        """How it is lifted. Raises `NothingToDo`."""
-        lasting = f"for {fault.for_s:g} s"
+    def begin(self, fault: SimFault) -> Lift | None:
+        """How it is lifted; None where it is over when it is done. Raises `NothingToDo`."""
+        lasting = f"for {fault.for_s:g} s" if fault.for_s else ""
         if fault.kind == "power-all":
             self._tell(f"{fault.kind} {lasting}")
             return self._power_all()

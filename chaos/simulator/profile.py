@@ -70,6 +70,16 @@ class Profile:
         """Every partition."""
         return [f"{topic}-{i}" for topic, mode in self.topics.items() for i in range(mode.partitions)]
 
+    @property
+    def writers(self) -> list[tuple[str, int]]:
+        """Topic and number of each client that writes: the topics take turns, as in the lab."""
+        return [
+            (topic, number)
+            for number in range(self.producers)
+            for topic, mode in self.topics.items()
+            if not (mode.transactional and number)
+        ]
+
 
 PLAIN: Final = {
     "all": TopicMode(2, ALL),

@@ -106,8 +106,10 @@ class Simulation:
         trace: Callable[[str], None] | None = None,
         until: float | None = None,
         faults: Sequence[SimFault] | None = None,
+        breaking: Callable[[Simulation], None] | None = None,
     ) -> None:
-        """`until`: stop there, and judge nothing that comes later. `faults`: these instead of the seed's."""
+        """`until`: stop there, and judge nothing that comes later. `faults`: these instead of the seed's.
+        `breaking`: breaks the cluster and heals it, instead of any list of faults."""
         self.seed = seed
         self.profile = profile
         self.seconds = seconds
@@ -120,6 +122,7 @@ class Simulation:
         self.cluster = Cluster(profile.shape, self.scheduler, self.network, self.draws, self.story)
         self.recorder = Recorder(self.scheduler, profile.topics, seed, self.story.visit)
         self._until = until
+        self._breaking = breaking
         self._collects_at = COLLECT_S
         self.clients: list[ClusterClient] = []
         """They work until all is calm."""
@@ -173,9 +176,12 @@ class Simulation:
         if self.profile.upgrade:
             self._start_operator()
         self._start_clients()
-        self.player.play()
-        self._pass(self.seconds)
-        self.player.heal()
+        if self._breaking is not None:
+            self._breaking(self)
+        else:
+            self.player.play()
+            self.pass_time(self.seconds)
+            self.player.heal()
         self._recover()
         self._expect("", True)
         self._judge()
@@ -230,7 +236,7 @@ class Simulation:
         for _ in range(SETTLE_LOOKS):
             if not self._replicas.unsettled():
                 return
-            self._pass(SETTLE_S)
+            self.pass_time(SETTLE_S)
         self._expect("replicas settle", False, self._replicas.unsettled())
 
     def _create_topics(self) -> None:
@@ -264,17 +270,17 @@ class Simulation:
         self._expect("topics", self._do(create(), BOOT_S, client.loop))
 
     def _start_clients(self) -> None:
-        for topic, mode in self.profile.topics.items():
+        for topic, number in self.profile.writers:
+            mode = self.profile.topics[topic]
             keys = [f"{topic}-{i}" for i in range(mode.partitions)]
             if mode.transactional:
                 self._start_transactors(topic, keys)
                 continue
-            for number in range(self.profile.producers):
-                producer = SimProducer(
-                    self._client(f"{topic}{number}"), self.recorder, keys, acks=mode.acks,
-                    idempotent=mode.idempotent, pause_s=self._pause_s,
-                )  # fmt: skip
-                self._employ(producer.client, producer.run())
+            producer = SimProducer(
+                self._client(f"{topic}{number}"), self.recorder, keys, acks=mode.acks,
+                idempotent=mode.idempotent, pause_s=self._pause_s,
+            )  # fmt: skip
+            self._employ(producer.client, producer.run())
         for group, classic in (("classic", True), ("consumer", False)):
             for number in range(self.profile.members):
                 client = self._client(f"{group}{number}")
@@ -359,7 +365,7 @@ class Simulation:
             self._run_until(end, reached)
         return reached()
 
-    def _pass(self, seconds: float) -> None:
+    def pass_time(self, seconds: float) -> None:
         end = self._end(self.scheduler.now + seconds)
         while self.scheduler.now < end:
             self._run_until(end)

@@ -58,6 +58,11 @@ class TopicSpec:
         return tuple(f"{self.name}-{number}" for number in range(self.partitions))
 
     @property
+    def allows_unclean_election(self) -> bool:
+        """Whether a replica out of sync may be elected: what the others have is lost then."""
+        return self.settings.get("unclean.leader.election.enable") == "true"
+
+    @property
     def writing(self) -> Writing:
         return Writing(self.acks, self.idempotent, self.transactional, self.copy_of)
 

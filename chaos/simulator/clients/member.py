@@ -81,7 +81,7 @@ class SimMember:
         member_id, self._member_id, self._generation = self._member_id, "", -1
         self._places = {}
         self._recorder.add(self._process, "crash", self._recorder.now_ns(), "info")
-        self._process = self._recorder.process()
+        self._process = self._recorder.process(self._process)
         self._subscribe()
         self._recorder.visited("member leaves" if politely else "member is gone")
         if not politely:

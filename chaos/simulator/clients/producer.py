@@ -121,7 +121,7 @@ class SimProducer:
         if sent.outcome == "ok":
             self.client.last_ok_s = self.client.loop.time()
         if sent.outcome == "info":
-            self._process = recorder.process()
+            self._process = recorder.process(self._process)
 
     async def _insist(self, key: str, values: list[int]) -> Sending:
         """Again and again with the same sequence numbers."""

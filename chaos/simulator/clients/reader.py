@@ -120,7 +120,7 @@ class SimReader:
         end = await bound(self.client, key, LATEST)
         if end is not None and end < place:
             self._recorder.add(self._process, "crash", self._recorder.now_ns(), "info", final=self._final)
-            self._process = self._recorder.process()
+            self._process = self._recorder.process(self._process)
             self.assign()
 
     async def note_ends(self) -> None:

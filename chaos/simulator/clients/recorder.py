@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from chaos.history import (
     Function,
@@ -18,6 +19,10 @@ from chaos.history import (
     topic_of,
 )
 from chaos.simulator.scheduler import Scheduler
+
+STRIDE: Final = 2520
+"""Between the numbers of one client. As in the lab, a process number is its client's modulo the number of
+clients: of as many as ten."""
 
 
 class Recorder:
@@ -43,10 +48,12 @@ class Recorder:
         self._processes = 0
         self._values = 0
 
-    def process(self) -> int:
+    def process(self, retired: int | None = None) -> int:
         """A number for a client, or for one that goes on after an operation of unknown outcome."""
+        if retired is not None:
+            return retired + STRIDE
         self._processes += 1
-        return self._processes
+        return self._processes - 1
 
     def value(self) -> int:
         """One that nobody else sends."""

@@ -147,7 +147,7 @@ class SimTransactor:
         self._recorder.add(self._process, "txn", start, outcome, ops, error=error, rebalanced=keys, txn=txn)
         if outcome == "info":
             self._identity = None
-            self._process = self._recorder.process()
+            self._process = self._recorder.process(self._process)
 
     async def _write(self, count: int, sent: list[Send]) -> None:
         """One value for each that was read, in batches."""
@@ -237,7 +237,7 @@ class SimTransactor:
             answer = await self._insist(TRANSACTION, ApiKey.INIT_PRODUCER_ID, fields, _error_code)
         except (OSError, Refused):
             self._recorder.add(self._process, "init", start, "info", txn=txn)
-            self._process = self._recorder.process()
+            self._process = self._recorder.process(self._process)
             raise
         self._recorder.add(self._process, "init", start, "ok", txn=txn)
         self._identity = ProducerIdentity(answer.producer_id, answer.producer_epoch)

@@ -109,12 +109,12 @@ class RecoveryOracle:
 
     def _leaderless(self) -> str:
         image = self._image()
-        names = ["everything"] if image is None else list(_leaderless(image))
+        names = ["everything"] if image is None else list(leaderless(image))
         return f"{names} have no leader" if names else ""
 
     def _not_in_sync(self) -> str:
         image = self._image()
-        names = ["everything"] if image is None else list(_under_replicated(image))
+        names = ["everything"] if image is None else list(under_replicated(image))
         return f"{names} are under-replicated" if names else ""
 
     def _unloaded(self) -> str:
@@ -144,14 +144,14 @@ class RecoveryOracle:
         return f"{names} are not read" if names else ""
 
 
-def _leaderless(image: MetadataImage) -> Iterator[str]:
+def leaderless(image: MetadataImage) -> Iterator[str]:
     for name, topic in sorted(image.topics_by_name.items()):
         for number, state in sorted(topic.partitions.items()):
             if state.leader == NO_LEADER:
                 yield f"{name}-{number}"
 
 
-def _under_replicated(image: MetadataImage) -> Iterator[str]:
+def under_replicated(image: MetadataImage) -> Iterator[str]:
     for name, topic in sorted(image.topics_by_name.items()):
         for number, state in sorted(topic.partitions.items()):
             if set(state.isr) != set(state.replicas) or state.adding_replicas or state.removing_replicas:

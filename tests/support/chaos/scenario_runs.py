@@ -11,10 +11,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from chaos.cli import app
-from chaos.run_files import CLUSTER, EVENTS, HISTORY, NODES, REPORT, SCHEDULE, TWIN, VERDICT
+from chaos.compare import Comparison
+from chaos.run import Plan, RunVerdict
+from chaos.run_files import CLUSTER, EVENTS, HISTORY, NODES, REPORT, SCHEDULE, SIMULATED, TWIN, VERDICT
 from chaos.scenarios import disks, leadership, quorum, replication
 from chaos.scenarios.scenario import Scenario
 from chaos.scenarios.table import SCENARIOS
+from chaos.simulator import scenario_run
 
 OF_REPLICATION = (*replication.SCENARIOS, *disks.SCENARIOS)
 OF_LEADERSHIP = (*leadership.SCENARIOS, *quorum.SCENARIOS)
@@ -73,6 +76,10 @@ def gently(scenario: Scenario) -> Scenario:
     return replace(scenario, pace=pace, mix=mix)
 
 
+COMPARED = frozenset({"isr-shrink", "split-brain", "majority-loss"})
+"""The simulator plays their schedules too, and must come to the same verdict."""
+
+
 def run_and_judge(name: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SCENARIOS, name, gently(SCENARIOS[name]))
     minutes = ["--minutes", MINUTES[name]] if name in MINUTES else []
@@ -91,3 +98,6 @@ def run_and_judge(name: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -
         assert chaos("check", directory / TWIN).exit_code == 1, (
             "the planted bug is found in the history alone"
         )
+    if name in COMPARED:
+        simulated = scenario_run.play(Plan(scenario=SCENARIOS[name], directory=directory / SIMULATED, seed=7))
+        assert Comparison(RunVerdict.from_dict(verdict), simulated).differences == []

@@ -20,6 +20,7 @@ from chaos.faults import FaultContext
 from chaos.history import Header, HistoryWriter
 from chaos.live.link_faults import BadFault, LinkFault
 from chaos.live.planted import PLANTS
+from chaos.live.stage import LiveStage
 from chaos.play import Player
 from chaos.run_files import EVENTS, HISTORY
 from chaos.scenarios import everything
@@ -135,6 +136,9 @@ class FixedView:
     in_sync: Sequence[int] = NODES
     leads: int | None = 1
 
+    def keys(self) -> Sequence[str]:
+        return ("a-0", "a-1")
+
     def leader(self, key: str) -> int | None:
         return self.leads
 
@@ -159,6 +163,8 @@ class FixedView:
         ("cut follower(a-0)>leader(a-0)", "cut 3>1", "follower(a-0) is 3, leader(a-0) is 1"),
         ("kill other(a-0)", "kill 2", "other(a-0) is 2"),
         ("kill next(a-0)", "kill 3", "next(a-0) is 3"),
+        ("kill leader", "kill 1", "leader is 1"),
+        ("move leader-0 to 1,2", "move leader-0 to 1,2", None),
         ("kill controller", "kill 2", "controller is 2"),
         ("kill voter", "kill 1", "voter is 1"),
         ("kill coordinator", "kill 3", "coordinator is 3"),
@@ -295,7 +301,7 @@ class Stage:
 def played(stage: Stage, seen: FixedView, text: str, directory: Path) -> tuple[Player, list[events.Event]]:
     log = EventLog(directory / EVENTS, lambda: 0)
     context = FaultContext.of(cast(Any, stage), random.Random(1))
-    player = Player(context, cast(Any, seen), log, {}, role_patience_s=0.05)
+    player = Player(LiveStage(context, log), seen, log, seen.coordinator, role_patience_s=0.05)
     player.play(schedule.parse(text), 0.0)
     log.close()
     return player, log.events
