@@ -116,13 +116,17 @@ class AbortedTransactions:
 
     def between(self, start: int, end: int) -> tuple[tuple[int, int], ...]:
         """(producer id, first offset) of those with a record in [start, end)."""
-        found: list[tuple[int, int]] = []
+        return tuple((entry.producer_id, entry.first_offset) for entry in self.overlapping(start, end))
+
+    def overlapping(self, start: int, end: int) -> list[AbortedTransaction]:
+        """Those with a record in [start, end)."""
+        found: list[AbortedTransaction] = []
         for entry in self.entries[self._index_of(start) :]:
             if entry.first_offset < end:
-                found.append((entry.producer_id, entry.first_offset))
+                found.append(entry)
             if entry.last_stable_offset >= end:
                 break
-        return tuple(found)
+        return found
 
     def take_unsynced(self) -> list[File]:
         """Files written since the last call."""

@@ -22,6 +22,7 @@ from data_plane.coordinator.transactions.marker_writer import MarkerWriter
 from data_plane.coordinator.transactions.service import TransactionCoordinator
 from data_plane.purgatory.timing_wheel import WheelTimer
 from data_plane.quotas.client_quotas import ClientQuotas
+from data_plane.replication.record_counters import RecordCounters
 from data_plane.replication.replica_manager import ReplicaManager
 from fetch.delayed_fetch import FetchService
 from fetch.fetcher_manager import ReplicaFetcherManager
@@ -128,7 +129,8 @@ class BrokerContext:
     long_checks: asyncio.Semaphore = field(default_factory=partial(asyncio.Semaphore, MAX_LONG_CHECKS))
     """Of produced records that are checked in other threads."""
     searches: asyncio.Semaphore = field(default_factory=partial(asyncio.Semaphore, MAX_SEARCHES))
-    """For offsets by time."""
+    """For offsets by time; looks at headers, for lags."""
+    record_counters: RecordCounters = field(default_factory=RecordCounters)
     creating_topics: dict[str, asyncio.Task[bool]] = field(default_factory=dict)
     """Topics that are just being created on demand."""
 

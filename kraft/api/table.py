@@ -32,6 +32,7 @@ from kraft.api import (
     quotas,
     raft,
     reassignments,
+    record_counts,
     sasl,
     scram_credentials,
     telemetry,
@@ -70,6 +71,7 @@ FAMILIES: Final[tuple[tuple[ApiRow, ...], ...]] = (
     versions.ROWS,
     raft.ROWS,
     node_view.ROWS,
+    record_counts.ROWS,
 )
 
 ROWS: Final[dict[int, ApiRow]] = {

@@ -7,8 +7,9 @@ from collections.abc import Container, Iterable
 from typing import Final
 
 from kraft.api.context import NodeContext
-from kraft.api.request_context import ApiVersionRange, RequestContext
+from kraft.api.request_context import ApiVersionRange, RequestContext, Role
 from kraft.api.row import ApiRow, Response
+from kraft.wire import record_counts
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -16,6 +17,9 @@ from metadata_quorum.foundation.features import SUPPORTED_FEATURES
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """What Kafka allows for a client's name and version."""
+
+OUR_SOFTWARE: Final = "kraft"
+RECORD_COUNTS: Final = ApiVersionRange(ApiKey.RECORD_COUNTS, record_counts.VERSION, record_counts.VERSION)
 
 _REMEMBERED_LETTERS: Final = 256
 """Of the name and of the version, while the connection is open."""
@@ -32,7 +36,7 @@ def handle(node: NodeContext, ctx: RequestContext, request: Message) -> Response
     finalized = node.image.features
     return {
         "error_code": int(ErrorCode.NONE),
-        "api_keys": [api._asdict() for api in ctx.advertised],
+        "api_keys": [api._asdict() for api in (*ctx.advertised, *_ours(ctx, request))],
         "supported_features": [
             {"name": name, "min_version": low, "max_version": high}
             for name, (low, high) in SUPPORTED_FEATURES.items()
@@ -44,6 +48,12 @@ def handle(node: NodeContext, ctx: RequestContext, request: Message) -> Response
             for name, level in finalized.items()
         ],
     }
+
+
+def _ours(ctx: RequestContext, request: Message) -> tuple[ApiVersionRange, ...]:
+    """What our commands ask, and nobody else: so they know whether a broker is one of ours."""
+    of_ours = ctx.version >= 3 and request.client_software_name == OUR_SOFTWARE
+    return (RECORD_COUNTS,) if of_ours and ctx.role is Role.BROKER else ()
 
 
 def advertised(rows: Iterable[ApiRow], also: Container[ApiKey] = ()) -> tuple[ApiVersionRange, ...]:

@@ -21,7 +21,7 @@ from email.utils import parsedate_to_datetime
 from typing import Final, NamedTuple
 
 from kraft.cli.bootstrap import Address
-from kraft.cli.group_view import committed, group_at, offsets_at
+from kraft.cli.group_view import committed, group_at, lags, offsets_at
 from kraft.cli.survey import TIMEOUT_S
 from kraft.cli.wire_client import NotAnswered, metadata, of_each_broker, request
 from kraft.peers.blocking_client import SECURITY
@@ -151,6 +151,6 @@ def groups(bootstrap: str, silent: Container[Address], leaderless: Set[TopicPart
             if group is not None:
                 offsets = committed(coordinator, listed.group_id)
                 ends = offsets_at(bootstrap, offsets.keys() - leaderless, LATEST_TIMESTAMP)
-                lag = sum(max(0, end - offsets[place]) for place, end in ends.items())
+                lag = sum(records for records, _ in lags(bootstrap, offsets, ends).values())
                 found.append(GroupHealth(listed.group_id, group.state, len(group.members), lag))
     return found

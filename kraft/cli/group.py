@@ -16,7 +16,7 @@ from kraft.cli import completion, group_offsets
 from kraft.cli.bootstrap import Address
 from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap
 from kraft.cli.errors import CliError, UsageError
-from kraft.cli.group_view import GroupView, committed, list_groups, offsets_at, require_group
+from kraft.cli.group_view import GroupView, committed, lags, list_groups, offsets_at, require_group
 from kraft.cli.tables import prints_table, show
 from kraft.cli.wire_client import BrokerAnswers, at_coordinator, metadata, raise_for, request
 from kraft.wire.api_keys import ApiKey
@@ -66,7 +66,11 @@ def describe(
     state: Annotated[bool, typer.Option("--state", help="State, coordinator and assignor.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Show how far groups are in each partition: committed offset, end of the log, lag, and who reads it."""
+    """Show how far groups are in each partition: committed offset, end of the log, lag, and who reads it.
+
+    The lag is in records that a reader of committed records still gets: markers of transactions, aborted
+    records and what compaction has removed have offsets, and do not count.
+    """
     if members and state:
         raise UsageError("--members and --state are two views: ask for one")
     answers = BrokerAnswers({}, [])
@@ -91,10 +95,12 @@ def _show_offsets(bootstrap: str, group: GroupView) -> None:
     ends = offsets_at(bootstrap, places, LATEST_TIMESTAMP)
     if not group.members:
         print(f"Group {group.group_id} has no active members.", file=sys.stderr)
-    rows = []
+    left = lags(bootstrap, offsets, ends)
+    rows, about = [], []
     for place in places:
         offset, end, owner = offsets.get(place), ends.get(place), owners.get(place)
-        lag = None if offset is None or end is None else max(0, end - offset)
+        lag, is_exact = left.get(place, (None, True))
+        about += [] if is_exact else [str(place)]
         who = (owner.member_id, owner.host, owner.client_id) if owner else (None, None, None)
         rows.append((group.group_id, place.topic, place.partition, offset, end, lag, *who))
     show(
@@ -104,6 +110,8 @@ def _show_offsets(bootstrap: str, group: GroupView) -> None:
         ),
         rows,
     )  # fmt: skip
+    if about:
+        print(f"At most so many records, for not all are counted: {', '.join(about)}", file=sys.stderr)
 
 
 def _show_members(groups: Sequence[GroupView]) -> None:

@@ -3,6 +3,7 @@
 group_of     -> its coordinator: a group of the consumer protocol, or else a classic one
 committed    -> its coordinator
 offsets_at   -> the leaders of the partitions
+lags         -> the leaders of the partitions
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from data_plane.coordinator.groups.classic.consumer_protocol import read_assignment
-from kraft.cli.bootstrap import Address
+from kraft.cli.bootstrap import TIMEOUT_S, Address
 from kraft.cli.confluent_client import require_partitions
 from kraft.cli.errors import CliError
 from kraft.cli.wire_client import (
@@ -26,6 +27,7 @@ from kraft.cli.wire_client import (
 )
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.coordinator_type import CoordinatorType
+from kraft.wire.record_counts import VERSION, Left, decode_counts, encode_offsets
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 
@@ -169,18 +171,12 @@ def offsets_at(
 ) -> dict[TopicPartition, int]:
     """The first offset that is not older, or an end; none for partitions that are deleted, have no leader or
     no such record."""
-    requested = set(partitions)
-    known = metadata(bootstrap, sorted({place.topic for place in requested}))
-    address = {broker.node_id: (broker.host, broker.port) for broker in known.brokers}
-    by_leader: dict[int, dict[str, list[int]]] = {}
-    for topic in known.topics:
-        for each in topic.partitions:
-            if TopicPartition(topic.name, each.partition_index) in requested and each.leader_id in address:
-                by_topic = by_leader.setdefault(each.leader_id, {})
-                by_topic.setdefault(topic.name, []).append(each.partition_index)
     offsets: dict[TopicPartition, int] = {}
-    for leader, topics in by_leader.items():
-        answer = request(address[leader], ApiKey.LIST_OFFSETS, (4, 7), _list_offsets(topics, timestamp_ms))
+    for leader, its in _by_leader(bootstrap, partitions).items():
+        topics: dict[str, list[int]] = {}
+        for place in its:
+            topics.setdefault(place.topic, []).append(place.partition)
+        answer = request(leader, ApiKey.LIST_OFFSETS, (4, 7), _list_offsets(topics, timestamp_ms))
         offsets |= {
             TopicPartition(topic.name, each.partition_index): int(each.offset)
             for topic in answer.topics
@@ -188,6 +184,42 @@ def offsets_at(
             if each.error_code == ErrorCode.NONE and each.offset >= 0
         }
     return offsets
+
+
+def lags(
+    bootstrap: str, offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, Left]:
+    """Records from each offset to its end: as the leaders count them; where they do not, as brokers of Apache
+    Kafka, at most as many as there are offsets."""
+    from kraft.net.client import Address as NodeAddress
+    from kraft.net.client import UnsupportedVersion
+    from kraft.peers.blocking_client import exchange
+    from kraft.wire.bridge import MalformedMessage
+
+    behind = {place: offset for place, offset in offsets.items() if offset < ends.get(place, -1)}
+    found = dict.fromkeys(offsets.keys() & ends.keys() - behind.keys(), (0, True))
+    for leader, places in _by_leader(bootstrap, behind).items() if behind else ():
+        asked = encode_offsets({place: [behind[place]] for place in places})
+        try:
+            answer = exchange(NodeAddress(*leader), ApiKey.RECORD_COUNTS, VERSION, asked, TIMEOUT_S)
+            found |= {place: count.left[0] for place, count in decode_counts(answer).items()}
+        except (OSError, UnsupportedVersion, MalformedMessage, ValueError):
+            continue
+    return {**{place: (ends[place] - offset, False) for place, offset in behind.items()}, **found}
+
+
+def _by_leader(bootstrap: str, partitions: Iterable[TopicPartition]) -> dict[Address, list[TopicPartition]]:
+    """Of those that have one that is up."""
+    requested = set(partitions)
+    known = metadata(bootstrap, sorted({place.topic for place in requested}))
+    address = {broker.node_id: (broker.host, broker.port) for broker in known.brokers}
+    found: dict[Address, list[TopicPartition]] = {}
+    for topic in known.topics:
+        for each in topic.partitions:
+            place = TopicPartition(topic.name, each.partition_index)
+            if place in requested and each.leader_id in address:
+                found.setdefault(address[each.leader_id], []).append(place)
+    return found
 
 
 def _list_offsets(topics: Mapping[str, Iterable[int]], timestamp_ms: int) -> dict[str, Any]:

@@ -48,6 +48,8 @@ def top(
 
     \b
     q quit   / filter   s sort by state, name, lag or size   i Kafka's own topics   up, down: scroll
+
+    A group's lag is in records that a reader of committed records still gets; ≤ says at most so many.
     """
     from kraft.cli.node_http import NodeHttp
 

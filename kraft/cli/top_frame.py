@@ -281,12 +281,17 @@ def _chosen_groups(snapshot: Json, choice: Choice) -> list[Json]:
 def _groups(groups: Sequence[Json]) -> Table:
     table = _table("GROUP", "PROTOCOL", "STATE", "MEMBERS", "LAG", right=("MEMBERS", "LAG"))
     for each in groups:
-        lag = in_short(each["lag"]) if each["offsets"] else "-"
+        lag = _group_lag(each) if each["offsets"] else "-"
         table.add_row(
             printable(each["id"]), printable(each["type"]), printable(each["state"]),
             str(len(each["members"])), lag,
         )  # fmt: skip
     return table
+
+
+def _group_lag(group: Json) -> str:
+    """Records that a reader of committed records still gets."""
+    return f"{'≤' if group['lag'] and not group['lag_exact'] else ''}{in_short(group['lag'])}"
 
 
 def _time_line(events: Sequence[Json]) -> Table:

@@ -2,7 +2,8 @@
 
     metadata image ──────────┐
     NodeView of each broker ─┼─> ClusterView.snapshot -> JSON -> /api/v1/cluster, the console
-    DescribeQuorum ──────────┘
+    DescribeQuorum ──────────┤
+    RecordCounts of leaders ─┘
 
 Brokers are asked side by side, a second at most and once a second at most, however many people watch. What a
 broker does not answer is missing, and it is said so.
@@ -17,6 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from kraft.api.context import BrokerContext
 from kraft.api.node_view import VERSION, node_view
+from kraft.http.group_lags import Counts, count_for_groups, position
 from kraft.http.login import Visitor
 from kraft.http.transactions_view import transactions
 from kraft.metrics.sources import Sources
@@ -37,18 +39,26 @@ Json = dict[str, Any]
 Views = Mapping[int, Json]
 
 
+class _Told(NamedTuple):
+    """What the nodes have answered."""
+
+    views: Views
+    quorum: Json
+    counts: Counts
+
+
 class ClusterView:
     """See the module."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._node = sources.node
-        self._asked: asyncio.Task[tuple[Views, Json]] | None = None
+        self._asked: asyncio.Task[_Told] | None = None
         self._asked_at = float("-inf")
 
     async def snapshot(self, visitor: Visitor, topic: str | None = None) -> Json:
         """What the visitor may see; of one topic only where it is named."""
-        views, quorum = await self._views()
+        views, quorum, counts = await self._told()
         node, image = self._node, self._node.image
         visible = _visible_to(image, views, visitor)
         head = {
@@ -67,33 +77,33 @@ class ClusterView:
                 "totals": _totals(visible, partitions),
                 "partitions": partitions[:SHOWN],
                 "more_partitions": max(len(partitions) - SHOWN, 0),
-                "groups": _groups(views, visible),
+                "groups": _groups(views, counts, visible),
             }
 
         # Nothing of it changes any more; ten thousand partitions take a tenth of a second.
         return await node.loop.run_in_executor(None, merged)
 
     async def groups(self, visitor: Visitor) -> list[Json]:
-        views, _ = await self._views()
+        views, _, counts = await self._told()
         visible = _visible_to(self._node.image, views, visitor)
-        return await self._node.loop.run_in_executor(None, _groups, views, visible)
+        return await self._node.loop.run_in_executor(None, _groups, views, counts, visible)
 
     async def transactions(self, visitor: Visitor) -> list[Json]:
         """What is not finished, and what nobody will finish."""
-        views, _ = await self._views()
+        views, *_ = await self._told()
         return transactions(views, self._node.image, visitor, self._node.now_ms())
 
-    async def _views(self) -> tuple[Views, Json]:
+    async def _told(self) -> _Told:
         now = self._node.loop.time()
         if self._asked is None or (self._asked.done() and now - self._asked_at > FRESH_S):
             self._asked_at = now
             self._asked = awaited(self._node.loop, self._ask(), "cluster view")
         return await asyncio.shield(self._asked)
 
-    async def _ask(self) -> tuple[Views, Json]:
+    async def _ask(self) -> _Told:
         broker = self._sources.broker
         if broker is None:
-            return {}, await self._quorum()
+            return _Told({}, await self._quorum(), {})
         others = [each for each in self._node.image.brokers if each != self._node.node_id]
         own, quorum, *views = await asyncio.gather(
             node_view(broker.context), self._quorum(), *(_ask_broker(broker.context, each) for each in others)
@@ -101,7 +111,8 @@ class ClusterView:
         described = {
             broker_id: view for broker_id, view in zip(others, views, strict=True) if view is not None
         }
-        return {self._node.node_id: own, **described}, quorum
+        told = {self._node.node_id: own, **described}
+        return _Told(told, quorum, await count_for_groups(broker.context, told))
 
     async def _quorum(self) -> Json:
         partition = {"partition_index": 0}
@@ -285,7 +296,7 @@ def _brokers(image: MetadataImage, views: Views, partitions: list[Json]) -> list
     return found
 
 
-def _groups(views: Views, visible: _Visible) -> list[Json]:
+def _groups(views: Views, counts: Counts, visible: _Visible) -> list[Json]:
     ends = {
         (each["topic"], each["partition"]): each["high_watermark"]
         for view in views.values()
@@ -298,11 +309,11 @@ def _groups(views: Views, visible: _Visible) -> list[Json]:
             if group["id"] not in visible.groups:
                 continue
             offsets = [
-                {"topic": topic, "partition": number, "offset": offset, "end": ends.get((topic, number))}
+                position(topic, number, offset, ends.get((topic, number)), counts)
                 for topic, number, offset in group["offsets"]
                 if topic in visible.topics
             ]
-            lags = [max(each["end"] - each["offset"], 0) for each in offsets if each["end"] is not None]
+            lags = [each["lag"] for each in offsets if each["lag"] is not None]
             found.append(
                 {
                     **group,
@@ -310,6 +321,7 @@ def _groups(views: Views, visible: _Visible) -> list[Json]:
                     "coordinator": view["node_id"],
                     "offsets": offsets,
                     "lag": sum(lags) if len(lags) == len(offsets) else None,
+                    "lag_exact": all(each["lag_exact"] for each in offsets),
                 }
             )
     return sorted(found, key=lambda group: str(group["id"]))

@@ -108,6 +108,25 @@ async def _answer(query: Query, timeout_s: float) -> Message | Exception:
         return error
 
 
+def exchange(address: Address, api_key: ApiKey, version: int, body: bytes, timeout_s: float) -> memoryview:
+    """As `ask`, with a body of the caller's making, of an API that only some brokers have. Raises `OSError`,
+    `UnsupportedVersion` or `MalformedMessage`."""
+    return _run(_exchange(address, api_key, version, body, timeout_s))
+
+
+async def _exchange(
+    address: Address, api_key: ApiKey, version: int, body: bytes, timeout_s: float
+) -> memoryview:
+    loop = asyncio.get_running_loop()
+    client = await dial(loop, address, CLIENT_ID, SECURITY.get(), timeout_s=timeout_s)
+    try:
+        await client.negotiate(timeout_s=timeout_s)
+        client.version_of(api_key, version, version)
+        return await client.exchange(api_key, version, (body,), timeout_s)
+    finally:
+        client.close()
+
+
 def first_to_answer(addresses: Sequence[Address], timeout_s: float) -> Address | list[Exception]:
     """Whoever answers Metadata first; where nobody does, why not, in their order."""
     return _run(_first_to_answer(addresses, timeout_s))

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from typer.testing import CliRunner
 
+from kraft.cli.main import cli
 from kraft.http.api import ROUTES
 from kraft.http.messages import MAX_UNPACKED_BYTES
 from kraft.http.writes import ROUTES as WRITE_ROUTES
@@ -129,7 +131,8 @@ def test_what_cannot_be_shown_hides_nothing_behind_it(shared_cluster: LocalClust
 def test_a_group_tells_its_lag(used: LocalCluster) -> None:
     group = ask(used, "/api/v1/groups/viewers").json
     assert (group["type"], group["state"], group["members"], group["lag"]) == ("classic", "Empty", [], 2)
-    assert group["offsets"] == [{"topic": TOPIC, "partition": 1, "offset": 1, "end": 3}]
+    place = {"topic": TOPIC, "partition": 1, "offset": 1, "end": 3}
+    assert group["offsets"] == [{**place, "lag": 2, "lag_exact": True}]
 
 
 def test_members_tell_what_is_assigned_to_them(used: LocalCluster) -> None:
@@ -261,3 +264,33 @@ def test_the_stream_tells_the_cluster_and_what_happens(used: LocalCluster) -> No
     admin.create_topics([NewTopic("streamed", 1, 1)])["streamed"].result()
     wait_until(read_on, "the new topic is sent")
     connection.close()
+
+
+def test_the_lag_of_a_group_is_what_a_reader_still_gets(shared_cluster: LocalCluster) -> None:
+    """Markers and aborted records have offsets, and are no records."""
+    bootstrap, topic, group = shared_cluster.bootstrap, "honest-lag", "honest"
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 3)])[topic].result()
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "honest-lag", **QUIET})
+    producer.init_transactions(60)
+    for end in (producer.commit_transaction, producer.abort_transaction):
+        producer.begin_transaction()
+        for _ in range(3):
+            producer.produce(topic, b"x")
+        assert producer.flush(60) == 0
+        end(60)
+    with consumer(bootstrap, group_id=group) as reading:
+        reading.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
+
+    def told(node_id: int) -> Any:
+        groups = ask(shared_cluster, "/api/v1/groups", node_id=node_id).json["groups"]
+        return next((each["offsets"] for each in groups if each["id"] == group), None)
+
+    place = {"topic": topic, "partition": 0, "offset": 1, "end": 8, "lag": 2, "lag_exact": True}
+    for node_id in shared_cluster.nodes:
+        wait_until(lambda at=node_id: told(at) == [place], f"node {node_id} tells 2 of 7 offsets")
+    described = CliRunner().invoke(
+        cli, ["group", "describe", group, "--output", "json", "--bootstrap-server", bootstrap]
+    )
+    (row,) = json.loads(described.stdout)
+    assert (row["LOG-END-OFFSET"], row["LAG"]) == (8, 2)

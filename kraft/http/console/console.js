@@ -227,6 +227,8 @@ function assigned(member) {
   return topics.length ? topics.map(([topic, numbers]) => `${topic}-${numbers.join(",")}`).join("; ") : "nothing assigned";
 }
 
+const lag = (of) => `${of.lag && !of.lag_exact ? "≤ " : ""}${count(of.lag)}`;
+
 function groups(all) {
   const rows = all.map((group) => element("tr", {},
     element("td", { className: "wide" }, group.id), element("td", {}, group.type), element("td", {}, group.state),
@@ -235,9 +237,9 @@ function groups(all) {
         ...group.members.map((each) => element("div", {}, `${each.client_id} ${each.client_host}: ${assigned(each)}`)))
       : "none"),
     element("td", { className: "n" }, group.offsets.length
-      ? element("details", {}, element("summary", {}, count(group.lag)),
+      ? element("details", {}, element("summary", {}, lag(group)),
         ...group.offsets.map((each) => element("div", {},
-          `${each.topic}-${each.partition}: ${count(each.offset)} of ${count(each.end)}`)))
+          `${each.topic}-${each.partition}: ${lag(each)}, at ${count(each.offset)} of ${count(each.end)}`)))
       : "nothing committed"),
     element("td", { className: "n" }, String(group.coordinator))));
   if ($("groups").querySelector("details[open]")) return; // somebody reads it

@@ -47,7 +47,8 @@ def snapshot(*partitions: Any, brokers: Any = None, groups: Any = ()) -> Any:
 
 
 def group(name: str, lag: int | None) -> Any:
-    return {"id": name, "type": "classic", "state": "Stable", "members": [1, 2], "offsets": [{}], "lag": lag}
+    told = {"id": name, "type": "classic", "state": "Stable", "members": [1, 2], "offsets": [{}]}
+    return {**told, "lag": lag, "lag_exact": True}
 
 
 def lines(known: Known, choice: Choice | None = None, columns: int = 80, height: int = 24) -> list[str]:

@@ -1,0 +1,117 @@
+"""RecordCounts: how many records a reader still gets from given offsets on. An API of ours, for lags.
+
+    the console's node (http/group_lags)  ┐
+    kraft group describe, kraft doctor    ┴─> leader of the partitions -> here -> data_plane/log/record_count
+
+Headers are read in the executor, at most `MOST_BATCHES` of them for one request, and each once as long as the
+partition has the same leader and is not compacted: what a first answer could not count, a later one can.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from data_plane.log.record_count import RecordCounter
+from data_plane.replication.partition import Partition
+from kraft.api.authz.authorization import RequestPrincipal
+from kraft.api.authz.checks import InHandler
+from kraft.api.context import BrokerContext, NodeContext
+from kraft.api.request_context import RequestContext
+from kraft.api.row import ApiRow
+from kraft.api.slices import in_slices
+from kraft.net.connection import Buffers, ProtocolError
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.record_counts import VERSION, Counts, Offsets, PartitionCount, decode_offsets, encode_counts
+from metadata_quorum.foundation.errors import BrokerError
+from metadata_quorum.foundation.model import TopicPartition
+from metadata_quorum.foundation.supervision import awaited
+from metadata_quorum.security.acls import AclOperation, AclResourceType
+
+MOST_BATCHES: Final = 10_000
+"""Headers for one request: some 50 ms of a thread."""
+MOST_BYTES: Final = 1_000_000
+"""Of a request."""
+PER_SLICE: Final = 100
+"""Partitions between two turns of the loop."""
+
+
+async def count_records(broker: BrokerContext, asked: Offsets) -> Counts:
+    """None of partitions that are led elsewhere."""
+    found: dict[TopicPartition, PartitionCount] = {}
+    left_to_look_at = MOST_BATCHES
+    async for tp, offsets in in_slices(broker.node.long_work, list(asked.items()), PER_SLICE):
+        partition = _led(broker, tp)
+        if partition is None or not offsets:
+            continue
+        counter = broker.record_counters.counter_of(partition, min(offsets))
+        left_to_look_at -= await _look(broker, partition, counter, left_to_look_at)
+        end, start = partition.high_watermark, partition.log.log_start_offset
+        found[tp] = PartitionCount(end, [counter.left(max(each, start), end) for each in offsets])
+    return found
+
+
+def _led(broker: BrokerContext, tp: TopicPartition) -> Partition | None:
+    try:
+        partition = broker.replica_manager.get(*tp)
+    except BrokerError:
+        return None
+    return None if partition.leader is None or partition.offline else partition
+
+
+async def _look(broker: BrokerContext, partition: Partition, counter: RecordCounter, most: int) -> int:
+    """How many batches were looked at."""
+    work = counter.next_work(partition.log, partition.last_stable_offset, most) if most > 0 else None
+    if work is None:
+        return 0
+    async with broker.searches:
+        counted = await broker.node.blocking(work.run)
+    counter.add(counted)
+    return counted.batches
+
+
+# ---- the API -----------------------------------------------------------------------------------------
+
+
+def handle(broker: BrokerContext, ctx: RequestContext, body: memoryview) -> asyncio.Future[Buffers]:
+    """Raises `ProtocolError`: the API is ours, and has no error response."""
+    return awaited(broker.node.loop, _answer(broker, ctx, _offsets(body)), "RecordCounts")
+
+
+async def _answer(broker: BrokerContext, ctx: RequestContext, asked: Offsets) -> Buffers:
+    may_see = _may_describe(broker.node, ctx)
+    counts = await count_records(broker, {tp: offsets for tp, offsets in asked.items() if may_see(tp.topic)})
+    text = await broker.node.loop.run_in_executor(None, encode_counts, counts)
+    return ctx.framed((text,))
+
+
+def _may_describe(node: NodeContext, ctx: RequestContext) -> Callable[[str], bool]:
+    """Of topics; a node of the cluster may ask for all."""
+    if node.authorizer is None:
+        return lambda topic: True
+    requester = RequestPrincipal.of(node.authorizer, ctx)
+    if requester.is_authorized(AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER):
+        return lambda topic: True
+    return lambda topic: requester.is_authorized(AclOperation.DESCRIBE, AclResourceType.TOPIC, topic)
+
+
+def _offsets(body: memoryview) -> Offsets:
+    """Raises `ProtocolError`."""
+    if len(body) > MOST_BYTES:
+        raise ProtocolError(f"RecordCounts of {len(body)} bytes")
+    try:
+        return decode_offsets(body)
+    except ValueError as error:
+        raise ProtocolError(f"RecordCounts: {error}") from None
+
+
+ROWS: Final = (
+    ApiRow(
+        ApiKey.RECORD_COUNTS,
+        (VERSION, VERSION),
+        (InHandler("Describe on Topic, or ClusterAction on Cluster"),),
+        raw_broker=handle,
+        internal=True,
+    ),
+)
