@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import select
 import sys
@@ -325,7 +326,10 @@ def _messages(consumer: Consumer, timeout_ms: int | None, end: _End | None) -> I
 def _require_reader() -> None:
     """Raises BrokenPipeError where nobody reads our output any more: no message may come to be written."""
     output = select.poll()
-    output.register(sys.stdout.fileno(), 0)
+    try:
+        output.register(sys.stdout.fileno(), 0)
+    except io.UnsupportedOperation:  # it goes to no file: who runs us collects it
+        return
     if any(event & select.POLLERR for _, event in output.poll(0)):
         raise BrokenPipeError
 
