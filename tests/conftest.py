@@ -16,6 +16,7 @@ from chaos.ports import Ports, held
 from kraft.local.layout import CONTROLLER_OFFSET, HTTP_OFFSET
 from tests.support.kafka.kafka_node import KafkaNode
 from tests.support.kafka.kafka_tools import HOST as TOOL_HOST
+from tests.support.kafka.versions import KAFKA_VERSION
 from tests.support.nodes.cluster import cluster as cluster  # fixtures: real nodes
 from tests.support.nodes.cluster import shared_cluster as shared_cluster
 from tests.support.nodes.forks import forked_nodes
@@ -28,7 +29,6 @@ from tests.support.suite.workers import Workers
 
 load_profile()
 
-KAFKA_VERSION = "4.1.0"
 KAFKA_ARTIFACTS = tuple(f"org.apache.kafka:{name}" for name in ("kafka_2.13", "kafka-tools", "kafka-shell"))
 APPLICATION_ARTIFACTS = tuple(
     f"org.apache.kafka:{name}" for name in ("kafka-streams", "connect-runtime", "connect-file")
@@ -86,7 +86,13 @@ def free_row(free_ports: Callable[[int], list[int]]) -> Iterator[Callable[[], in
 
 
 @pytest.fixture(scope="session")
-def kafka_jars() -> Path:
+def kafka_version() -> str:
+    """Of Apache Kafka's jars."""
+    return KAFKA_VERSION
+
+
+@pytest.fixture(scope="session")
+def kafka_jars(kafka_version: str) -> Path:
     """A folder with Apache Kafka's jars: KRAFT_KAFKA_JARS, or fetched once from Maven Central."""
     if shutil.which("java") is None:
         pytest.skip("no java on PATH")
@@ -94,7 +100,7 @@ def kafka_jars() -> Path:
         if not list(Path(named).glob("kafka-clients-*.jar")):
             pytest.skip(f"KRAFT_KAFKA_JARS={named} holds no kafka-clients jar")
         return Path(named)
-    return _fetched("tools", KAFKA_ARTIFACTS, KAFKA_VERSION)
+    return _fetched("tools", KAFKA_ARTIFACTS, kafka_version)
 
 
 @pytest.fixture(scope="session")

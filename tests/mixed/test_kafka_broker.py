@@ -36,6 +36,7 @@ def cluster(
             assert errors_in(nodes.log(node_id)) == []
 
 
+@pytest.mark.newest_kafka
 def test_either_is_killed_as_a_leader(cluster: MixedCluster) -> None:
     both_lead(cluster, KAFKAS, 11, 12)
 

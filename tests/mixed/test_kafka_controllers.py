@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
-from uuid import UUID
 
 import pytest
 
-from kraft.local.free_ports import HOST
-from metadata_quorum.foundation.uuids import uuid_text
 from tests.mixed.brokers import (
     SETTINGS,
     MixedCluster,
@@ -22,6 +18,7 @@ from tests.mixed.brokers import (
     coordinators_move,
     everything_moves,
 )
+from tests.mixed.dynamic_quorum import DynamicQuorum
 from tests.support.clients.load import Load
 from tests.support.kafka.kafka_node import KafkaNode, errors_in
 from tests.support.nodes.role_nodes import BROKER, CONTROLLER, Software, role_nodes
@@ -31,8 +28,6 @@ pytestmark = [pytest.mark.long, pytest.mark.kafka, pytest.mark.row("M2")]
 CONTROLLERS = (1, 2, 3)
 OURS, KAFKAS, LATER = (11, 12), 13, 14
 KAFKAS_OWN: Final = re.compile(r"clientId=\d+,")
-RESERVED = 100
-"""Kafka gives directories no id up to here."""
 
 
 ROLES = dict.fromkeys(CONTROLLERS, CONTROLLER) | dict.fromkeys((*OURS, KAFKAS, LATER), BROKER)
@@ -51,18 +46,11 @@ def cluster(
     software: dict[int, Software] = dict.fromkeys((*CONTROLLERS, KAFKAS), kafka_node)
     more = dict(SETTINGS)
     if request.param == "dynamic":
-        addresses = [f"{HOST}:{port}" for port in ports[len(ROLES) :][: len(CONTROLLERS)]]
-        voters = zip(CONTROLLERS, addresses, strict=True)
-        named = ",".join(
-            f"{voter}@{address}:{uuid_text(UUID(int=RESERVED + voter))}" for voter, address in voters
-        )
-        more |= {
-            "controller.quorum.voters": "",
-            "controller.quorum.bootstrap.servers": ",".join(addresses),
-        }
-        first = replace(kafka_node, formatted_with=("--initial-controllers", named))
-        software |= dict.fromkeys(CONTROLLERS, first)
-        software[KAFKAS] = replace(kafka_node, formatted_with=("--no-initial-controllers",))
+        addresses = dict(zip(CONTROLLERS, ports[len(ROLES) :], strict=False))
+        quorum = DynamicQuorum(kafka_node, addresses)
+        more |= quorum.properties
+        software |= dict.fromkeys(CONTROLLERS, quorum.controller)
+        software[KAFKAS] = quorum.broker
     with role_nodes(directory, ports, ROLES, more, software=software, later=[LATER]) as nodes:
         yield MixedCluster(nodes)
         check_logs([nodes.log(node_id) for node_id in software])
@@ -93,6 +81,7 @@ def when(line: str) -> datetime:
     return datetime.strptime(line[: len("2026-01-31 12:00:00,000")], "%Y-%m-%d %H:%M:%S,%f")  # noqa: DTZ007
 
 
+@pytest.mark.newest_kafka
 def test_either_is_killed_as_a_leader(cluster: MixedCluster) -> None:
     both_lead(cluster, KAFKAS, 11, 12)
 

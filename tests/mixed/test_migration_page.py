@@ -25,6 +25,7 @@ def commands(section: str) -> str:
     return blocks(f"{beginning}\n{wanted}")
 
 
+@pytest.mark.newest_kafka
 @pytest.mark.parametrize("section", ["At once", "One at a time"])
 def test_the_page(section: str, kafka_node: KafkaNode, tmp_path: Path, free_row: Callable[[], int]) -> None:
     # From it the row counts the ports of clients, controllers and HTTP of three nodes.

@@ -24,6 +24,7 @@ from confluent_kafka.admin import (
 
 from kraft.wire.api_keys import ApiKey
 from tests.mixed.brokers import SETTINGS, MixedCluster, Reading
+from tests.mixed.dynamic_quorum import DynamicQuorum
 from tests.support.clients.load import Load
 from tests.support.clients.transactions import committed, transactional
 from tests.support.kafka.kafka_node import KafkaNode
@@ -53,11 +54,13 @@ def storage(nodes: RoleNodes, command: str) -> None:
 
 
 def change_quorum(nodes: RoleNodes, command: str, software: Software) -> None:
+    """All controllers stop, and run the other software with the properties that `nodes` has now."""
     for each in CONTROLLERS:
         try:
             nodes.stop(each, STOP_PATIENCE_S)
         except subprocess.TimeoutExpired:  # of Kafka's combined nodes the last one waits minutes for a quorum
             nodes.kill(each)
+        nodes.configure(each)
     storage(nodes, command)
     for each in CONTROLLERS:
         nodes.software[each] = software
@@ -105,6 +108,7 @@ def described(cluster: MixedCluster, broker: int) -> list[str]:
     ]
 
 
+@pytest.mark.newest_kafka
 @pytest.mark.parametrize("roles", [SEPARATE, COMBINED], ids=["separate", "combined"])
 def test_there_and_back(
     roles: dict[int, str], kafka_node: KafkaNode, tmp_path: Path, free_ports: Callable[[int], list[int]]
@@ -140,6 +144,32 @@ def test_there_and_back(
         load.check(cluster.bootstrap)
         cluster.check_equal_logs("flights")
         assert committed(cluster.bootstrap, "in") == ["value 1", "value 2"]
+
+
+def test_a_dynamic_quorum_is_taken_over(
+    kafka_node: KafkaNode, tmp_path: Path, free_ports: Callable[[int], list[int]]
+) -> None:
+    """Ours is static, and so is the one of Apache Kafka's that it is left to; brokers still find either by
+    bootstrap servers."""
+    ports = free_ports(2 * len(SEPARATE))
+    dynamic = DynamicQuorum(kafka_node, dict(zip(CONTROLLERS, ports[len(SEPARATE) :], strict=False)))
+    software: dict[int, Software] = {**dict.fromkeys(CONTROLLERS, dynamic.controller), 12: dynamic.broker}
+    settings = SETTINGS | AUTHORIZED
+    with role_nodes(tmp_path, ports, SEPARATE, settings | dynamic.properties, software=software) as nodes:
+        cluster = MixedCluster(nodes)
+        fill(cluster, 11, 12)
+        before = {broker: described(cluster, broker) for broker in (11, 12)}
+        nodes.more = settings
+        with Load(cluster.bootstrap, "flights", 2) as load:
+            for command, other in (("import", KRAFT), ("export", kafka_node)):
+                change_quorum(nodes, command, other)
+                load.wait_for_acks()
+                wait_until(lambda: made(cluster, f"after-{command}", 11, 12), "a controller decides")  # noqa: B023
+                for broker, known in before.items():
+                    assert described(cluster, broker) == known
+                cluster.wait_in_sync()
+        load.check(cluster.bootstrap)
+        cluster.check_equal_logs("flights")
 
 
 @pytest.mark.parametrize("roles", [CONTROLLER, BOTH])

@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.long, pytest.mark.kafka, pytest.mark.row("M3")]
 ROLES = dict.fromkeys((1, 2, 3), CONTROLLER) | dict.fromkeys((11, 12, 13), BROKER)
 
 
+@pytest.mark.newest_kafka
 @pytest.mark.parametrize("kafkas_controllers", [False, True])
 def test_there_and_back(
     kafka_node: KafkaNode, tmp_path: Path, free_ports: Callable[[int], list[int]], kafkas_controllers: bool

@@ -22,6 +22,8 @@ appender.out.layout.pattern=%d %p %m (%c)%n
 rootLogger.level=INFO
 rootLogger.appenderRef.out.ref=out
 """
+_RELEASE: Final = ("--release-version", "4.1")
+"""The newest features that ours have: a newer Apache Kafka would begin with its own."""
 _BAD: Final = re.compile(r"^\S+ \S+ (ERROR|FATAL) ")
 _HARMLESS: Final = (
     # A replica that a reassignment brings: among Apache Kafka's alone, too.
@@ -54,7 +56,7 @@ class KafkaNode:
 
     def format(self, properties: Path, cluster_id: str, users: Sequence[str]) -> None:
         """As kafka-storage.sh does it."""
-        arguments = ["format", "-t", cluster_id, "-c", str(properties), *self.formatted_with]
+        arguments = ["format", "-t", cluster_id, "-c", str(properties), *_RELEASE, *self.formatted_with]
         scram = [word for user in users for word in ("--add-scram", user)]
         command = [*self._java(), "kafka.tools.StorageTool", *arguments, *scram]
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)

@@ -128,15 +128,16 @@ class RoleNodes:
     def format(self) -> None:
         for node_id in self.roles:
             self.home(node_id).mkdir()
-            properties = self._configure(node_id)
+            properties = self.configure(node_id)
             self.software.get(node_id, KRAFT).format(properties, self.cluster_id, self.users)
 
     def start(self, node_id: int) -> None:
-        properties = self._configure(node_id)
+        properties = self.configure(node_id)
         software = self.software.get(node_id, KRAFT)
         self.processes[node_id] = software.launch(properties, self.log(node_id))
 
-    def _configure(self, node_id: int) -> Path:
+    def configure(self, node_id: int) -> Path:
+        """Its properties file, as it is to be now."""
         path = self.home(node_id) / "server.properties"
         path.write_text(format_properties(self.properties(node_id)))
         return path
