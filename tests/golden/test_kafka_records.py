@@ -18,8 +18,9 @@ from data_plane.coordinator.transactions import records as transaction_records
 from metadata_quorum.metadata import records as metadata_records
 from metadata_quorum.metadata.records import PASSED_OVER, RECORDS, NoOpRecord
 
-KAFKA_VERSION: Final = "4.1.0"
-GOLDEN: Final = Path(__file__).parent / "kafka_records" / f"{KAFKA_VERSION}.txt"
+MEASURED_BY: Final = "4.1.0"
+NEWER: Final = "4.3.1"
+GOLDEN: Final = Path(__file__).parent / "kafka_records"
 SOURCE: Final = Path(__file__).parents[1] / "compat" / "java" / "KafkaRecords.java"
 
 OTHER_GROUPS: Final = ("share_", "streams_", "consumer_group_partition_metadata")
@@ -41,9 +42,9 @@ class Golden(NamedTuple):
         return f"{self.kind}-{self.version}-{self.fields}"
 
 
-def golden(topic: str) -> list[Golden]:
+def golden(topic: str, kafka_version: str = MEASURED_BY) -> list[Golden]:
     found = []
-    for line in GOLDEN.read_text().splitlines():
+    for line in (GOLDEN / f"{kafka_version}.txt").read_text().splitlines():
         of, kind, version, fields, key, value = line.split()
         if of == topic:
             bytes_of = [b"" if each == "-" else bytes.fromhex(each) for each in (key, value)]
@@ -90,11 +91,21 @@ def test_transaction_state(record: Golden) -> None:
         assert again == (record.key, record.value)
 
 
+BEFORE: Final = {each.name: each for each in golden("__consumer_offsets")}
+
+
+@pytest.mark.parametrize("record", golden("__consumer_offsets", NEWER), ids=name)
+def test_what_a_newer_apache_kafka_adds_is_passed_over(record: Golden) -> None:
+    before = BEFORE[record.name]
+    assert group_records.decode(record.key, record.value) == group_records.decode(before.key, before.value)
+
+
 @pytest.mark.long
 @pytest.mark.kafka
-def test_apache_kafka_still_writes_them_so(kafka_jars: Path) -> None:
-    if not list(kafka_jars.glob(f"kafka-clients-{KAFKA_VERSION}.jar")):
-        pytest.skip(f"the jars are not those of Apache Kafka {KAFKA_VERSION}")
+@pytest.mark.parametrize("kafka_version", [MEASURED_BY, NEWER], scope="session")
+def test_apache_kafka_still_writes_them_so(kafka_version: str, kafka_jars: Path) -> None:
+    if not list(kafka_jars.glob(f"kafka-clients-{kafka_version}.jar")):
+        pytest.skip(f"the jars are not those of Apache Kafka {kafka_version}")
     command = ["java", "-cp", f"{kafka_jars}/*", str(SOURCE)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    assert done.stdout == GOLDEN.read_text()
+    assert done.stdout == (GOLDEN / f"{kafka_version}.txt").read_text()

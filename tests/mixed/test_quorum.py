@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import json
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +24,7 @@ from confluent_kafka.admin import (
 from kraft.wire.api_keys import ApiKey
 from tests.mixed.brokers import SETTINGS, MixedCluster, Reading
 from tests.mixed.dynamic_quorum import DynamicQuorum
+from tests.mixed.quorum_change import change_quorum
 from tests.support.clients.load import Load
 from tests.support.clients.transactions import committed, transactional
 from tests.support.kafka.kafka_node import KafkaNode
@@ -34,7 +34,6 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.long, pytest.mark.kafka, pytest.mark.row("M4")]
 
 CONTROLLERS = (1, 2, 3)
-STOP_PATIENCE_S = 10
 JVM_PATIENCE_S = 60
 SEPARATE = dict.fromkeys(CONTROLLERS, CONTROLLER) | dict.fromkeys((11, 12), BROKER)
 COMBINED = dict.fromkeys(CONTROLLERS, BOTH)
@@ -43,28 +42,6 @@ AUTHORIZED = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
 }
-
-
-def storage(nodes: RoleNodes, command: str) -> None:
-    """`kraft storage export`, or import."""
-    configs = [word for each in CONTROLLERS for word in ("-c", str(nodes.home(each) / "server.properties"))]
-    arguments = [sys.executable, "-m", "kraft", "storage", command, *configs]
-    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def change_quorum(nodes: RoleNodes, command: str, software: Software) -> None:
-    """All controllers stop, and run the other software with the properties that `nodes` has now."""
-    for each in CONTROLLERS:
-        try:
-            nodes.stop(each, STOP_PATIENCE_S)
-        except subprocess.TimeoutExpired:  # of Kafka's combined nodes the last one waits minutes for a quorum
-            nodes.kill(each)
-        nodes.configure(each)
-    storage(nodes, command)
-    for each in CONTROLLERS:
-        nodes.software[each] = software
-        nodes.start(each)
 
 
 def fill(cluster: MixedCluster, one: int, other: int) -> None:
@@ -146,10 +123,19 @@ def test_there_and_back(
         assert committed(cluster.bootstrap, "in") == ["value 1", "value 2"]
 
 
+STATIC, DYNAMIC = 0, 1
+
+
+def vote_version(nodes: RoleNodes) -> int:
+    """Of Apache Kafka's `quorum-state`: the quorum's kraft.version."""
+    path = nodes.home(CONTROLLERS[0]) / "data" / "__cluster_metadata-0" / "quorum-state"
+    return int(json.loads(path.read_text())["data_version"])
+
+
 def test_a_dynamic_quorum_is_taken_over(
     kafka_node: KafkaNode, tmp_path: Path, free_ports: Callable[[int], list[int]]
 ) -> None:
-    """Ours is static, and so is the one of Apache Kafka's that it is left to; brokers still find either by
+    """Ours is static, and so is the one of Apache Kafka's that it is left to; brokers find either by
     bootstrap servers."""
     ports = free_ports(2 * len(SEPARATE))
     dynamic = DynamicQuorum(kafka_node, dict(zip(CONTROLLERS, ports[len(SEPARATE) :], strict=False)))
@@ -159,31 +145,36 @@ def test_a_dynamic_quorum_is_taken_over(
         cluster = MixedCluster(nodes)
         fill(cluster, 11, 12)
         before = {broker: described(cluster, broker) for broker in (11, 12)}
-        nodes.more = settings
+        assert vote_version(nodes) == DYNAMIC
         with Load(cluster.bootstrap, "flights", 2) as load:
             for command, other in (("import", KRAFT), ("export", kafka_node)):
+                nodes.more = settings
                 change_quorum(nodes, command, other)
                 load.wait_for_acks()
                 wait_until(lambda: made(cluster, f"after-{command}", 11, 12), "a controller decides")  # noqa: B023
                 for broker, known in before.items():
                     assert described(cluster, broker) == known
-                cluster.wait_in_sync()
+                    nodes.more = settings | dynamic.properties
+                    nodes.stop(broker)
+                    cluster.start(broker)
+                    load.wait_for_acks()
         load.check(cluster.bootstrap)
         cluster.check_equal_logs("flights")
+        assert vote_version(nodes) == STATIC
 
 
-@pytest.mark.parametrize("roles", [CONTROLLER, BOTH])
+@pytest.mark.parametrize(("roles", "kafkas"), [(CONTROLLER, CONTROLLER), (BOTH, BOTH), (BOTH, BROKER)])
 def test_a_directory_that_was_not_exported_is_not_started(
-    roles: str, kafka_node: KafkaNode, tmp_path: Path, free_ports: Callable[[int], list[int]]
+    roles: str, kafkas: str, kafka_node: KafkaNode, tmp_path: Path, free_ports: Callable[[int], list[int]]
 ) -> None:
-    """Apache Kafka's log says what to do."""
+    """Apache Kafka's log says what to do; also where its node is to be a broker only, and no voter."""
     with role_nodes(tmp_path, free_ports(4), {1: roles, 2: BOTH}) as nodes:
         nodes.stop(1)
-        nodes.software[1] = kafka_node
+        nodes.roles, nodes.software[1] = {1: kafkas, 2: BOTH}, kafka_node
         nodes.start(1)
         assert nodes.processes[1].wait(JVM_PATIENCE_S) != 0
         assert "kraft storage export" in nodes.log(1).read_text()
-        nodes.software[1] = KRAFT
+        nodes.roles, nodes.software[1] = {1: roles, 2: BOTH}, KRAFT
         nodes.start(1)
         nodes.wait_ready()
 

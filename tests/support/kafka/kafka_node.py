@@ -28,6 +28,8 @@ _BAD: Final = re.compile(r"^\S+ \S+ (ERROR|FATAL) ")
 _HARMLESS: Final = (
     # A replica that a reassignment brings: among Apache Kafka's alone, too.
     re.compile(r"Expected partition .* to exist, but it was missing. Creating"),
+    # Apache Kafka 4.3 reads a consumer group's record that an older one wrote, or ours.
+    re.compile(r"Size of assignment epochs 0 is not equal to partitions"),
     # The machine is busy.
     re.compile(r"Exceptionally slow controller event"),
     re.compile(r"controller event queue overloaded"),
