@@ -14,7 +14,7 @@ import pytest
 
 from kraft.config.properties import format_properties
 from kraft.storage.formatter import format_storage, hold_against_kafka, lock_storage
-from kraft.storage.migration import Migrated
+from kraft.storage.migration import Migrated, export_quorum
 from kraft.storage.quorum_state import metadata_log_dir
 from kraft.storage.stopped_log import read_stopped_log
 from metadata_quorum.controller.state_machine import MetadataStateMachine
@@ -154,6 +154,28 @@ def _registered(voter: int) -> RegisteredVoter:
     )  # fmt: skip
 
 
+def _append(quorum: StoppedQuorum, record: VotersRecord | LeaderChangeMessage) -> None:
+    key, value = encode_control(record)
+    stored = [Record(timestamp=1, key=key, value=value)]
+    for machine in quorum.machines:
+        offset = machine.log.end_offset
+        machine.log.append(encode_batch(stored, base_offset=offset, leader_epoch=TERM + 3, control=True))
+
+
+def test_voters_that_stood_in_the_log_do_not_count_when_it_is_exported_again(quorum: StoppedQuorum) -> None:
+    """From its newest checkpoint on Apache Kafka finds none, and takes those of the properties."""
+    quorum.export()
+    quorum.append(FeatureLevelRecord(name="metadata.version", feature_level=26))
+    _append(quorum, VotersRecord(voters=tuple(map(_registered, VOTERS))))
+    end = quorum.machines[0].log.end_offset
+    quorum.import_()
+    export_quorum(DISK, quorum.configs)
+    for config in quorum.configs:
+        log = read_stopped_log(DISK, metadata_log_dir(config))
+        assert log.checkpoint is not None
+        assert log.checkpoint.end_offset >= end
+
+
 @pytest.mark.parametrize(
     "record",
     [
@@ -173,14 +195,11 @@ def test_a_quorum_of_more_controllers_is_refused(
 ) -> None:
     quorum.export()
     quorum.append(FeatureLevelRecord(name="metadata.version", feature_level=26))
-    for config, machine in zip(quorum.configs, quorum.machines, strict=True):
-        if record is None:
+    if record is None:
+        for config in quorum.configs:
             quorum.write_quorum_state(config, TERM + 5, OTHER_VOTERS)
-            continue
-        key, value = encode_control(record)
-        stored = [Record(timestamp=1, key=key, value=value)]
-        offset = machine.log.end_offset
-        machine.log.append(encode_batch(stored, base_offset=offset, leader_epoch=TERM + 3, control=True))
+    else:
+        _append(quorum, record)
     with pytest.raises(FatalError, match=r"voters of this quorum are \[1, 2, 3, 4\], and \[1, 2, 3\] were"):
         quorum.import_()
 
