@@ -47,7 +47,8 @@ def test_what_is_left_of_them_hurts_nobody(
         assert "a" in share(tools, nodes.bootstrap, "--max-messages", "1").out.splitlines()
 
         nodes.start(OURS)
-        wait_until(lambda: REFUSED in nodes.log(OURS).read_text(), "it is not let in")
+        log = nodes.log(OURS)
+        wait_until(lambda: log.exists() and REFUSED in log.read_text(), "it is not let in")
         tools("FeatureCommand", "downgrade", "--feature", "share.version=0")
         nodes.wait_ready()
 
