@@ -6,8 +6,9 @@ meanwhile waits, and is then handed over to aiohttp's own protocol.
 
     socket -> _PendingConnection (holds the first bytes) -> aiohttp's protocol -> server.py
 
-Connections are few, since each takes a file handle that the node's logs may need, and one that does not read
-its answer is ended.
+Connections are few, since each takes a file handle that the node's logs may need. Where there are as many as
+there may be, the one that asked for nothing for longest makes room for the next, or one that does not read as
+fast as it is answered: whoever only holds connections keeps nobody out. One that reads nothing is ended.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ class HttpPort:
         self._server: asyncio.Future[web.Server] | None = None
         self._listener: asyncio.Server | None = None
         self._pending = 0
+        self._idle: dict[web.RequestHandler, None] = {}
+        """Connections without a request in service, the idlest first."""
         self._unread: dict[web.RequestHandler, int] = {}
         """Bytes of answers that were unread when we looked last."""
         self._sweep_timer: asyncio.TimerHandle | None = None
@@ -48,17 +51,46 @@ class HttpPort:
     def server(self) -> asyncio.Future[web.Server]:
         """aiohttp's server, made at the first call."""
         if self._server is None:
-            self._server = self._loop.run_in_executor(None, self._make_server)
+            self._server = self._loop.run_in_executor(None, self._make_watched_server)
             self._sweep_timer = self._loop.call_later(SWEEP_S, self._sweep)
         return self._server
 
+    def _make_watched_server(self) -> web.Server:
+        server = self._make_server()
+        respond = server.request_handler
+
+        async def watched(request: web.BaseRequest) -> web.StreamResponse:
+            self._idle.pop(request.protocol, None)
+            try:
+                return await respond(request)
+            finally:
+                self._idle[request.protocol] = None
+
+        server.request_handler = watched
+        return server
+
     def arrived(self) -> bool:
-        """Count a connection; False where there are too many."""
+        """Count a connection; False where there are too many, and none can make room."""
         self._pending += 1
-        return self._pending + len(self._handlers()) <= MAX_CONNECTIONS
+        return self._pending + len(self._handlers()) <= MAX_CONNECTIONS or self._make_room()
+
+    def _make_room(self) -> bool:
+        """Each is asked only once: aborted, it still counts for a moment."""
+        for handler in (*self._idle, *self._unread):
+            self._idle.pop(handler, None)
+            self._unread.pop(handler, None)
+            if handler.transport is not None:
+                handler.transport.abort()
+                return True
+        return False
+
+    def handed_over(self, handler: web.RequestHandler) -> None:
+        """It is aiohttp's from now on."""
+        self._pending -= 1
+        self._idle[handler] = None
 
     def left(self) -> None:
-        """It is gone, or handed over."""
+        """It is gone."""
         self._pending -= 1
 
     def _handlers(self) -> list[web.RequestHandler]:
@@ -68,6 +100,8 @@ class HttpPort:
 
     def _sweep(self) -> None:
         self._sweep_timer = self._loop.call_later(SWEEP_S, self._sweep)
+        for handler in [each for each in self._idle if each.transport is None]:
+            del self._idle[handler]
         before, self._unread = self._unread, {}
         for handler in self._handlers():
             transport = handler.transport
@@ -120,8 +154,8 @@ class _PendingConnection(asyncio.Protocol):
             transport.abort()
             return
         protocol = server.result()()
-        self._port.left()
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
+        self._port.handed_over(protocol)
         if self._received:
             protocol.data_received(bytes(self._received))

@@ -174,7 +174,7 @@ class HttpServer:
             style = Style(request.query.get("names", Style.STRIMZI))
         except ValueError:
             raise Refused(400, f"names are one of {', '.join(Style)}") from None
-        response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE})
+        response = web.StreamResponse(headers={**HEADERS, "Content-Type": CONTENT_TYPE})
         await response.prepare(request)
         async for piece in exposition(self._sources, style):
             await response.write(piece)

@@ -11,6 +11,7 @@ for one principal, by a key of this process. Whether that one has the right, the
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
 from collections.abc import Mapping
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 MAX_BODY_BYTES: Final = 64 * 1024
+BODY_S: Final = 10.0
 TOKEN_HEADER: Final = "X-Kraft-Token"
 _ACKS_ALL: Final = -1
 _PRODUCE_VERSION: Final = 8
@@ -76,10 +78,17 @@ class Writes:
             raise Refused(403, f"{TOKEN_HEADER} is not that of {BASE}/writes")
         if request.content_type != "application/json":
             raise Refused(415, "only application/json")
+        if "Content-Encoding" in headers:
+            raise Refused(415, "not compressed: a small body may be a large one")
         if request.content_length is None or request.content_length > MAX_BODY_BYTES:
             raise Refused(413, f"Content-Length is to be {MAX_BODY_BYTES} at most")
         try:
-            body = json.loads(await request.read())
+            async with asyncio.timeout(BODY_S):
+                received = await request.read()
+        except TimeoutError:
+            raise Refused(408, f"its body did not come in {BODY_S:g} s") from None
+        try:
+            body = json.loads(received)
         except (ValueError, RecursionError):
             raise Refused(400, "this is no JSON") from None
         if not isinstance(body, dict):

@@ -24,6 +24,9 @@ _LENGTH: Final = struct.Struct(">i")
 SCRATCH_BYTES: Final = 256 * 1024
 """What one read takes at most, unless it is into a large frame's own buffer."""
 
+SCARCE_BYTES: Final = 4 * 1024
+"""One read's, where the budget is used up: small frames are always admitted, but not many at once."""
+
 NO_API: Final = -1
 """Of a frame that is too short for its header."""
 
@@ -169,7 +172,10 @@ class FrameReader:
     def get_buffer(self) -> memoryview:
         """Where the next bytes are to be received."""
         if self._frame is None:
-            return self._scratch
+            budget = self._account.budget
+            if budget.used_bytes < budget.max_bytes:
+                return self._scratch
+            return self._scratch[:SCARCE_BYTES]
         if self._filled == len(self._frame):
             self._grow()
         return memoryview(self._frame)[self._filled :]

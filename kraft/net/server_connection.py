@@ -35,8 +35,9 @@ from metadata_quorum.foundation.supervision import report_fault
 
 log = rate_limited(logging.getLogger(__name__))
 
-HIGH_WATER_BYTES: Final = 4 * 1024 * 1024
-"""Replies that the other end has not read yet; from here on nothing more is started for it."""
+COUNTED_FROM_BYTES: Final = 16 * 1024
+"""Replies that the other end has not read yet, and the socket does not take: from here on they are counted
+among the node's (unread.py), which says whether more may be started for it."""
 
 SENT_TOGETHER_BYTES: Final = 64 * 1024
 """Replies that are there at once leave together until they are so many: a write is a call into the kernel,
@@ -74,6 +75,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.reading = True
         self._closed_by_us = False
         self._waits_for_budget = False
+        self._reads_slowly = False
         self._unread_bytes = 0
         self._waits_for_turn = False
         self._pumping = False
@@ -147,7 +149,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.peer = Peer(self._listener, host, port, authenticated=not self._security.asks_login)
         self.peer.mute = self._mute
         self.peer.started = self._started_request
-        self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
+        self._transport.set_write_buffer_limits(high=COUNTED_FROM_BYTES)
         # With TLS it has been counted when it was accepted.
         handle: int = transport.get_extra_info("socket").fileno()
         pause_s = (
@@ -216,10 +218,11 @@ class ServerConnection(asyncio.BufferedProtocol):
         return False  # a client that stopped sending has gone: close
 
     def pause_writing(self) -> None:
-        self._pipeline.output_blocked = True
-        self._count_unread(self._transport.get_write_buffer_size())
+        self._reads_slowly = True
+        self._look_at_unread()
 
     def resume_writing(self) -> None:
+        self._reads_slowly = False
         self._pipeline.output_blocked = False
         self._count_unread(0)
         self._pump()
@@ -351,8 +354,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         else:
             self._transport.writelines(output)
         self._count_sent()
-        if self._pipeline.output_blocked:
-            self._count_unread(self._transport.get_write_buffer_size())
+        if self._reads_slowly:
+            self._look_at_unread()
         return True
 
     def _count_sent(self) -> None:
@@ -360,6 +363,12 @@ class ServerConnection(asyncio.BufferedProtocol):
             for timing in self._pipeline.leaving:
                 timing.sent()
             self._pipeline.leaving.clear()
+
+    def _look_at_unread(self) -> None:
+        """Once nothing more is started, `resume_writing` changes that, whatever others read meanwhile."""
+        size = self._transport.get_write_buffer_size()
+        self._count_unread(size)
+        self._pipeline.output_blocked = not self._services.unread.may_add_to(size)
 
     def _count_unread(self, size: int) -> None:
         self._services.unread.held_bytes += size - self._unread_bytes

@@ -1,11 +1,15 @@
 """Replies that clients have not read: all of them together have a bound.
 
-    ServerConnection (replies that the socket does not take) -> here -> room() -> api/fetch: a smaller
-    response
+    ServerConnection (replies that the socket does not take) -> here
+        -> room() -> api/fetch: a smaller response
+        -> may_add_to() -> ServerConnection: nothing more is started
 
 A consumer may ask for 55 MB and read nothing, on as many connections as it likes. Kafka sends files from the
 page cache; what we send is in memory. So every fetch gets a part of what is left of the bound, and in the end
 little more than a batch: a client that reads hardly notices, and one that does not soon holds nothing more.
+
+Other requests have replies of any size. For a client that has not read its last ones nothing more is started
+when they are many, or when all clients' together have come to a part of the bound.
 """
 
 from __future__ import annotations
@@ -16,7 +20,9 @@ from typing import Final
 from kraft.net.connection import Budget
 
 SHARE: Final = 4
-"""A fetch may take a quarter of what is left."""
+"""A fetch may take a quarter of what is left; other requests are started up to a quarter of the bound."""
+OF_ONE_BYTES: Final = 4 * 1024 * 1024
+"""Unread on one connection; from here on nothing more is started for it."""
 LEAST_BYTES: Final = 256 * 1024
 """This much in any case; the first batch is never cut."""
 
@@ -37,3 +43,7 @@ class Unread:
             left -= budget.used_bytes
         room = left // SHARE
         return room if room > LEAST_BYTES else LEAST_BYTES  # called for every fetch: without max()
+
+    def may_add_to(self, unread_bytes: int) -> bool:
+        """Whether more may be started for a connection that has so much unread."""
+        return unread_bytes < OF_ONE_BYTES and self.held_bytes < self._max_bytes // SHARE

@@ -23,7 +23,7 @@ from kraft.api.request_context import Role
 from kraft.api.table import ROWS
 from kraft.local.free_ports import HOST
 from kraft.net.listener import ServerLimits
-from kraft.net.server_connection import HIGH_WATER_BYTES
+from kraft.net.unread import OF_ONE_BYTES
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import MalformedMessage, Message, decode_response, encode_request
 from kraft.wire.header import request_header, response_body
@@ -325,6 +325,6 @@ def test_consumers_that_read_nothing(live: LiveNode):
             client = closing.enter_context(socket.create_connection((HOST, live.port)))
             client.sendall(frame * 4)
         live.serves_stock_clients()
-        few_each = DEAF * HIGH_WATER_BYTES  # up to there its next request is begun
+        few_each = DEAF * OF_ONE_BYTES  # up to there its next request is begun
         assert live.rss - before < ServerLimits().max_unread_bytes + few_each + GROWTH_BYTES
     live.serves_stock_clients()

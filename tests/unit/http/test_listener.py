@@ -6,7 +6,7 @@ import asyncio
 import random
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 import uvloop
@@ -50,24 +50,53 @@ async def is_answered(reader: asyncio.StreamReader) -> bool:
         return False
 
 
-def test_more_connections_than_there_may_be_are_refused_until_one_ends() -> None:
+def test_connections_that_ask_for_nothing_make_room() -> None:
     async def test() -> None:
         async with serving(hello) as port:
-            streams = [await asyncio.open_connection(HOST, port) for _ in range(MAX_CONNECTIONS + 3)]
-            refused = [reader for reader, _ in streams[MAX_CONNECTIONS:]]
-            assert [await is_answered(reader) for reader in refused] == [False] * 3
-            for reader, writer in streams[:MAX_CONNECTIONS]:
+            streams = [await asyncio.open_connection(HOST, port) for _ in range(MAX_CONNECTIONS)]
+            for reader, writer in streams:
                 writer.write(ASKED)
                 assert await is_answered(reader)
-            streams[0][1].close()
-            answered = False
-            while not answered:  # the node hears of the end in one of its next turns
-                reader, writer = await asyncio.open_connection(HOST, port)
-                writer.write(ASKED)
-                answered = await is_answered(reader)
-                writer.close()
+            last_used, (idlest, _) = streams[0], streams[1]
+            last_used[1].write(ASKED)
+            while b"hello" not in await last_used[0].readline():  # of the first answer, then of this one
+                pass
+            reader, writer = await asyncio.open_connection(HOST, port)
+            writer.write(ASKED)
+            assert await is_answered(reader)
+            with suppress(ConnectionResetError):
+                await idlest.read()  # to its end
+            for _, each in (*streams, (reader, writer)):
+                each.close()
+
+    run(test)
+
+
+def test_more_connections_than_there_may_be_are_refused_while_all_are_answered() -> None:
+    async def test() -> None:
+        arrived, may_go_on = asyncio.Semaphore(0), asyncio.Event()
+
+        async def slow(request: web.BaseRequest) -> web.StreamResponse:
+            arrived.release()
+            await may_go_on.wait()
+            return await hello(request)
+
+        async with serving(slow) as port:
+            streams = [await asyncio.open_connection(HOST, port) for _ in range(MAX_CONNECTIONS)]
             for _, writer in streams:
-                writer.close()
+                writer.write(ASKED)
+            for _ in streams:
+                await arrived.acquire()
+            refused, one_more = await asyncio.open_connection(HOST, port)
+            assert not await is_answered(refused)
+            may_go_on.set()
+            for reader, _ in streams:
+                assert await is_answered(reader)
+            reader, writer = await asyncio.open_connection(HOST, port)
+            writer.write(ASKED)
+            assert await is_answered(reader)
+            for _, each in (*streams, (reader, writer), (refused, one_more)):
+                each.close()
 
     run(test)
 

@@ -109,6 +109,23 @@ def test_other_bodies_are_refused(content: bytes, kind: str, status: int) -> Non
     assert refusal(own, own_page(own.token(visitor())), content, kind) == status
 
 
+def test_a_compressed_body_is_not_opened() -> None:
+    own = writes()
+    assert refusal(own, own_page(own.token(visitor())) | {"Content-Encoding": "gzip"}) == 415
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kraft.http.writes.BODY_S", 0.01)
+    own = writes()
+    headers = own_page(own.token(visitor()))
+    request: Any = SimpleNamespace(
+        headers=headers, content_type="application/json", content_length=2, read=asyncio.Event().wait
+    )
+    with pytest.raises(Refused) as refused:
+        asyncio.run(own.body(request, visitor()))
+    assert refused.value.status == 408
+
+
 @pytest.mark.parametrize(
     ("wanted", "command"),
     [

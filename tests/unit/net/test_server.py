@@ -17,7 +17,7 @@ from kraft.api.row import ApiRow
 from kraft.net.connection import ConnectionLimits
 from kraft.net.connection_quotas import MaxConnections
 from kraft.net.listener import ServerLimits
-from kraft.net.server_connection import HIGH_WATER_BYTES
+from kraft.net.unread import OF_ONE_BYTES, SHARE
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import decode_response, encode_request, encode_response
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -220,20 +220,57 @@ async def test_a_client_that_never_reads_is_not_read_either():
     ) as running:
         reader, writer = await running.raw()
         writer.transport.pause_reading()
-        wanted = 2000
+        wanted = 400
         writer.write(request_frame(ApiKey.FETCH, 4) * wanted)
-        await until(lambda: started >= HIGH_WATER_BYTES // len(answer))
+        await until(lambda: started >= OF_ONE_BYTES // len(answer))
         before = -1
         while before != started:  # until nothing more is started
             before = started
             for _ in range(200):
                 await asyncio.sleep(0)
-        assert started < wanted / 10
+        assert started < wanted / 4  # what the sockets take, too
         writer.transport.resume_reading()
         for _ in range(wanted):
             assert len(await response(reader)) == len(answer) + 4
         assert started == wanted
         writer.close()
+
+
+@pytest.mark.row("P7")
+@on_a_loop
+async def test_what_clients_do_not_read_is_bounded_over_all_of_them():
+    """Fetches get less (test_short_and_long.py); other requests are not started."""
+    started = 0
+    answer = bytes(64 * 1024)
+
+    def large(node, ctx, body):
+        nonlocal started
+        started += 1
+        return ctx.framed((answer,))
+
+    rows = {ApiKey.HEARTBEAT: ApiRow(ApiKey.HEARTBEAT, (0, 20), (), raw_broker=large)}
+    limits = ServerLimits(max_unread_bytes=4 * 1024 * 1024)
+    wanted, clients = 200, 8
+    async with serving(rows, limits) as running:
+        streams = [await running.raw() for _ in range(clients)]
+        for _, writer in streams:
+            writer.transport.pause_reading()
+            writer.write(request_frame(ApiKey.HEARTBEAT, 0) * wanted)
+        unread = running.server.memory.unread
+        await until(lambda: unread.held_bytes)
+        before = -1
+        while before != started:  # until nothing more is started
+            before = started
+            for _ in range(200):
+                await asyncio.sleep(0)
+        assert started < clients * wanted
+        assert unread.held_bytes <= limits.max_unread_bytes // SHARE + clients * 3 * len(answer)
+        for reader, writer in streams:
+            writer.transport.resume_reading()
+            for _ in range(wanted):
+                assert len(await response(reader)) == len(answer) + 4
+            writer.close()
+        assert (started, unread.held_bytes) == (clients * wanted, 0)
 
 
 @pytest.mark.row("P7")
