@@ -17,7 +17,7 @@ import ssl
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from kraft.net.client import FOREVER, Address, PeerClient, UnsupportedVersion
@@ -36,7 +36,9 @@ from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import NO_LEADER, ZERO_UUID, TopicPartition
 from spark_connector.client_settings import ClientSettings, client_settings
 from spark_connector.errors import Retry, SourceError
+from spark_connector.fetched_data import FetchedDataPool
 from spark_connector.fetching import Fetching
+from spark_connector.leaders import RETRIABLE, UNKNOWN_TOPIC, KnownLeader, PartitionLeader
 from spark_connector.offsets import (
     EARLIEST,
     LATEST,
@@ -63,41 +65,7 @@ FETCH_WAIT_MS: Final = 500
 
 LARGE_ANSWER_BYTES: Final = 512 * 1024
 
-
-UNKNOWN_TOPIC: Final = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.INCONSISTENT_TOPIC_ID,
-    }
-)
-RETRIABLE: Final = UNKNOWN_TOPIC | frozenset(
-    {
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.REPLICA_NOT_AVAILABLE,
-        ErrorCode.BROKER_NOT_AVAILABLE,
-        ErrorCode.OFFSET_NOT_AVAILABLE,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.LISTENER_NOT_FOUND,
-        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-        ErrorCode.UNKNOWN_SERVER_ERROR,
-    }
-)
-
 Value = TypeVar("Value")
-
-
-class PartitionLeader(NamedTuple):
-    """Of one partition, as the metadata has it; or the replica that it sent us to."""
-
-    topic_id: UUID
-    node_id: int
-    epoch: int
 
 
 class ClusterClient:
@@ -114,6 +82,9 @@ class ClusterClient:
         self._topic_ids: dict[str, UUID] = {}
         self._missing_since: dict[str, float] = {}
         self._gone: set[str] = set()  # topics that were waited for in vain
+        self.fetched_data = FetchedDataPool()
+        self.record_bytes: dict[TopicPartition, float] = {}
+        """How large the records of the last answer were, on average."""
         self._next_broker = 0  # index of the broker that gets the next Metadata request
 
     # ---- requests of the driver
@@ -150,7 +121,23 @@ class ClusterClient:
         committed = self.settings.read_committed if read_committed is None else read_committed
         return self.run(self._offsets(timestamps, committed)) if timestamps else {}
 
+    def known_leader(self, partition: TopicPartition) -> KnownLeader | None:
+        """As the last answers had it: nothing is asked."""
+        leader = self._leaders.get(partition)
+        address = self._brokers.get(leader.node_id) if leader is not None else None
+        if leader is None or address is None:
+            return None
+        return KnownLeader(leader, address.host, address.port)
+
     # ---- requests of a reader
+
+    def learn_leader(self, partition: TopicPartition, told: KnownLeader) -> PartitionLeader:
+        """What the driver knew, where we know nothing newer; returns what is known then."""
+        known = self._leaders.get(partition)
+        if known is None or known.topic_id != told.leader.topic_id or known.epoch < told.leader.epoch:
+            known = self._leaders[partition] = told.leader
+            self._brokers[known.node_id] = Address(told.host, told.port)
+        return known
 
     def leader_of(self, partition: TopicPartition, *, refresh: bool = False) -> PartitionLeader | None:
         """None where there is no such partition. Raises `Retry`."""

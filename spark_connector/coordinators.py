@@ -22,8 +22,9 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Fields, MalformedMessage, Message
 from kraft.wire.coordinator_type import CoordinatorType
 from metadata_quorum.foundation.errors import ErrorCode
-from spark_connector.connections import RETRIABLE, ClusterClient, common_version, problem_of
+from spark_connector.connections import ClusterClient, common_version, problem_of
 from spark_connector.errors import Retry, SinkError
+from spark_connector.leaders import RETRIABLE
 
 _OFFSET_FETCH_VERSIONS: Final = (7, 7)  # from 7 on it waits for open transactions, from 8 on groups are many
 _FIND_COORDINATOR_VERSIONS: Final = (1, 3)  # from 1 on with the kind, from 4 on keys are many

@@ -12,7 +12,7 @@ made once and sliced.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +44,6 @@ MAX_HEADERS_AT_ONCE: Final = 16_000_000
 """Two bytes are enough for a header: a batch of a MiB may claim tens of millions."""
 _MAX_TIMESTAMP_MS: Final = (2**63 - 1) // 1000
 _END_OF_OFFSETS: Final = 2**63 - 1
-
 _MICROSECONDS_PER_MS: Final = 1000
 
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
@@ -213,15 +212,15 @@ class Decoder:
 
     def _columns(self, records: _Records) -> pa.RecordBatch:
         count = len(records.offsets)
-        same = self._constants.of(count)
+        same, types = self._constants.of(count), records.timestamp_types
         columns = [
             _binary(records.data, records.keys),
             _binary(records.data, records.values),
             same.topic,
             same.partition,
-            pa.array(records.offsets),
-            pa.Array.from_buffers(_TIMESTAMP, count, [None, pa.py_buffer(records.timestamps)]),
-            pa.array(records.timestamp_types) if records.timestamp_types is not None else same.create_time,
+            _numbers(records.offsets, pa.int64()),
+            _numbers(records.timestamps, _TIMESTAMP),
+            same.create_time if types is None else _numbers(types, pa.int32()),
         ]
         if not self._include_headers:
             return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
@@ -443,6 +442,11 @@ def _text(names: pa.Array) -> pa.Array:
 # ---- columns -----------------------------------------------------------------------------------------
 
 
+def _numbers(numbers: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
+    """Not by `pa.array`, which imports numpy's masked arrays to ask whether this is one."""
+    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
+
+
 def _binary(data: memoryview, slices: _Slices) -> pa.Array:
     count = len(slices.at)
     nulls = slices.lengths < 0
@@ -455,7 +459,7 @@ def _binary(data: memoryview, slices: _Slices) -> pa.Array:
     with_gaps = pa.Array.from_buffers(
         pa.binary(), 2 * count, [None, pa.py_buffer(bounds), pa.py_buffer(data)]
     )
-    taken = with_gaps.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
+    taken = with_gaps.take(_numbers(np.arange(0, 2 * count, 2, dtype=np.int32), pa.int32()))
     if not nulls.any():
         return taken
     _, offsets, values = taken.buffers()
@@ -490,6 +494,6 @@ class _Constants:
         topic = [None, pa.py_buffer(ends), pa.py_buffer(self._topic * count)]
         return _Same(
             pa.Array.from_buffers(pa.string(), count, topic),
-            pa.array(np.full(count, self._partition, np.int32)),
-            pa.array(np.zeros(count, np.int32)),
+            _numbers(np.full(count, self._partition, np.int32), pa.int32()),
+            _numbers(np.zeros(count, np.int32), pa.int32()),
         )

@@ -24,15 +24,14 @@ from metadata_quorum.foundation.model import ZERO_UUID, TopicPartition
 from spark_connector.connections import (
     FIRST_BACKOFF_S,
     MAX_BACKOFF_S,
-    RETRIABLE,
-    UNKNOWN_TOPIC,
     ClusterClient,
-    PartitionLeader,
     cluster,
 )
 from spark_connector.decode import MAX_BYTES, MAX_ROWS, Aborted, Batch, Decoder, whole_batches
 from spark_connector.errors import DataLossError, Retry, SourceError
+from spark_connector.fetched_data import FetchedData
 from spark_connector.fetching import Fetching
+from spark_connector.leaders import RETRIABLE, UNKNOWN_TOPIC, KnownLeader, PartitionLeader
 from spark_connector.offsets import (
     EARLIEST,
     LATEST,
@@ -68,10 +67,12 @@ def read_range(
     max_rows: int = MAX_ROWS,
     max_bytes: int = MAX_BYTES,
     topic_id: UUID | None = None,
+    leader: KnownLeader | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The records with offsets from `start` up to, not including, `end`; those of open and aborted
     transactions too, unless the properties have `isolation.level=read_committed`. `topic_id`: of the topic
-    that the offsets belong to; a re-created one of the same name has other records.
+    that the offsets belong to; a re-created one of the same name has other records. `leader`: as the range
+    was planned; without it the cluster is asked, and nothing is read that was kept from other ranges.
 
     Raises `DataLossError`, `CorruptBatchError`, and `SourceError` for all else.
     """
@@ -92,6 +93,7 @@ def read_range(
         fail_on_data_loss=fail_on_data_loss,
         timeout_s=timeout_s,
         topic_id=topic_id,
+        leader=leader,
     )
     try:
         for first, batches, aborted in answers:
@@ -121,6 +123,7 @@ class _Answers:
         fail_on_data_loss: bool,
         timeout_s: float,
         topic_id: UUID | None,
+        leader: KnownLeader | None,
     ) -> None:
         self._source = source
         self._partition = partition
@@ -129,7 +132,9 @@ class _Answers:
         self._fail_on_data_loss = fail_on_data_loss
         self._timeout_s = timeout_s
         self._largest_batch_bytes = 0  # of those that an answer was too small for
-        self._fetch_bytes = self._needed_bytes(FIRST_RECORD_BYTES, FIRST_FETCH_BYTES)
+        seen = source.record_bytes.get(partition, FIRST_RECORD_BYTES)
+        self._fetch_bytes = self._needed_bytes(seen, FIRST_FETCH_BYTES)
+        self._planned = None if leader is None else source.learn_leader(partition, leader)
         self._leader: PartitionLeader | None = None
         self._topic_id = topic_id  # else of the first answer: what was known before may be old
         self._fetching: Fetching | None = None
@@ -139,6 +144,10 @@ class _Answers:
         """Whole batches, of which the first may begin before the offset that counts; that offset; and the
         aborted transactions among them. Retention, too, moves the log's start into a batch."""
         while self._position < self._end:
+            if kept := self._kept():
+                first, self._position = self._position, kept[-1].header.next_offset
+                yield first, kept, ()
+                continue
             try:
                 answer = self._answer()
                 batches = self._batches(answer)
@@ -153,16 +162,44 @@ class _Answers:
                 self._topic_id = self._leader.topic_id
                 self._failures = _Failures()
                 first, self._position = self._position, batches[-1].header.next_offset
-                self._fetch_bytes = self._needed_bytes(_record_bytes(batches), MAX_FETCH_BYTES)
+                record_bytes = self._source.record_bytes[self._partition] = _record_bytes(batches)
+                self._fetch_bytes = self._needed_bytes(record_bytes, MAX_FETCH_BYTES)
                 if self._position < self._end:
                     self._send()
-                yield first, batches, answer.aborted_transactions
+                yield first, batches, answer.aborted_transactions  # and back when their CRCs are checked
+                if self._position >= self._end and not answer.aborted_transactions:  # which began before
+                    self._keep(batches)
 
     def close(self) -> None:
         """No more requests will follow."""
         if self._fetching is not None:
             self._fetching.give_up()
             self._fetching = None
+
+    # ---- what earlier ranges left
+
+    def _kept(self) -> list[Batch]:
+        """From the batch with the position on; empty where it has to be fetched."""
+        if self._planned is None or self._fetching is not None:
+            return []
+        leader = self._leader if self._leader is not None else self._planned
+        data = self._source.fetched_data.at(self._partition, leader, self._position, self._source.now())
+        if data is None:
+            return []
+        return [each for each in whole_batches(data) if each.header.next_offset > self._position]
+
+    def _keep(self, batches: list[Batch]) -> None:
+        """Those that hold more than the range. Their bytes are copied: an answer is large, and would be in
+        memory as long as one of its batches."""
+        rest = [each for each in batches if each.header.next_offset > self._end]
+        if rest:
+            assert self._leader is not None
+            first, last = rest[0], rest[-1]
+            data = bytes(first.records[first.position : last.position + last.header.size])
+            fetched = FetchedData(
+                self._leader, data, first.header.base_offset, last.header.next_offset, self._source.now()
+            )
+            self._source.fetched_data.keep(self._partition, fetched)
 
     # ---- asking
 

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
 
     from spark_connector.connections import ClusterClient
+    from spark_connector.leaders import KnownLeader
 
 _COLUMNS: Final = (
     StructField("key", BinaryType()),
@@ -131,9 +132,10 @@ class KraftDataSource(DataSource):
 class ReadTask(InputPartition):
     """A range for one task."""
 
-    def __init__(self, records: OffsetRange, topic_ids: TopicIds) -> None:
+    def __init__(self, records: OffsetRange, topic_ids: TopicIds, leader: KnownLeader | None) -> None:
         self.records = records
         self.topic_id = topic_ids.get(records.partition.topic)
+        self.leader = leader
 
 
 class KraftBatchReader(DataSourceReader):
@@ -163,7 +165,7 @@ class KraftBatchReader(DataSourceReader):
                 )
         ranges = self._pushed.ranges(ranges, cluster)
         return [
-            ReadTask(each, topic_ids)
+            ReadTask(each, topic_ids, cluster.known_leader(each.partition))
             for each in split(ranges, options.min_partitions, options.max_records_per_partition)
         ]
 
@@ -225,7 +227,8 @@ class KraftStreamReader(DataSourceStreamReader):
 
     def partitions(self, start: SparkOffset, end: SparkOffset) -> Sequence[InputPartition]:
         begin, finish = stream_offset_from_spark(start), stream_offset_from_spark(end)
-        return [ReadTask(each, finish.topic_ids) for each in self._plan.tasks(begin, finish)]
+        ranges, cluster = self._plan.tasks(begin, finish), _cluster(self.options)
+        return [ReadTask(each, finish.topic_ids, cluster.known_leader(each.partition)) for each in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self.options, partition)
@@ -263,6 +266,7 @@ def _read(options: SourceOptions, task: InputPartition) -> Iterator[pa.RecordBat
             fail_on_data_loss=options.fail_on_data_loss,
             timeout_s=options.poll_timeout_ms / 1000,
             topic_id=task.topic_id,
+            leader=task.leader,
         )
 
 

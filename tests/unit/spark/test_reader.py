@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from urllib.request import urlopen
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from prometheus_client.parser import text_string_to_metric_families
 
+from kraft.local.free_ports import HOST
 from kraft.local.local_cluster import LocalCluster
 from metadata_quorum.foundation.model import TopicPartition
 from spark_connector.connections import close_clusters
@@ -100,6 +103,47 @@ def test_deleted_records(shared_cluster: LocalCluster) -> None:
     properties = {"bootstrap.servers": shared_cluster.bootstrap}
     batches = read_range(properties, "shortened", 0, 0, 300, fail_on_data_loss=False)
     assert [offset for batch in batches for offset in batch["offset"].to_pylist()] == list(range(120, 300))
+
+
+def test_what_small_ranges_fetch(shared_cluster: LocalCluster) -> None:
+    """Twenty, of a hundred records each, that lie in one batch of the log: the batch, and that once."""
+    create_topic(shared_cluster.bootstrap, "in-pieces")
+    producer = Producer({"bootstrap.servers": shared_cluster.bootstrap, "linger.ms": 1_000})
+    for value in numbered(3_000):
+        producer.produce("in-pieces", value * 20)
+    assert producer.flush(30) == 0
+    properties = {"bootstrap.servers": shared_cluster.bootstrap}
+    partition = TopicPartition("in-pieces", 0)
+    source = connected(properties)
+    source.leader_of(partition, refresh=True)
+    leader = source.known_leader(partition)
+    read = [
+        offset
+        for start in range(0, 2_000, 100)
+        for batch in read_range(properties, *partition, start, start + 100, leader=leader)
+        for offset in batch["offset"].to_pylist()
+    ]
+    assert read == list(range(2_000))
+    assert 0 < bytes_out(shared_cluster, "in-pieces") < 2 * 3_000 * 120
+
+
+def _page(url: str) -> str:
+    with urlopen(url, timeout=30) as answer:
+        text: str = answer.read().decode()
+    return text
+
+
+def bytes_out(cluster: LocalCluster, topic: str) -> float:
+    """What consumers of a topic were sent, as the nodes' metrics have it."""
+    pages = [_page(f"http://{HOST}:{node.http_port}/metrics") for node in cluster.nodes.values()]
+    return sum(
+        sample.value
+        for page in pages
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+        if sample.name == "kafka_server_brokertopicmetrics_bytesout_total"
+        and sample.labels.get("topic") == topic
+    )
 
 
 @pytest.mark.row("S5")
