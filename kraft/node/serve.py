@@ -26,7 +26,7 @@ from kraft.monitoring.stall_watch import StallLog, StallWatch
 from kraft.node.environment import NodeEnvironment
 from kraft.node.node import Node
 from kraft.storage.formatter import Storage, boot_id, hold_against_kafka, lock_storage, read_storage
-from kraft.variant import described
+from kraft.variant import described, refuse_stale_modules
 from metadata_quorum.foundation.disk import Disk, OsDisk
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.supervision import ErrorBoundary
@@ -46,6 +46,7 @@ def wall_clock_ms() -> int:
 
 def run(config: Config, disk: Disk | None = None, now_ms: Callable[[], int] = wall_clock_ms) -> int:
     """Run a node until a signal ends it; the process's exit code. Raises FatalError at the start."""
+    refuse_stale_modules()
     disk = disk or OsDisk()
     storage = read_storage(disk, config)
     locks = lock_storage(config)
