@@ -77,6 +77,6 @@ class KafkaNode:
 
 
 def errors_in(log: Path) -> list[str]:
-    """The lines of an Apache Kafka's log that say ERROR, and mean it."""
-    lines = log.read_text(errors="replace").splitlines()
+    """The lines of an Apache Kafka's log that say ERROR, and mean it. One that was not started has no log."""
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     return [line for line in lines if _BAD.match(line) and not any(each.search(line) for each in _HARMLESS)]
