@@ -44,6 +44,13 @@ def _throughput() -> list[Metric]:
     for size, label in (("1k", "1 KiB"), ("100", "100 B")):
         lines += [
             Metric(f"consume-{size}.rate", f"consume {label}", "MB/s", True, "≥ 1.5 x"),
+            Metric(
+                f"consume-{size}.ceiling", f"consume {label}: as fast as the client's thread is", "MB/s", True
+            ),
+            Metric(
+                f"consume-{size}.waits", f"consume {label}: of its time that thread waits for records", "%"
+            ),
+            Metric(f"consume-{size}.client-cpu", f"consume {label}: client CPU", "s/GB"),
             Metric(f"consume-{size}.broker-cpu", f"consume {label}: broker CPU", "s/GB"),
         ]
     return lines

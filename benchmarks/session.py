@@ -20,6 +20,8 @@ class Scale:
     warm_up_s: float
     throughput_s: float
     throughput_max_bytes: int
+    backlog_bytes: int
+    """What consumers read, of either system."""
     latency_s: float
     latency_rates: tuple[int, ...]
     idle_s: float
@@ -33,6 +35,7 @@ FULL = Scale(
     warm_up_s=8.0,
     throughput_s=6.0,
     throughput_max_bytes=1 << 30,
+    backlog_bytes=256 << 20,
     latency_s=6.0,
     latency_rates=(200, 1000, 4000, 10_000),
     idle_s=5.0,
@@ -45,6 +48,7 @@ SMOKE = Scale(
     warm_up_s=0.2,
     throughput_s=0.3,
     throughput_max_bytes=32 << 20,
+    backlog_bytes=8 << 20,
     latency_s=0.5,
     latency_rates=(200, 1000),
     idle_s=0.1,

@@ -27,6 +27,8 @@ PROBE_RATE = 300
 PROBE_TIMEOUT_S = 60.0
 BEFORE_KILL_S = 0.5
 BACKLOG_RATE = 1000
+BACKLOG_VALUE_BYTES = 1024
+BACKLOG_LIMIT_S = 30.0
 TAIL_S = 1.0  # for the last messages to reach the consumer
 
 
@@ -76,10 +78,8 @@ def consume_100(session: Session) -> None:
 def cold_backlog(session: Session) -> None:
     """Acks of a steady producer: alone, while a consumer reads a backlog that is in the page cache, and while
     it reads one that is not."""
-    backlog, hot = session.new_topic(PARTITIONS), session.new_topic(PARTITIONS)
-    _produce(session, backlog, "all", 1024, session.scale.throughput_s)
-    messages = _wait_until_replicated(session, backlog)
-    size = messages * 1024
+    hot = session.new_topic(PARTITIONS)
+    backlog, messages = _backlog(session, BACKLOG_VALUE_BYTES)
     scale = session.scale
     job = SendJob(
         session.cluster.bootstrap, hot, PARTITIONS, [BACKLOG_RATE], scale.latency_s, scale.warm_up_s / 4,
@@ -92,7 +92,7 @@ def cold_backlog(session: Session) -> None:
             if way != "alone":
                 time.sleep(job.warm_up_s + job.seconds / 6)
                 read = _consume(session, backlog, messages)
-                session.record(f"cold-backlog.{way}.rate", size / MB / read["seconds"])
+                session.record(f"cold-backlog.{way}.rate", read["bytes"] / MB / read["seconds"])
             (phase,) = sender.result(job.warm_up_s + job.seconds + SETTLE_TIMEOUT_S)["phases"]
         for quantile in ("p50", "p99", "p99.9"):
             session.record(f"cold-backlog.{way}.{quantile}", phase["latency_s"][quantile] * 1e3)
@@ -137,7 +137,9 @@ WORKLOADS: dict[str, Callable[[Session], None]] = {
 }
 
 
-def _produce(session: Session, topic: str, acks: str, value_bytes: int, seconds: float) -> dict[str, Any]:
+def _produce(
+    session: Session, topic: str, acks: str, value_bytes: int, seconds: float, max_bytes: int | None = None
+) -> dict[str, Any]:
     job = ProduceJob(
         bootstrap=session.cluster.bootstrap,
         topic=topic,
@@ -145,7 +147,7 @@ def _produce(session: Session, topic: str, acks: str, value_bytes: int, seconds:
         acks=acks,
         value_bytes=value_bytes,
         seconds=seconds,
-        max_bytes=session.scale.throughput_max_bytes,
+        max_bytes=max_bytes or session.scale.throughput_max_bytes,
     )
     result = run_client("produce", job, seconds)
     if result["failed"]:
@@ -193,15 +195,23 @@ def _measure_produce(session: Session, acks: str, value_bytes: int, metric: str)
     session.admin.delete_topic(topic)
 
 
-def _measure_consume(session: Session, value_bytes: int, metric: str) -> None:
+def _backlog(session: Session, value_bytes: int) -> tuple[str, int]:
+    """A topic of as many bytes for either system, and how many records it has."""
     topic = session.new_topic(PARTITIONS)
-    _produce(session, topic, "all", value_bytes, session.scale.throughput_s)
-    messages = _wait_until_replicated(session, topic)
+    _produce(session, topic, "all", value_bytes, BACKLOG_LIMIT_S, session.scale.backlog_bytes)
+    return topic, _wait_until_replicated(session, topic)
+
+
+def _measure_consume(session: Session, value_bytes: int, metric: str) -> None:
+    topic, messages = _backlog(session, value_bytes)
     cpu_before = cpu_seconds(session.cluster)
     result = _consume(session, topic, messages)
     broker_cpu_s = cpu_seconds(session.cluster) - cpu_before
     session.note_memory()
     session.record(f"{metric}.rate", result["bytes"] / MB / result["seconds"])
+    session.record(f"{metric}.ceiling", result["bytes"] / MB / result["thread_ran_s"])
+    session.record(f"{metric}.waits", 100 * result["thread_waited_s"] / result["seconds"])
+    session.record(f"{metric}.client-cpu", result["client_cpu_s"] / (result["bytes"] / GB))
     session.record(f"{metric}.broker-cpu", broker_cpu_s / (result["bytes"] / GB))
     session.admin.delete_topic(topic)
 

@@ -10,6 +10,7 @@ import os
 import resource
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
@@ -43,6 +44,15 @@ def client_cpu_s() -> float:
     """User and system time of this process, librdkafka's threads included."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
+
+
+def thread_s() -> tuple[float, float]:
+    """This thread's seconds on a core, and in the queue for one (zero where the system does not say)."""
+    try:
+        run_ns, queued_ns, _ = Path("/proc/thread-self/schedstat").read_text().split()
+    except FileNotFoundError:
+        return time.thread_time(), 0.0
+    return int(run_ns) / 1e9, int(queued_ns) / 1e9
 
 
 def produce(job: ProduceJob) -> dict[str, Any]:
@@ -108,7 +118,7 @@ def consume(job: ConsumeJob) -> dict[str, Any]:
         }
     )
     consumer.list_topics(job.topic, timeout=30)
-    cpu_before = client_cpu_s()
+    cpu_before, (ran_before, queued_before) = client_cpu_s(), thread_s()
     started = time.monotonic()
     consumer.assign([TopicPartition(job.topic, p, OFFSET_BEGINNING) for p in range(job.partitions)])
     messages, size = 0, 0
@@ -119,12 +129,16 @@ def consume(job: ConsumeJob) -> dict[str, Any]:
                 messages += 1
                 size += len(message)
     seconds = time.monotonic() - started
-    cpu_s = client_cpu_s() - cpu_before
+    cpu_s, (ran, queued) = client_cpu_s() - cpu_before, thread_s()
     consumer.close()
+    ran_s = ran - ran_before
     return {
         "messages": messages,
         "bytes": size,
         "seconds": seconds,
         "failed": max(0, job.messages - messages),
         "client_cpu_s": cpu_s,
+        # Of the thread that takes the records: all three are its whole time.
+        "thread_ran_s": ran_s,
+        "thread_waited_s": max(0.0, seconds - ran_s - (queued - queued_before)),
     }
