@@ -33,6 +33,7 @@ _HARMLESS: Final = (
     # The machine is busy.
     re.compile(r"Exceptionally slow controller event"),
     re.compile(r"controller event queue overloaded"),
+    re.compile(r"The write event .* timed out after \d+ms. Ignoring it"),
     re.compile(r"Unexpected error REQUEST_TIMED_OUT in UPDATE_RAFT_VOTER response"),
 )
 
