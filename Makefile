@@ -42,11 +42,22 @@ fast: $(READY) ## compile the hot modules in place (a C compiler, or zig's from 
 	KRAFT_COMPILE=1 $(UV) pip install --quiet --no-deps --reinstall --editable .
 	@$(BIN)/kraft --version
 
-.PHONY: compiles test-fast
+.PHONY: compiles test-fast test-compiled
 compiles: $(READY) ## whether mypyc takes the hot modules; without compiling the C
 	KRAFT_COMPILE=check $(UV) build --quiet --wheel --out-dir build/checked .
 
 test-fast: fast test ## the tests with the hot modules compiled
+
+# What tests the hot modules most closely, by itself and under clients; built quickly, not to be quick.
+COMPILED_TESTS ?= $(addprefix tests/unit/,api foundation log net replication wire) tests/property tests/contract \
+  tests/robustness/test_frames.py tests/compat/test_rdkafka_produce.py tests/compat/test_wire_replication.py
+
+test-compiled: $(READY) ## some tests with the hot modules compiled, then as Python again; where there is a C compiler
+	@if ! { command -v cc || command -v gcc || command -v clang; } >/dev/null; then \
+	  echo "skipped: no C compiler; the hot modules are tested as Python only"; exit 0; fi; \
+	KRAFT_COMPILE_OPT=0 $(MAKE) --no-print-directory fast \
+	  && $(BIN)/python -m pytest -n $(WORKERS) -m "not long" $(COMPILED_TESTS); \
+	code=$$?; $(MAKE) --no-print-directory pure; exit $$code
 
 pure: ## what `make fast` built is removed: the same modules as Python again
 	@find $(PACKAGES) -name '*.so' -delete
