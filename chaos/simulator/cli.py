@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from chaos.simulator.run import Outcome
 
 SECONDS = 20.0
+TOLD = 60
+"""Lines of the story before the violation."""
 
 app = typer.Typer(
     name="sim",
@@ -56,6 +58,7 @@ def run(
         simulated_s += outcome.simulated_s
         if not outcome.ok:
             failed.append(seed)
+            _tell(outcome)
             _show(outcome)
             if not keep_going:
                 break
@@ -145,6 +148,16 @@ def _range(text: str) -> range:
         raise CliError(f"{text!r} is no range of seeds: say 1..200") from None
 
 
+def _tell(outcome: Outcome) -> None:
+    """How it came to the first violation: faults, what the cluster decided, and by which rule."""
+    first = outcome.violations[0]
+    lines = outcome.story.until(first.at_s, TOLD)
+    if len(lines) == TOLD:
+        print(f"… `kraft sim replay {outcome.seed} --profile {outcome.profile}` tells all of it")
+    for line in lines:
+        print(line)
+
+
 def _show(outcome: Outcome) -> None:
     print(
         f"seed {outcome.seed}, profile {outcome.profile}: {outcome.simulated_s:.1f} s, "
@@ -153,4 +166,8 @@ def _show(outcome: Outcome) -> None:
     print("  " + ", ".join(f"{count} {what}" for what, count in sorted(outcome.operations.items())))
     for violation in outcome.violations:
         print(f"  {violation}")
+    if outcome.violations:
+        print(f"  the partitions at {outcome.violations[0].at_s:.4f} s:")
+    for line in outcome.partitions:
+        print(f"    {line}")
     sys.stdout.flush()

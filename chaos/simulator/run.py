@@ -25,6 +25,7 @@ from chaos.simulator.clients.reader import LATEST, SimReader, bound
 from chaos.simulator.clients.recorder import Recorder
 from chaos.simulator.clients.transactor import SimTransactor
 from chaos.simulator.cluster import BROKER_PORT, Cluster, host_of
+from chaos.simulator.decisions import Decisions, replicas_at
 from chaos.simulator.draws import Draws
 from chaos.simulator.faults import SimFault, faults_of
 from chaos.simulator.judgement import judge
@@ -83,6 +84,8 @@ class Outcome:
     simulated_s: float
     events: int
     operations: dict[str, int] = field(default_factory=dict)
+    partitions: Sequence[str] = ()
+    """Every partition and its replicas, at the first violation."""
 
     @property
     def ok(self) -> bool:
@@ -114,6 +117,7 @@ class Simulation:
         self.profile = profile
         self.seconds = seconds
         self.violations: list[BrokenRule] = []
+        self._partitions: Sequence[str] = ()
         self.scheduler = Scheduler()
         self.scheduler.trace = trace
         self.draws = Draws(seed)
@@ -136,6 +140,7 @@ class Simulation:
             hosts = [f"{topic}0" for topic in profile.topics]
             faults = faults_of(chance, profile.severity, profile.shape.nodes, hosts, seconds)
         self.player = FaultPlayer(self.cluster, faults, self.draws)
+        Decisions(self.cluster)
         NodeOracle(self.cluster, self.violated)
         QuorumOracle(self.cluster, self.violated)
         self._metadata = MetadataOracle(self.cluster, self.violated)
@@ -156,13 +161,15 @@ class Simulation:
             return Outcome(
                 self.seed, self.profile.name, self.violations, self.story, self.recorder.history(),
                 self.scheduler.digest, self.scheduler.now, self.scheduler.events,
-                dict(self.recorder.outcomes),
+                dict(self.recorder.outcomes), self._partitions,
             )  # fmt: skip
 
     def violated(self, rule: str, what: str) -> None:
         """The first of each rule is kept."""
         if any(each.rule == rule for each in self.violations):
             return
+        if not self.violations:
+            self._partitions = list(replicas_at(self.cluster))
         self.violations.append(BrokenRule(self.scheduler.now, rule, what))
         self.story.tell(self.scheduler.now, "!!", f"{rule}: {what}")
 

@@ -33,5 +33,9 @@ class Story:
         if self._listener is not None:
             self._listener(happening)
 
+    def until(self, at_s: float, most: int) -> list[Happening]:
+        """The last lines up to a time."""
+        return [line for line in self.lines if line.at_s <= at_s][-most:]
+
     def visit(self, state: str) -> None:
         self.visited[state] += 1

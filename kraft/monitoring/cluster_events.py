@@ -62,6 +62,14 @@ class ClusterEvent:
     brokers: tuple[int, ...] = ()
     """Whom it happened to: the broker, or those that led the partition before and after."""
 
+    @property
+    def epochs(self) -> str:
+        """Where it stands in the partition's history, and in the metadata log."""
+        at = f"metadata offset {self.offset}"
+        if self.partition_epoch is None:
+            return f"({at})"
+        return f"(leader epoch {self.leader_epoch}, partition epoch {self.partition_epoch}, {at})"
+
 
 class ClusterEvents:
     """See the module."""
@@ -198,7 +206,7 @@ def _partition_changes(
             kind, text = EventKind.OFFLINE, f"no replica in sync is alive; {before.leader} led"
         elif _is_unclean(before, after):
             kind = EventKind.UNCLEAN_ELECTION
-            text = f"{after.leader} was not in sync and leads, {epoch}"
+            text = f"{after.leader} was not in sync and leads, {epoch}: in neither ISR nor ELR"
         else:
             kind, why = EventKind.ELECTION, _why_elected(before, after, image)
             text = f"{before.leader} → {after.leader}, {epoch}: {why}"
@@ -207,10 +215,10 @@ def _partition_changes(
     joined = [each for each in after.isr if each not in before.isr]
     isr = list(after.isr)
     if left:
-        text = f"{_ids(left)} left, ISR {isr}: {_why_left(left, image)}"
+        text = f"{_ids(left)} left, ISR {isr}: {_why_left(left, after, image)}"
         yield _Change(EventKind.ISR_SHRINK, subject, text, topic)
     if joined:
-        text = f"{_ids(joined)} joined, ISR {isr}: caught up with the leader's high watermark"
+        text = f"{_ids(joined)} joined, ISR {isr}: {_why_joined(joined, before, after)}"
         yield _Change(EventKind.ISR_EXPAND, subject, text, topic)
     if after.reassigning and not before.reassigning:
         text = f"adding {list(after.adding_replicas)}, removing {list(after.removing_replicas)}"
@@ -219,18 +227,33 @@ def _partition_changes(
 
 def _why_elected(before: PartitionRegistration, after: PartitionRegistration, image: MetadataImage) -> str:
     if before.leader == NO_LEADER:
-        return "the first replica in sync that is alive again"
+        return f"the first replica in sync that is alive again, {_is_clean(before, after)}"
+    if before.leader not in after.replicas:
+        return f"broker {before.leader} is no replica any more"
     if not image.is_active(before.leader):
-        return f"broker {before.leader} is fenced or shutting down"
+        return f"broker {before.leader} is fenced or shutting down, {_is_clean(before, after)}"
     if after.leader == after.preferred_replica:
         return "the preferred replica leads again"
     return "elected by the controller"
 
 
-def _why_left(left: list[int], image: MetadataImage) -> str:
+def _is_clean(before: PartitionRegistration, after: PartitionRegistration) -> str:
+    """Why nothing is lost with the election."""
+    return f"{after.leader} was in the {'ISR' if after.leader in before.isr else 'ELR'}"
+
+
+def _why_left(left: list[int], after: PartitionRegistration, image: MetadataImage) -> str:
+    if not set(left) & set(after.replicas):
+        return "no replicas any more, they were reassigned"
     if all(not image.is_active(each) for each in left):
         return "fenced or shutting down"
     return "behind for longer than replica.lag.time.max.ms"
+
+
+def _why_joined(joined: list[int], before: PartitionRegistration, after: PartitionRegistration) -> str:
+    if joined == [after.leader] and after.leader != before.leader:
+        return "elected from the ELR" if after.leader in before.elr else "elected, though not in sync"
+    return "caught up with the leader's high watermark"
 
 
 def _ids(brokers: list[int]) -> str:

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from kraft.monitoring.cluster_events import ClusterEvent, ClusterEvents, EventKind
+from kraft.monitoring.cluster_events import ClusterEvents, EventKind
 from kraft.monitoring.rate_limited_log import rate_limited
 
 cluster_log = rate_limited(logging.getLogger("kraft.events.cluster"))
@@ -45,13 +45,4 @@ class EventLog:
             if tells_all or not event.brokers or self._node_id in event.brokers:
                 level = logging.WARNING if event.kind in _BAD else logging.INFO
                 log = cluster_log if event.partition_epoch is None else partition_log
-                log.log(level, "%s: %s: %s%s", event.subject, event.kind, event.text, _epochs(event))
-
-
-def _epochs(event: ClusterEvent) -> str:
-    if event.partition_epoch is None:
-        return f" (metadata offset {event.offset})"
-    return (
-        f" (leader epoch {event.leader_epoch}, partition epoch {event.partition_epoch}, "
-        f"metadata offset {event.offset})"
-    )
+                log.log(level, "%s: %s: %s %s", event.subject, event.kind, event.text, event.epochs)

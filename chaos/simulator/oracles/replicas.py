@@ -64,9 +64,19 @@ class ReplicaOracle:
             self._states[here] = state
             self._changed(f"{partition.tp} on {node_id}", partition, state[:4])
             if before is not None and end < before[3]:
-                self._cluster.story.visit("truncation")
+                self._truncated(node_id, partition, before[3], end)
         if partition.leader is not None:
             self._look_at_leader(node_id, partition, state[2], end)
+
+    def _truncated(self, node_id: int, partition: Partition, before: int, end: int) -> None:
+        """A follower has no other reason to (fetch/follower.py)."""
+        story = self._cluster.story
+        story.visit("truncation")
+        what = (
+            f"{partition.tp} truncated from {before} to {end}: there its epochs part from those of leader "
+            f"{partition.leader_id} in epoch {partition.leader_epoch}"
+        )
+        story.tell(self._cluster.scheduler.now, f"n{node_id}", what)
 
     def _changed(self, name: str, partition: Partition, order: tuple[int, int, int, int]) -> None:
         if list(order) != sorted(order):

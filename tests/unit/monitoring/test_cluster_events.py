@@ -41,6 +41,21 @@ def test_a_fence_explains_the_election_and_the_shrink() -> None:
     assert "fenced or shutting down" in shrink[2]
 
 
+def test_an_election_is_clean_from_the_isr_and_from_the_elr() -> None:
+    nobody = replace(ALL_IN_SYNC, isr=(), elr=(3,), leader=-1, leader_epoch=1, partition_epoch=1)
+    elected = replace(nobody, isr=(3,), elr=(), leader=3, leader_epoch=2, partition_epoch=2)
+    texts = {kind: text for kind, _, text in happened(image(), image(nobody), image(elected))}
+    assert texts[EventKind.ELECTION].endswith("alive again, 3 was in the ELR")
+    assert texts[EventKind.ISR_EXPAND] == "3 joined, ISR [3]: elected from the ELR"
+    assert EventKind.UNCLEAN_ELECTION not in texts
+
+
+def test_who_was_reassigned_did_not_lag() -> None:
+    moved = replace(ALL_IN_SYNC, replicas=(1, 2), isr=(1, 2), partition_epoch=1)
+    ((_, _, text),) = happened(image(), image(moved))
+    assert text == "3 left, ISR [1, 2]: no replicas any more, they were reassigned"
+
+
 def test_an_unclean_election_is_called_so_and_counted() -> None:
     nobody = replace(ALL_IN_SYNC, isr=(1,), leader=-1, leader_epoch=1, partition_epoch=1)
     unclean = replace(nobody, isr=(3,), leader=3, leader_epoch=2, partition_epoch=2)

@@ -45,7 +45,7 @@ def test_the_controller_tells_all(caplog: pytest.LogCaptureFixture) -> None:
     assert fence[1].endswith("(metadata offset 17)")
     assert election == (
         "INFO",
-        "t-0: election: 1 → 2, leader epoch 1: broker 1 is fenced or shutting down "
+        "t-0: election: 1 → 2, leader epoch 1: broker 1 is fenced or shutting down, 2 was in the ISR "
         "(leader epoch 1, partition epoch 1, metadata offset 17)",
     )
     assert shrink[0] == "WARNING"
