@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -246,16 +246,18 @@ def _show(verdict: RunVerdict, plan: Plan) -> None:
     print()
     for finding in verdict.expectations:
         print(f"{'held  ' if finding.ok else 'BROKEN'}  {finding.name}: {finding.detail}")
-    _show_anomalies(Judgement.from_dict(verdict.checker), is_lossy=plan.scenario.is_lossy)
+    _show_anomalies(Judgement.from_dict(verdict.checker), ledger=verdict.ledger)
     print(f"\n{plan.scenario.name}, seed {plan.seed}: {'held' if verdict.ok else 'BROKEN'}")
     print(f"report: {plan.directory / REPORT}")
 
 
-def _show_anomalies(verdict: Judgement, *, is_lossy: bool = False) -> None:
-    """`is_lossy`: of a scenario that loses records on purpose, and holds all the same."""
-    name = "expected of this scenario, forbidden in any other" if is_lossy else "forbidden"
+def _show_anomalies(verdict: Judgement, *, ledger: Sequence[str] = ()) -> None:
+    """`ledger`: whose records may be lost."""
+    for entry in ledger:
+        print(f"expected: {entry}")
     for kind, count in verdict.counts.items():
-        print(f"{kind}: {count.forbidden} {name}, {count.allowed} tolerated")
+        expected = f", {count.expected} expected" if count.expected else ""
+        print(f"{kind}: {count.forbidden} forbidden, {count.allowed - count.expected} tolerated{expected}")
     forbidden = [anomaly for anomaly in verdict.anomalies if not anomaly.allowed]
     for anomaly in forbidden[:SHOWN_ANOMALIES]:
         print(f"  {anomaly.kind} at {anomaly.key}: {anomaly.summary}")

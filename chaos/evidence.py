@@ -74,9 +74,12 @@ class Evidence:
         for operation in self.history.operations:
             self.statistics.note(operation)
 
+        self.expected_losses: Mapping[str, frozenset[int]] = {}
+        """What the run's ledger has (chaos/ledger.py)."""
+
     @cached_property
     def verdict(self) -> Verdict:
-        return check(self.history)
+        return check(self.history, self.expected_losses)
 
     # -- faults ---------------------------------------------------------------------------------
 

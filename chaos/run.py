@@ -27,6 +27,7 @@ from chaos.evidence import Evidence, RecoveryTimes
 from chaos.faults import FaultContext
 from chaos.healing import RecoveryProgress, await_recovery
 from chaos.history import Header, HistoryWriter
+from chaos.ledger import expected_losses, unclean_elections
 from chaos.live.cluster import ChaosCluster
 from chaos.live.stage import LiveStage
 from chaos.observer import Coordinated, Observer, addresses_of
@@ -97,6 +98,8 @@ class RunVerdict:
     expectations: Sequence[Finding]
     checker: Mapping[str, Any]
     healing: RecoveryTimes | None
+    ledger: Sequence[str] = ()
+    """Whose records may be lost, in sentences."""
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -105,6 +108,7 @@ class RunVerdict:
             "ok": self.ok,
             "expectations": [finding._asdict() for finding in self.expectations],
             "checker": self.checker,
+            "ledger": list(self.ledger),
             "healing": None
             if self.healing is None
             else {
@@ -125,6 +129,7 @@ class RunVerdict:
             [Finding(**finding) for finding in fields["expectations"]],
             fields["checker"],
             None if healing is None else RecoveryTimes(**healing),
+            fields.get("ledger", ()),
         )
 
 
@@ -257,21 +262,25 @@ def _await_acks(workload: Workload, topics: Sequence[TopicSpec], now_ns: Callabl
 def _finish(plan: Plan, workload: Workload) -> Mapping[str, int]:
     plan.say("the clients stop, and read everything once more")
     workload.stop()
-    return workload.final_phase(FINAL_PATIENCE_S, is_lossy=plan.scenario.is_lossy).missing
+    return workload.final_phase(FINAL_PATIENCE_S).missing
 
 
 def judge(plan: Plan, healing: RecoveryTimes, expectations: Sequence[Expectation]) -> RunVerdict:
     plan.say("checking the history")
     evidence = Evidence(plan.directory, healing)
+    lossy = [topic.name for topic in plan.scenario.topics if topic.allows_unclean_election]
+    ledger = list(unclean_elections(evidence, lossy))
+    evidence.expected_losses = expected_losses(evidence, ledger)
     findings = [expect(evidence) for expect in expectations]
     checked = evidence.verdict
     verdict = RunVerdict(
         scenario=plan.scenario.name,
         seed=plan.seed,
-        ok=all(finding.ok for finding in findings) and (checked.ok or plan.scenario.is_lossy),
+        ok=all(finding.ok for finding in findings) and checked.ok,
         expectations=findings,
         checker=checked.to_dict(),
         healing=healing,
+        ledger=list(map(str, ledger)),
     )
     (plan.directory / VERDICT).write_text(json.dumps(verdict.to_dict(), indent=1) + "\n")
     write_report(plan.directory)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from chaos.checker.anomalies import (
     DOUBLE_OWNER,
     GROUP_SKIP,
@@ -30,12 +32,13 @@ from chaos.garbage import collection_paused
 from chaos.history import History
 
 
-def check(history: History) -> Verdict:
-    """Judge a history. A history that breaks its own rules (a value sent twice) is a ValueError."""
+def check(history: History, expected_losses: Mapping[str, frozenset[int]] | None = None) -> Verdict:
+    """Judge a history. A history that breaks its own rules (a value sent twice) is a ValueError.
+    `expected_losses`: by key, values that may be lost (chaos/ledger.py)."""
     with collection_paused():
         seen = observe(history)
         orders = version_orders(seen)
-        findings = Findings(history.header.topics, _not_judged(history, seen))
+        findings = Findings(history.header.topics, _not_judged(history, seen), expected_losses or {})
         check_offsets(seen, orders, findings)
         check_losses(seen, orders, findings)
         check_reads(seen, findings)

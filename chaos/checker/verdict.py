@@ -5,13 +5,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from typing import Any, Final, Literal, Self
 
-from chaos.checker.anomalies import KINDS, AnomalyKind
+from chaos.checker.anomalies import (
+    INCONSISTENT_OFFSETS,
+    KINDS,
+    LOST_WRITE,
+    SEND_POLL_MISMATCH,
+    UNSEEN,
+    VANISHED_READ,
+    AnomalyKind,
+)
 from chaos.history import TopicMode, topic_of
 
 SHOWN_PER_KIND_AND_KEY = 32
 """Anomalies kept with their evidence; the rest are counted. One lost log would otherwise fill the memory."""
+
+OF_LOST_VALUES: Final = (UNSEEN, LOST_WRITE, VANISHED_READ)
+Judged = Literal["forbidden", "allowed", "expected"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +33,14 @@ class Anomaly:
     summary: str  # one sentence with operations, offsets and values
     evidence: tuple[int, ...]  # operations, by their place in the history
     detail: Mapping[str, Any]
+    expected: bool = False  # allowed because the run's ledger has it (chaos/ledger.py), not by its mode
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
     forbidden: int = 0
     allowed: int = 0
+    expected: int = 0  # of those that are allowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +74,12 @@ class Findings:
 
     topics: Mapping[str, TopicMode]
     not_judged: dict[str, str] = field(default_factory=dict)
+    expected_losses: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """By key, values that are lost by what the run allows."""
     _anomalies: list[Anomaly] = field(default_factory=list)
-    _found: dict[tuple[str, str, bool], int] = field(default_factory=dict)  # (kind, key, allowed) -> how many
+    _found: dict[tuple[str, str, Judged], int] = field(
+        default_factory=dict
+    )  # (kind, key, judged) -> how many
 
     def add(
         self,
@@ -75,12 +92,27 @@ class Findings:
         keys = [keys] if isinstance(keys, str) else keys
         # What concerns no partition (a commit of offsets alone, by a zombie) no mode tolerates.
         allowed = bool(keys) and all(kind.tolerated(self.topics[topic_of(key)]) for key in keys)
+        expected = not allowed and len(keys) == 1 and self._is_expected(kind, keys[0], detail)
+        judged: Judged = "expected" if expected else "allowed" if allowed else "forbidden"
         key = ", ".join(keys)
-        count = self._found.get((kind.name, key, allowed), 0)
-        self._found[kind.name, key, allowed] = count + 1
+        count = self._found.get((kind.name, key, judged), 0)
+        self._found[kind.name, key, judged] = count + 1
         if count < SHOWN_PER_KIND_AND_KEY:
             operations = tuple(sorted(set(evidence)))
-            self._anomalies.append(Anomaly(kind.name, key, allowed, summary, operations, detail))
+            self._anomalies.append(
+                Anomaly(kind.name, key, allowed or expected, summary, operations, detail, expected)
+            )
+
+    def _is_expected(self, kind: AnomalyKind, key: str, detail: Mapping[str, Any]) -> bool:
+        """Whether all that is wrong is that records are gone which may be."""
+        lost = self.expected_losses.get(key, frozenset())
+        if kind in OF_LOST_VALUES:
+            return detail["value"] in lost
+        if kind is SEND_POLL_MISMATCH:  # one of the two is in the place of the other
+            return detail["value"] in lost or detail["other"] in lost
+        if kind is INCONSISTENT_OFFSETS:
+            return len(set(detail["values"]) - lost) <= 1
+        return False
 
     def verdict(self, stats: Mapping[str, int]) -> Verdict:
         place = {kind.name: place for place, kind in enumerate(KINDS)}
@@ -95,7 +127,8 @@ class Findings:
         )
 
     def _count(self, kind: str) -> Count:
-        def total(allowed: bool) -> int:
-            return sum(n for (name, _, a), n in self._found.items() if name == kind and a is allowed)
+        def total(which: Judged) -> int:
+            return sum(n for (name, _, judged), n in self._found.items() if name == kind and judged == which)
 
-        return Count(total(False), total(True))
+        expected = total("expected")
+        return Count(total("forbidden"), total("allowed") + expected, expected)

@@ -188,11 +188,11 @@ def _named_exactly(evidence: Evidence) -> tuple[bool, str]:
         kind: {
             (anomaly.detail.get("reader"), anomaly.detail["value"])
             for anomaly in verdict.anomalies
-            if anomaly.kind == kind
+            if anomaly.kind == kind and anomaly.expected
         }
         for kind in missing
     }
-    counts = {kind: verdict.counts[kind].forbidden if kind in verdict.counts else 0 for kind in missing}
+    counts = {kind: verdict.counts[kind].expected if kind in verdict.counts else 0 for kind in missing}
     ok = sum(counts.values()) > 0 and all(
         reported[kind] <= missing[kind] and counts[kind] == len(missing[kind]) for kind in missing
     )
@@ -215,7 +215,6 @@ UNCLEAN_ELECTION: Final = Scenario(
     ),
     settings=SHORT_SESSION,
     pace=Pace(operations_per_s=60.0),
-    is_lossy=True,
     schedule=always(
         """
         at 1 for 3: kill follower(all-0)

@@ -44,8 +44,6 @@ class Scenario:
     """Committed offsets are on record, as they are seen from outside."""
     counts_failures: bool = False
     """It counts writes that fail, so its clients have to send again: simulated ones do not."""
-    is_lossy: bool = False
-    """It provokes forbidden anomalies; its expectations say which."""
     twin_plant: str | None = None
     """The same is played on a second cluster with this bug planted: what must lose it there."""
 
@@ -67,15 +65,15 @@ class Scenario:
 
     @property
     def all_expectations(self) -> tuple[Expectation, ...]:
-        safe = () if self.is_lossy else (expect.nothing_forbidden,)
         fixed = (expect.nothing_skipped,) if self.seconds is None else ()
         usual = (
+            expect.nothing_forbidden,
             expect.all_was_read,
             expect.heals(self.session_s, self.lag_s),
             expect.nobody_ended_itself,
             expect.clients_worked(LEAST_ACKS),
         )
-        return (*self.expectations, *safe, *usual, *fixed)
+        return (*self.expectations, *usual, *fixed)
 
     @property
     def expectations_without_faults(self) -> tuple[Expectation, ...]:

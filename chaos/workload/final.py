@@ -21,19 +21,20 @@ FRESH_CLIENT_NS: Final = 10 * 10**9
 ASK_AGAIN_NS: Final = 10**9
 
 
-def bounds_of(topics: Sequence[TopicSpec], statistics: Statistics, *, is_lossy: bool) -> dict[str, int]:
+def bounds_of(topics: Sequence[TopicSpec], statistics: Statistics) -> dict[str, int]:
     """How far every key must be read, wherever it seems to end: polled records are there for good, at
     acks=all acknowledged ones too; but records of an unfinished transaction may be aborted.
 
-    Where a run provokes losses, a log may end for good before its acknowledged records: then each is read to
+    Where unclean elections are allowed, a log may end for good before its acknowledged records: it is read to
     its end, and the checker reports what is missing."""
     bounds = {key: 0 for each in topics for key in each.keys}
-    if is_lossy:
-        return bounds
+    topics = [each for each in topics if not each.allows_unclean_election]
     written = [each for each in topics if not each.transactional]
     safe = {key for each in written if each.acks == ALL for key in each.keys}
+    certain = {key for each in topics for key in each.keys}
     for key, offset in statistics.highest_polled().items():
-        bounds[key] = max(bounds[key], offset + 1)
+        if key in certain:
+            bounds[key] = max(bounds[key], offset + 1)
     for key, offset in statistics.highest_acked().items():
         if key in safe:
             bounds[key] = max(bounds[key], offset + 1)

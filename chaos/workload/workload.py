@@ -122,16 +122,14 @@ class Workload:
         calls_s = CALLS_OF_A_TRANSACTION * PATIENCE_S if self.transactional_ids else 0.0
         _results(self._running, self._pace.delivery_timeout_s + GRACE_S + calls_s + STOP_MARGIN_S)
 
-    def final_phase(
-        self, patience_s: float = 60.0, readers: int = 2, *, is_lossy: bool = False
-    ) -> FinalReadResult:
+    def final_phase(self, patience_s: float = 60.0, readers: int = 2) -> FinalReadResult:
         """After `stop`: what is left is copied, open transactions end, and everything is read from the
-        beginning, by so many of the clients. `is_lossy`: logs may end before what was acknowledged."""
+        beginning, by so many of the clients."""
         self._finish_transactions(patience_s)
         self._ask_committed(patience_s)
         start_ns = self._now_ns()
         deadline_ns = start_ns + int(patience_s * 1e9)
-        bounds = bounds_of(self._topics, self.statistics, is_lossy=is_lossy)
+        bounds = bounds_of(self._topics, self.statistics)
         reading = [
             self._pool.submit(read_all, each, bounds, deadline_ns, self._now_ns)
             for each in self._final_readers[:readers]

@@ -154,8 +154,11 @@ class Stage:
         statistics = Statistics()
         for operation in self.operations:
             statistics.note(operation)
-        topic = TopicSpec(self._topic, partitions=1, transactional=self._mode.transactional)
-        bounds = bounds_of([topic], statistics, is_lossy=is_lossy)
+        topic = TopicSpec(
+            self._topic, partitions=1, transactional=self._mode.transactional,
+            settings={"unclean.leader.election.enable": "true"} if is_lossy else {},
+        )  # fmt: skip
+        bounds = bounds_of([topic], statistics)
         missing = read_all(reader, bounds, deadline_ns, self._now_ns)
         assert missing == {}
         print(*self.operations, sep="\n")  # pytest shows it where something fails

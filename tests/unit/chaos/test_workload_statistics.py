@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from chaos.history import MicroOperation, Operation, Outcome, Poll, Send
@@ -59,5 +61,7 @@ def test_the_final_read_continues_to_what_is_there_for_good_or_where_losses_are_
 ):
     """An unclean election leaves a log that may end, for good, before what was acknowledged in it."""
     topics = (TopicSpec("one", acks=1), TopicSpec("all", partitions=1))
-    assert bounds_of(topics, statistics, is_lossy=False) == {"one-0": 2, "one-1": 0, "all-0": 10}
-    assert bounds_of(topics, statistics, is_lossy=True) == {"one-0": 0, "one-1": 0, "all-0": 0}
+    assert bounds_of(topics, statistics) == {"one-0": 2, "one-1": 0, "all-0": 10}
+    unclean = [replace(each, settings={"unclean.leader.election.enable": "true"}) for each in topics]
+    assert bounds_of(unclean, statistics) == {"one-0": 0, "one-1": 0, "all-0": 0}
+    assert bounds_of((topics[0], unclean[1]), statistics) == {"one-0": 2, "one-1": 0, "all-0": 0}

@@ -1,0 +1,88 @@
+"""What a run may lose: the ledger of unclean elections.
+
+    cluster.jsonl: who was elected without being in sync, and whom it replaced
+    events.jsonl: since when it had been away        -> UncleanElection -> the values that nobody else had
+
+A topic that allows unclean elections trades records for availability. What is lost then is expected, and
+nothing else: not what the elected replica had before it went away, nor what it has acknowledged itself, nor
+anything of another partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from chaos.evidence import NS, Evidence, Span
+from chaos.history import Send
+
+
+class UncleanElection(NamedTuple):
+    """One entry: a replica leads that lacks what its predecessor had alone."""
+
+    key: str
+    victim: int
+    """Whose records are lost."""
+    elected: int
+    since: int
+    """ns; what was acknowledged before, the elected replica had."""
+    until: int
+    """ns; it leads."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.key}: node {self.elected}, away since {self.since / NS:.1f} s, was elected at "
+            f"{self.until / NS:.1f} s without being in sync; what node {self.victim} alone had may be lost"
+        )
+
+
+def unclean_elections(evidence: Evidence, topics: Iterable[str]) -> Iterator[UncleanElection]:
+    """Of the partitions of those topics, as they were seen from outside."""
+    allowed = set(topics)
+    for key in evidence.keys:
+        if key.rpartition("-")[0] not in allowed:
+            continue
+        isr: tuple[int, ...] = ()
+        victim = -1
+        for seen in evidence.partition(key):
+            if isr and seen.leader >= 0 and seen.leader not in isr:
+                since = _away_since(evidence, seen.leader, _left_isr(evidence, key, seen.leader, seen.time))
+                yield UncleanElection(key, victim, seen.leader, since, seen.time)
+            isr = seen.isr or isr
+            victim = seen.leader if seen.leader >= 0 else victim
+
+
+def _left_isr(evidence: Evidence, key: str, node: int, before: int) -> int:
+    """When it was last seen to leave."""
+    left, was_in = before, False
+    for seen in evidence.partition(key):
+        if seen.time >= before:
+            break
+        if was_in and node not in seen.isr:
+            left = seen.time
+        was_in = node in seen.isr
+    return left
+
+
+def _away_since(evidence: Evidence, node: int, left: int) -> int:
+    """The fault that took it out of the ISR began then: it is seen later to have left than it did."""
+    faults = [span.start for span in evidence.spans() if _is_of(span, node) and span.start <= left]
+    return max(faults, default=left)
+
+
+def _is_of(span: Span, node: int) -> bool:
+    return span.fault.split()[1:2] == [str(node)]
+
+
+def expected_losses(evidence: Evidence, ledger: Iterable[UncleanElection]) -> Mapping[str, frozenset[int]]:
+    """By key, the values that were sent while only the victim could have them."""
+    return {
+        entry.key: frozenset(
+            micro.value
+            for operation in evidence.history.operations
+            if operation.start < entry.until and operation.end >= entry.since
+            for micro in operation.ops
+            if isinstance(micro, Send) and micro.key == entry.key
+        )
+        for entry in ledger
+    }
