@@ -28,6 +28,9 @@ CALM = "calm"
 HEALED = "healed"
 """A point: every partition has a leader and a full ISR, and there is a controller."""
 
+DECIDED = "decided"
+"""Who, in a story: the cluster, by a rule."""
+
 
 class Event(NamedTuple):
     time: int  # ns

@@ -29,13 +29,14 @@ from chaos.healing import RecoveryProgress, await_recovery
 from chaos.history import Header, HistoryWriter
 from chaos.ledger import expected_losses, unclean_elections
 from chaos.live.cluster import ChaosCluster
+from chaos.live.decisions import DecisionsWatch
 from chaos.live.stage import LiveStage
 from chaos.observer import Coordinated, Observer, addresses_of
 from chaos.play import Coordinator, Player
 from chaos.ports import Ports
 from chaos.report.page import write_report
 from chaos.roles import COPIES, READERS, WRITER
-from chaos.run_files import CLUSTER, EVENTS, HISTORY, NODES, SCHEDULE, TWIN, VERDICT
+from chaos.run_files import CLUSTER, EVENTS, HISTORY, NODES, SCHEDULE, STORY, TWIN, VERDICT
 from chaos.scenarios.expect import Expectation, Finding
 from chaos.scenarios.scenario import Scenario
 from chaos.schedule import Schedule
@@ -100,6 +101,9 @@ class RunVerdict:
     healing: RecoveryTimes | None
     ledger: Sequence[str] = ()
     """Whose records may be lost, in sentences."""
+    story: str = ""
+    """The scenario's."""
+    simulated: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -109,6 +113,8 @@ class RunVerdict:
             "expectations": [finding._asdict() for finding in self.expectations],
             "checker": self.checker,
             "ledger": list(self.ledger),
+            "story": self.story,
+            "simulated": self.simulated,
             "healing": None
             if self.healing is None
             else {
@@ -130,6 +136,8 @@ class RunVerdict:
             fields["checker"],
             None if healing is None else RecoveryTimes(**healing),
             fields.get("ledger", ()),
+            fields.get("story", ""),
+            fields.get("simulated", False),
         )
 
 
@@ -199,8 +207,10 @@ def _on_own_cluster(plan: Plan) -> RecoveryTimes:
             _await_acks(workload, scenario.topics, now_ns)
             watched = (workload.group, workload.copiers_group) if scenario.watches_groups else ()
             context = FaultContext.of(cluster, random.Random(f"damage/{plan.seed}"))
+            http = {node.id: node.http_port for node in cluster.local.nodes.values()}
             player = Player(LiveStage(context, events), observer, events, _coordinator(workload, observer))
-            with CommittedOffsets(observer, watched):
+            decisions = DecisionsWatch(http, plan.directory / STORY, now_ns)
+            with CommittedOffsets(observer, watched), decisions:
                 player.play(steps, plan.fault_seconds)
                 player.heal()
                 events.point(CALM)
@@ -265,7 +275,9 @@ def _finish(plan: Plan, workload: Workload) -> Mapping[str, int]:
     return workload.final_phase(FINAL_PATIENCE_S).missing
 
 
-def judge(plan: Plan, healing: RecoveryTimes, expectations: Sequence[Expectation]) -> RunVerdict:
+def judge(
+    plan: Plan, healing: RecoveryTimes, expectations: Sequence[Expectation], *, simulated: bool = False
+) -> RunVerdict:
     plan.say("checking the history")
     evidence = Evidence(plan.directory, healing)
     lossy = [topic.name for topic in plan.scenario.topics if topic.allows_unclean_election]
@@ -281,6 +293,8 @@ def judge(plan: Plan, healing: RecoveryTimes, expectations: Sequence[Expectation
         checker=checked.to_dict(),
         healing=healing,
         ledger=list(map(str, ledger)),
+        story=plan.scenario.story,
+        simulated=simulated,
     )
     (plan.directory / VERDICT).write_text(json.dumps(verdict.to_dict(), indent=1) + "\n")
     write_report(plan.directory)

@@ -7,6 +7,8 @@ from typing import Final
 HISTORY: Final = "history.jsonl"
 EVENTS: Final = "events.jsonl"
 CLUSTER: Final = "cluster.jsonl"
+STORY: Final = "story.jsonl"
+"""What the cluster decided meanwhile, and by which rule."""
 SCHEDULE: Final = "schedule.txt"
 VERDICT: Final = "verdict.json"
 NODES: Final = "cluster"
@@ -18,4 +20,6 @@ LIVE: Final = "live"
 SIMULATED: Final = "simulated"
 """The records of the same schedule in the live lab and in the simulator, where they are compared."""
 
-ALL: Final = (HISTORY, EVENTS, CLUSTER, SCHEDULE, VERDICT, REPORT, NODES, TWIN, LIVE, SIMULATED)
+ALL: Final = (
+    HISTORY, EVENTS, CLUSTER, STORY, SCHEDULE, VERDICT, REPORT, NODES, TWIN, LIVE, SIMULATED,
+)  # fmt: skip

@@ -59,7 +59,7 @@ function anomalyRows(anomaly, index, operations, show) {
     { id: `anomaly-${index}`, class: anomaly.allowed ? "allowed" : "forbidden" },
     element("th", { scope: "row" }, toggle),
     element("td", { class: "code" }, anomaly.key ?? ""),
-    element("td", {}, element("span", { class: "badge" }, anomaly.allowed ? "◇ allowed" : "◆ forbidden")),
+    element("td", {}, element("span", { class: "badge" }, badgeWords(anomaly))),
     element("td", {}, anomaly.summary),
     element("td", {}, when),
   );
@@ -72,6 +72,11 @@ function anomalyRows(anomaly, index, operations, show) {
   toggle.addEventListener("click", () => row.unfold(evidence.hidden));
   when.addEventListener("click", () => show(index));
   return [row, evidence];
+}
+
+function badgeWords({ allowed, expected }) {
+  if (expected) return "◇ expected";
+  return allowed ? "◇ allowed" : "◆ forbidden";
 }
 
 function evidenceTable(anomaly, operations) {

@@ -59,6 +59,7 @@ def _shown(anomaly: Fields, evidence: Sequence[Operation]) -> dict[str, Any]:
         "kind": anomaly["kind"],
         "key": anomaly["key"],
         "allowed": anomaly["allowed"],
+        "expected": anomaly.get("expected", False),
         "summary": anomaly["summary"],
         "marks": _marks(anomaly.get("detail", {})),
         "evidence": anomaly["evidence"][: len(evidence)],

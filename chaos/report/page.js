@@ -20,6 +20,7 @@ function verdict() {
   ));
   document.getElementById("verdict").append(
     title,
+    ...scenarioWords(data.told),
     element("p", { class: "sentence" }, data.sentence),
     element("ul", { class: "expectations" }, ...expectations),
     element("p", { class: "replay" }, "Again: ", element("code", {}, data.command)),
@@ -123,6 +124,8 @@ function select(index) {
 
 verdict();
 facts();
+document.getElementById("told").append(storyTable(data.told));
+document.getElementById("words").append(wordList(data.told.words));
 const timeline = new Timeline(
   document.getElementById("timeline"),
   document.getElementById("spoken"),

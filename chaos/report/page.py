@@ -13,13 +13,14 @@ from typing import Any, Final
 from chaos.report import anomalies, client_series, cluster_series, recorded
 from chaos.report.buckets import MS, Buckets, buckets_over, milliseconds
 from chaos.report.recorded import RecordedRun
+from chaos.report.told import told
 from chaos.run_files import HISTORY, REPORT, TWIN
 
 TWIN_REPORT: Final = f"{TWIN}/{REPORT}"
 """The same run with a bug planted, where its scenario plays it twice."""
 TEMPLATE: Final = "page.html"
 STYLE: Final = "page.css"
-SCRIPTS: Final = ("axis.js", "rows.js", "timeline.js", "anomalies.js", "page.js")
+SCRIPTS: Final = ("axis.js", "rows.js", "timeline.js", "anomalies.js", "told.js", "page.js")
 
 
 def write_report(directory: Path) -> Path:
@@ -39,6 +40,7 @@ def _data(directory: Path, run: RecordedRun) -> dict[str, Any]:
         "cluster": cluster_series.cluster(run.cluster, buckets),
         "clients": _clients(run, buckets),
         "anomalies": anomalies.shown(run),
+        "told": told(run),
     }
 
 
@@ -60,7 +62,7 @@ def _verdict(directory: Path, run: RecordedRun) -> dict[str, Any]:
         "seed": seed,
         "ok": bool(verdict["ok"]),
         "sentence": _sentence(run),
-        "command": _command(scenario, seed),
+        "command": _command(scenario, seed) + (" --simulate" if verdict.get("simulated") else ""),
         "twin": TWIN_REPORT if (directory / TWIN_REPORT).exists() else None,
         "expectations": list(verdict.get("expectations", ())),
         "facts": _facts(run),
@@ -77,13 +79,16 @@ def _sentence(run: RecordedRun) -> str:
     """The result, in one sentence."""
     counts = run.findings.get("counts", {}).values()
     forbidden = sum(count["forbidden"] for count in counts)
-    tolerated = sum(count["allowed"] for count in counts)
+    expected = sum(count.get("expected", 0) for count in counts)
+    tolerated = sum(count["allowed"] for count in counts) - expected
     expectations = run.verdict.get("expectations", ())
     met = sum(expectation["ok"] for expectation in expectations)
     parts = [f"{met} of {_count(len(expectations), 'expectation')} met"] if expectations else []
     parts.append(
         _count(forbidden, "forbidden anomaly", "forbidden anomalies") if forbidden else "no forbidden anomaly"
     )
+    if expected:
+        parts.append(f"{expected:,} expected")
     if tolerated:
         parts.append(f"{tolerated:,} tolerated")
     operations = _count(len(run.history.operations), "operation")

@@ -11,7 +11,7 @@ from typing import Any
 from chaos import events, history
 from chaos.events import Event
 from chaos.history import History
-from chaos.run_files import CLUSTER, EVENTS, HISTORY, VERDICT
+from chaos.run_files import CLUSTER, EVENTS, HISTORY, SCHEDULE, STORY, VERDICT
 
 Fields = Mapping[str, Any]
 
@@ -22,6 +22,8 @@ class RecordedRun:
     events: Sequence[Event]  # what was done to the cluster
     cluster: Sequence[Fields]  # what was seen of it
     verdict: Fields
+    story: Sequence[Fields] = ()  # what it decided, and by which rule
+    schedule: str = ""
 
     @property
     def duration_ns(self) -> int:
@@ -44,6 +46,8 @@ def read(directory: Path) -> RecordedRun:
         events=events.read(directory / EVENTS) if (directory / EVENTS).exists() else (),
         cluster=_lines(directory / CLUSTER),
         verdict=json.loads((directory / VERDICT).read_text(encoding="utf-8")),
+        story=_lines(directory / STORY),
+        schedule=(directory / SCHEDULE).read_text() if (directory / SCHEDULE).exists() else "",
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from chaos.events import DECIDED
 from chaos.simulator.cluster import Cluster, RunningNode
 from data_plane.replication.partition import Partition
 from kraft.monitoring.cluster_events import ClusterEvent, ClusterEvents, EventKind
@@ -18,8 +19,6 @@ from metadata_quorum.foundation.model import NO_LEADER, PartitionRegistration
 
 QUIET: Final = frozenset({EventKind.TOPIC_CREATED, EventKind.TOPIC_DELETED, EventKind.MORE})
 """Nobody asks why."""
-DECIDED: Final = "decided"
-"""Who, in the story."""
 
 
 class Decisions:
@@ -40,8 +39,7 @@ class Decisions:
         for event in fresh:
             self._newest = max(self._newest, event.offset)
             if event.kind not in QUIET:
-                what = f"{event.subject}: {event.kind}: {event.text} {event.epochs}"
-                self._cluster.story.tell(self._cluster.scheduler.now, DECIDED, what)
+                self._cluster.story.tell(self._cluster.scheduler.now, DECIDED, str(event))
 
 
 class _Listener:

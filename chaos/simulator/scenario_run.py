@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from chaos import faults, history, roles, schedule
@@ -25,15 +26,16 @@ from chaos.observed import Line
 from chaos.play import Player
 from chaos.roles import READERS
 from chaos.run import QUIET_S, WARM_ACKS, WARM_PATIENCE_S, Plan, RunVerdict, event_line, healed_line, judge
-from chaos.run_files import CLUSTER, EVENTS, HISTORY, SCHEDULE
+from chaos.run_files import CLUSTER, EVENTS, HISTORY, SCHEDULE, STORY
 from chaos.scenarios.expect import Expectation, Finding
 from chaos.scenarios.scenario import Scenario
-from chaos.simulator.cluster import ClusterShape
+from chaos.simulator.cluster import WORLD, ClusterShape
 from chaos.simulator.observer import LOOK_S, SimulatedObserver
 from chaos.simulator.oracles.recovery import leaderless, under_replicated
 from chaos.simulator.profile import SESSIONS, Profile
 from chaos.simulator.run import BrokenRule, Simulation
 from chaos.simulator.stage import SimulatedStage, simulated_faults
+from chaos.simulator.story import Story
 from data_plane.coordinator.topics import OFFSETS_TOPIC, partition_for_key
 
 PAUSE_S: Final = 0.05
@@ -57,15 +59,26 @@ def play(plan: Plan) -> RunVerdict:
         run = _Run(plan, profile)
         outcome = run.simulation.run()
     run.events.close()
-    (plan.directory / CLUSTER).write_text(
-        "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in run.lines)
-    )
+    _write_lines(plan.directory / CLUSTER, run.lines)
+    _write_lines(plan.directory / STORY, _story(outcome.story))
     header = Header(profile.topics, plan.scenario.name, plan.seed)
     history.write(plan.directory / HISTORY, outcome.history._replace(header=header))
     scenario = plan.scenario
     if scenario.twin_plant is not None:  # bugs are planted in real processes only
         scenario = replace(scenario, expectations=())
-    return judge(plan, run.healing, (*scenario.all_expectations, oracles_hold(outcome.violations)))
+    expectations = (*scenario.all_expectations, oracles_hold(outcome.violations))
+    return judge(plan, run.healing, expectations, simulated=True)
+
+
+def _write_lines(path: Path, lines: Iterable[Line]) -> None:
+    path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+
+
+def _story(story: Story) -> Iterator[Line]:
+    """Without the faults: events.jsonl has those."""
+    for at_s, who, what in story.lines:
+        if who != WORLD:
+            yield {"time": int(at_s * 1e9), "who": who, "what": what}
 
 
 @contextmanager

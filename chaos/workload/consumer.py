@@ -220,6 +220,8 @@ class ReadingClient:
     def _note_assignment(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._note_rebalance(consumer, partitions)
         member: Any = consumer.consumer_group_metadata()
+        if member is None:  # it is being closed, and of no group any more
+            return
         magic, generation = GROUP_METADATA.unpack_from(member)
         assert magic == b"CGMDv2:", member
         self._news.append(Owned([f"{each.topic}-{each.partition}" for each in partitions], generation))

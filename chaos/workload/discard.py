@@ -6,6 +6,7 @@ that may be down. Only a static member does not leave.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -18,7 +19,7 @@ class DiscardedClients:
 
     def take(self, end: Callable[[], None]) -> None:
         """Call it on a thread of its own."""
-        thread = threading.Thread(target=end, name="discarded-client", daemon=True)
+        thread = threading.Thread(target=_ended, args=(end,), name="discarded-client", daemon=True)
         with self._lock:
             self._threads = [each for each in self._threads if each.is_alive()]
             self._threads.append(thread)
@@ -32,3 +33,10 @@ class DiscardedClients:
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         return sum(thread.is_alive() for thread in threads)
+
+
+def _ended(end: Callable[[], None]) -> None:
+    """A client that fails as it is closed is gone as well: the binding may raise even a SystemError then,
+    where a callback failed in a client that had no group any more."""
+    with contextlib.suppress(Exception):
+        end()

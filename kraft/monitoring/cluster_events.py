@@ -62,6 +62,9 @@ class ClusterEvent:
     brokers: tuple[int, ...] = ()
     """Whom it happened to: the broker, or those that led the partition before and after."""
 
+    def __str__(self) -> str:
+        return f"{self.subject}: {self.kind}: {self.text} {self.epochs}"
+
     @property
     def epochs(self) -> str:
         """Where it stands in the partition's history, and in the metadata log."""

@@ -54,7 +54,9 @@ NARROW = """
 document.getElementById("frame").onload = (loaded) => {{
   const axis = loaded.target.contentDocument.querySelector("svg.axis");
   const width = axis.getBoundingClientRect().width;
+  const page = loaded.target.contentDocument.documentElement.scrollWidth;
   document.body.insertAdjacentHTML("beforeend", `<p data-said="${{"width"}}">${{Math.round(width)}}</p>`);
+  document.body.insertAdjacentHTML("beforeend", `<p data-said="${{"page"}}">${{page}}</p>`);
 }};
 </script>
 """
@@ -104,6 +106,10 @@ def test_the_report_draws_everything_in_a_browser(browser: str, tmp_path: Path) 
     assert "◆ forbidden" in page
     assert "duplicate" in page
     assert page.count("◇ allowed") > 50
+    assert "broker 1 is fenced or shutting down, 2 was in the ISR" in page  # who led, and why
+    assert re.search(r'<tr class="done">.*?kill 1 begins', page)
+    assert "Expected: one-0: node 2 was elected" in page
+    assert "What the words mean" in page
     # Its evidence is unfolded, and the place that it is about is marked.
     assert re.search(r'<span class="marked"><i>201:</i>\d+</span>', page)
     drawn = re.sub("<(script|style).*?</(script|style)>", "", page, flags=re.DOTALL)
@@ -136,4 +142,6 @@ def test_the_report_has_room_for_its_plot_on_a_telephone(browser: str, tmp_path:
     report = write_report(tmp_path)
     narrow = tmp_path / "narrow.html"
     narrow.write_text(NARROW.format(page=report.name))
-    assert int(said(shown(browser, narrow, tmp_path / "profile"), "width")) > 250
+    page = shown(browser, narrow, tmp_path / "profile")
+    assert int(said(page, "width")) > 250
+    assert int(said(page, "page")) <= 400, "nobody has to scroll sideways"

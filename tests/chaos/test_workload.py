@@ -11,6 +11,7 @@ import pytest
 
 from chaos.checker import check
 from chaos.history import Header, History, HistoryWriter, Operation, Poll, read
+from chaos.observed import NO_NODE
 from chaos.observer import Coordinated, Observer, addresses_of
 from chaos.workload import Mix, Pace, TopicSpec, Workload, create_topics
 from kraft.local.local_cluster import LocalCluster
@@ -144,27 +145,31 @@ def test_a_leader_that_is_killed_loses_nothing_and_the_observer_sees_it_all(
     with running(Run(cluster, topics, tmp_path)) as run:
         run.wait_for_acks()
         observer = run.observer
+        assert observer.wait_for(lambda: set(observer.isr(key)) == {1, 2, 3}, 60)
+        assert set(observer.replicas(key)) == {1, 2, 3}
         victim = wait_until(lambda: observer.leader(key), "a leader is seen")
-        assert set(observer.isr(key)) == set(observer.replicas(key)) == {1, 2, 3}
         killed_ns = run.now()
         cluster.kill(victim)
         assert observer.wait_for(lambda: observer.leader(key) not in (victim, None), 30)
         assert observer.wait_for(lambda: observer.state(victim) == "down", 30)
         assert observer.wait_for(lambda: victim not in observer.isr(key), 30)
         run.wait_for_acks()
-        cluster.start_node(victim)
-        assert observer.wait_for(lambda: len(observer.isr(key)) == 3, 60)
+        cluster.start_node(victim, wait=False)
+        assert observer.wait_for(lambda: len(observer.isr(key)) == 3, 120)
         assert observer.wait_for(lambda: observer.state(victim) == "up", 30)
         assert observer.wait_for(lambda: observer.high_watermark(key), 30)
-        assert observer.coordinator(Coordinated(run.workload.group)) in (1, 2, 3)
+        group = Coordinated(run.workload.group)  # it may still be loaded by its new coordinator
+        assert observer.wait_for(lambda: observer.coordinator(group), 60) in (1, 2, 3)
         history = run.history()
     check_form(history, {key for topic in topics for key in topic.keys})
-    seen = observer.history(key)
-    assert seen[0].partition.leader == victim
-    assert next(since.time_ns for since in seen if since.partition.leader != victim) > killed_ns
-    assert len(seen[0].partition.isr) == 3
-    assert any(victim not in since.partition.isr for since in seen)
-    assert len(seen[-1].partition.isr) == 3
+    seen = [since.partition for since in observer.history(key)]
+    before = [since.partition for since in observer.history(key) if since.time_ns <= killed_ns]
+    assert before[-1].leader == victim
+    assert len(before[-1].isr) == 3
+    after = seen[len(before) :]
+    assert any(each.leader not in (victim, NO_NODE) for each in after)
+    assert any(victim not in each.isr for each in after)
+    assert len(after[-1].isr) == 3
     verdict = check(history)
     assert verdict.ok, verdict.anomalies
 

@@ -40,7 +40,13 @@ def write(
             writer.append(operation)
     _lines(directory / "events.jsonl", _events())
     _lines(directory / "cluster.jsonl", _observed(seconds))
+    _lines(directory / "story.jsonl", _decided())
     (directory / "verdict.json").write_text(json.dumps(_verdict(seed, history)))
+
+
+def _decided() -> Iterator[dict[str, Any]]:
+    what = "all-0: election: 1 → 2, leader epoch 3: broker 1 is fenced or shutting down, 2 was in the ISR"
+    yield {"time": KILL[0] + S, "who": "decided", "what": what}
 
 
 def _lines(path: Path, lines: Iterator[dict[str, Any]]) -> None:
@@ -191,5 +197,6 @@ def _verdict(seed: int, history: History) -> dict[str, Any]:
     ]
     return {
         "scenario": "made-up", "seed": seed, "ok": checked.ok,
-        "expectations": expectations, "checker": checked.to_dict(),
+        "expectations": expectations, "checker": checked.to_dict(), "story": "Nodes come and go.",
+        "ledger": ["one-0: node 2 was elected at 29.0 s"],
     }  # fmt: skip

@@ -233,3 +233,14 @@ def test_the_final_read_reports_what_it_did_not_reach():
     rig.log = {"t-0": [5], "t-1": [6, 8]}
     assert read_all(rig.worker, {"t-0": 4, "t-1": 0}, 15 * 10**9, rig.tick) == {"t-0": 1}
     assert rig.made == ["reader", "reader"]
+
+
+def test_a_client_that_fails_as_it_is_closed_is_gone_as_well() -> None:
+    """pytest takes what ends a thread for a failure, and a run would print it over its own lines."""
+
+    def end() -> None:
+        raise SystemError("exception <class 'str'> is not a BaseException subclass")
+
+    discarded = DiscardedClients()
+    discarded.take(end)
+    assert discarded.wait(10.0) == 0

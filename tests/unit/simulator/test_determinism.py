@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,29 +13,36 @@ from chaos.simulator.profile import COMBINED
 from chaos.simulator.run import Simulation
 
 PROGRAM = """
-from chaos.simulator.profile import PROFILES
+from chaos.simulator.profile import COMBINED
 from chaos.simulator.run import Simulation
-print(Simulation(7, PROFILES[{profile!r}], {seconds}).run().digest)
+whole = Simulation(7, COMBINED, {seconds})
+faults = whole.player.faults
+print(whole.run().digest, Simulation(7, COMBINED, {seconds}, faults=faults[1:]).run().digest)
 """
 SECONDS = 4.0
 
 
-def digest_under(hash_seed: int, profile: str) -> int:
+def digests_elsewhere(directory: Path, hash_seed: int) -> list[int]:
+    """Of the run and of one with a fault less, in a process that has another hash seed, module path and
+    current directory."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(profile=profile, seconds=SECONDS)],
-        env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
+        [sys.executable, "-c", PROGRAM.format(seconds=SECONDS)],
+        env={**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": str(directory)},
+        cwd=directory,
         capture_output=True,
         text=True,
         check=True,
     )
-    return int(done.stdout)
+    return [int(word) for word in done.stdout.split()]
 
 
 @pytest.mark.row("C7")
-def test_the_same_trace_under_any_hash_seed() -> None:
-    here = Simulation(7, COMBINED, SECONDS).run()
+def test_the_same_trace_under_any_hash_seed_and_in_any_directory(tmp_path: Path) -> None:
+    whole = Simulation(7, COMBINED, SECONDS)
+    here = whole.run()
     assert here.ok
-    assert digest_under(1, COMBINED.name) == here.digest
+    less = Simulation(7, COMBINED, SECONDS, faults=whole.player.faults[1:]).run()
+    assert digests_elsewhere(tmp_path, 1) == [here.digest, less.digest]
 
 
 def test_another_seed_is_another_run() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chaos.simulator.decisions import DECIDED
+from chaos.events import DECIDED
 from chaos.simulator.faults import SimFault
 from chaos.simulator.profile import PROFILES
 from chaos.simulator.run import Simulation
