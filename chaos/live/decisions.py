@@ -2,8 +2,8 @@
 
     GET /api/events of every node, four times a second -> each event once -> {time, who, what}
 
-They are the events of the console and of the nodes' own logs (kraft/monitoring/cluster_events.py). Who is down or
-paused does not answer; the others know what happens to it.
+They are the events of the console and of the nodes' own logs (kraft/monitoring/cluster_events.py). Who is
+down or paused does not answer; the others know what happens to it.
 """
 
 from __future__ import annotations
