@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from chaos import events, history
 from chaos.checker import Verdict, check
+from chaos.checker.verdict import ExpectedLosses
 from chaos.events import Event
 from chaos.history import History
 from chaos.run_files import CLUSTER, EVENTS, HISTORY
@@ -74,7 +75,7 @@ class Evidence:
         for operation in self.history.operations:
             self.statistics.note(operation)
 
-        self.expected_losses: Mapping[str, frozenset[int]] = {}
+        self.expected_losses: ExpectedLosses = {}
         """What the run's ledger has (chaos/ledger.py)."""
 
     @cached_property

@@ -10,11 +10,12 @@ anything of another partition.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from chaos.checker.verdict import ExpectedLosses, LostRecords
 from chaos.evidence import NS, Evidence, Span
-from chaos.history import Send
+from chaos.history import Poll, Send
 
 
 class UncleanElection(NamedTuple):
@@ -74,15 +75,23 @@ def _is_of(span: Span, node: int) -> bool:
     return span.fault.split()[1:2] == [str(node)]
 
 
-def expected_losses(evidence: Evidence, ledger: Iterable[UncleanElection]) -> Mapping[str, frozenset[int]]:
-    """By key, the values that were sent while only the victim could have them."""
-    return {
-        entry.key: frozenset(
-            micro.value
-            for operation in evidence.history.operations
-            if operation.start < entry.until and operation.end >= entry.since
-            for micro in operation.ops
-            if isinstance(micro, Send) and micro.key == entry.key
-        )
-        for entry in ledger
-    }
+def expected_losses(evidence: Evidence, ledger: Iterable[UncleanElection]) -> ExpectedLosses:
+    """What was sent while only the victim could have it."""
+    return {entry.key: _lost(evidence, entry) for entry in ledger}
+
+
+def _lost(evidence: Evidence, entry: UncleanElection) -> LostRecords:
+    values: set[int] = set()
+    offsets: set[int] = set()
+    for operation in evidence.history.operations:
+        if operation.start < entry.until and operation.end >= entry.since:
+            for micro in operation.ops:
+                if isinstance(micro, Send) and micro.key == entry.key:
+                    values.add(micro.value)
+                    offsets |= set() if micro.offset is None else {micro.offset}
+    for operation in evidence.history.operations:
+        for micro in operation.ops:
+            if isinstance(micro, Poll):
+                pairs = micro.messages.get(entry.key, ())
+                offsets.update(offset for offset, value in pairs if value in values)
+    return LostRecords(frozenset(values), frozenset(offsets))

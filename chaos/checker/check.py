@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from chaos.checker.anomalies import (
     DOUBLE_OWNER,
     GROUP_SKIP,
@@ -26,15 +24,15 @@ from chaos.checker.polls import check_polls
 from chaos.checker.reads import check_reads
 from chaos.checker.sends import check_sends
 from chaos.checker.transactions import check_transactions
-from chaos.checker.verdict import Findings, Verdict
+from chaos.checker.verdict import ExpectedLosses, Findings, Verdict
 from chaos.checker.version_orders import check_offsets, uncommitted_orders, version_orders
 from chaos.garbage import collection_paused
 from chaos.history import History
 
 
-def check(history: History, expected_losses: Mapping[str, frozenset[int]] | None = None) -> Verdict:
+def check(history: History, expected_losses: ExpectedLosses | None = None) -> Verdict:
     """Judge a history. A history that breaks its own rules (a value sent twice) is a ValueError.
-    `expected_losses`: by key, values that may be lost (chaos/ledger.py)."""
+    `expected_losses`: what may be lost (chaos/ledger.py)."""
     with collection_paused():
         seen = observe(history)
         orders = version_orders(seen)

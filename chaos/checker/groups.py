@@ -179,6 +179,7 @@ def _lost_before_start(start: Start, commits: Mapping[GroupKey, list[Commit]], f
             op=start.op,
             group=start.group,
             offset=start.offset,
+            committed=commit.offset,
         )
 
 
@@ -206,6 +207,7 @@ def _lost_in_the_end(
                     op=index,
                     group=group,
                     offset=answer,
+                    committed=commit.offset,
                 )
 
 

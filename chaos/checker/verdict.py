@@ -5,12 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, NamedTuple, Self
 
 from chaos.checker.anomalies import (
+    GROUP_SKIP,
     INCONSISTENT_OFFSETS,
+    INT_NONMONOTONIC_POLL,
+    INT_POLL_SKIP,
     KINDS,
+    LOST_COMMIT,
     LOST_WRITE,
+    NONMONOTONIC_POLL,
+    NONMONOTONIC_SEND,
+    POLL_SKIP,
     SEND_POLL_MISMATCH,
     UNSEEN,
     VANISHED_READ,
@@ -22,7 +29,21 @@ SHOWN_PER_KIND_AND_KEY = 32
 """Anomalies kept with their evidence; the rest are counted. One lost log would otherwise fill the memory."""
 
 OF_LOST_VALUES: Final = (UNSEEN, LOST_WRITE, VANISHED_READ)
+OF_READERS_BEYOND: Final = (NONMONOTONIC_POLL, INT_NONMONOTONIC_POLL, POLL_SKIP, INT_POLL_SKIP)
+"""Their `after` is the last offset that a reader was given, before."""
 Judged = Literal["forbidden", "allowed", "expected"]
+
+
+class LostRecords(NamedTuple):
+    """What one partition may have lost."""
+
+    values: frozenset[int] = frozenset()
+    offsets: frozenset[int] = frozenset()  # where they were, as far as anybody was told or has read
+
+
+NOTHING_LOST: Final = LostRecords()
+ExpectedLosses = Mapping[str, LostRecords]
+"""By key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +95,7 @@ class Findings:
 
     topics: Mapping[str, TopicMode]
     not_judged: dict[str, str] = field(default_factory=dict)
-    expected_losses: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    """By key, values that are lost by what the run allows."""
+    expected_losses: ExpectedLosses = field(default_factory=dict)
     _anomalies: list[Anomaly] = field(default_factory=list)
     _found: dict[tuple[str, str, Judged], int] = field(
         default_factory=dict
@@ -105,14 +125,20 @@ class Findings:
 
     def _is_expected(self, kind: AnomalyKind, key: str, detail: Mapping[str, Any]) -> bool:
         """Whether all that is wrong is that records are gone which may be."""
-        lost = self.expected_losses.get(key, frozenset())
+        lost = self.expected_losses.get(key, NOTHING_LOST)
         if kind in OF_LOST_VALUES:
-            return detail["value"] in lost
+            return detail["value"] in lost.values
         if kind is SEND_POLL_MISMATCH:  # one of the two is in the place of the other
-            return detail["value"] in lost or detail["other"] in lost
+            return not lost.values.isdisjoint((detail["value"], detail["other"]))
         if kind is INCONSISTENT_OFFSETS:
-            return len(set(detail["values"]) - lost) <= 1
-        return False
+            return len(set(detail["values"]) - lost.values) <= 1
+        if kind is NONMONOTONIC_SEND:
+            return detail["values"][0] in lost.values
+        if kind in OF_READERS_BEYOND:
+            return detail["after"] in lost.offsets
+        if kind is GROUP_SKIP:  # it was beyond when the log became shorter
+            return detail["offset"] in lost.offsets
+        return kind is LOST_COMMIT and detail["committed"] - 1 in lost.offsets
 
     def verdict(self, stats: Mapping[str, int]) -> Verdict:
         place = {kind.name: place for place, kind in enumerate(KINDS)}

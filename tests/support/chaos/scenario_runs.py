@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from chaos.cli import app
 from chaos.compare import Comparison
 from chaos.run import Plan, RunVerdict
-from chaos.run_files import CLUSTER, EVENTS, HISTORY, NODES, REPORT, SCHEDULE, SIMULATED, TWIN, VERDICT
+from chaos.run_files import CLUSTER, EVENTS, HISTORY, NODES, REPORT, SCHEDULE, SIMULATED, STORY, TWIN, VERDICT
 from chaos.scenarios import disks, leadership, quorum, replication
 from chaos.scenarios.scenario import Scenario
 from chaos.scenarios.table import SCENARIOS
@@ -89,11 +89,13 @@ def run_and_judge(name: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -
     assert not broken, broken
     assert result.exit_code == 0, result.output
     assert f"{name}, seed 7: held" in result.output
-    assert {HISTORY, EVENTS, CLUSTER, SCHEDULE, VERDICT, REPORT} <= {
+    assert {HISTORY, EVENTS, CLUSTER, STORY, SCHEDULE, VERDICT, REPORT} <= {
         path.name for path in directory.iterdir()
     }
     assert not (directory / NODES).exists(), "the nodes' directories are kept only where something failed"
     assert chaos("check", directory).exit_code == (1 if name == "unclean-election" else 0)
+    if name == "isr-shrink":
+        assert "behind for longer than replica.lag.time.max.ms" in (directory / STORY).read_text()
     if name == "unclean-election":  # the ledger is the run's, not the history's
         assert verdict["ledger"]
         assert "forbidden, 0 tolerated" in result.output
