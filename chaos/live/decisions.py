@@ -55,7 +55,7 @@ class DecisionsWatch:
             for node in self._ports:
                 try:
                     self._take(node, self._asked(node))
-                except (OSError, http.client.HTTPException, ValueError):
+                except (OSError, http.client.HTTPException, ValueError, KeyError):
                     self._heard[node] = 0
 
     def _asked(self, node: int) -> list[dict[str, Any]]:
