@@ -64,11 +64,11 @@ def inspect_storage(disk: Disk, config: Config) -> list[Inspected]:
         except FatalError as error:
             found.append(Inspected(directory, problem=error.reason))
             continue
-        is_mute = directory == config.metadata_dir and config.is_controller
+        holds_voter = directory == config.metadata_dir and config.is_controller
         problem = None
         if not meta:
             problem = "not formatted: `kraft storage format` does that"
-        elif is_mute and not is_formatted(disk, config.raft_dir):
+        elif holds_voter and not is_formatted(disk, config.raft_dir):
             problem = "the voter's marker is gone: this controller has lost its disk, and is to be formatted"
         found.append(
             Inspected(
