@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
+from kraft.own_packages import PACKAGES
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 
 LIBRARY: Final = "kraft.compiled__mypyc"
@@ -47,12 +48,13 @@ def refuse_stale_modules() -> None:
 
 
 def stale_modules(imported: Iterable[ModuleType]) -> list[str]:
-    """The extension modules among them that are older than the source beside them."""
+    """Our extension modules among them that are older than the source beside them."""
     suffix = EXTENSION_SUFFIXES[0]
     names = []
     for each in imported:
         path = getattr(each, "__file__", None)
-        if path is not None and path.endswith(suffix):
+        is_ours = each.__name__.partition(".")[0] in PACKAGES
+        if is_ours and path is not None and path.endswith(suffix):
             source = Path(path.removesuffix(suffix) + ".py")
             if source.exists() and Path(path).stat().st_mtime < source.stat().st_mtime:
                 names.append(each.__name__)

@@ -48,16 +48,16 @@ def test_what_was_compiled_from_an_older_source_is_found(tmp_path):
 def test_a_node_does_not_start_with_modules_of_an_older_source(tmp_path, monkeypatch):
     """With callers of the new source around them every request could be answered with an error."""
     imported = []
-    for name, compiled_at in (("fresh", 3), ("older", 1)):
+    for name, compiled_at in (("kraft.fresh", 3), ("kraft.older", 1), ("somebody.elses", 1)):
         module = ModuleType(name)
         module.__file__ = str(tmp_path / f"{name}{SUFFIX}")
         for path, time in ((module.__file__, compiled_at), (tmp_path / f"{name}.py", 2)):
             open(path, "w").close()
             os.utime(path, (time, time))
         imported.append(module)
-    assert kraft.variant.stale_modules([*imported, sys, os]) == ["older"]
-    monkeypatch.setitem(sys.modules, "older", imported[1])
-    with pytest.raises(FatalError, match=r"older source: older\. `make fast`"):
+    assert kraft.variant.stale_modules([*imported, sys, os]) == ["kraft.older"]
+    monkeypatch.setitem(sys.modules, "kraft.older", imported[1])
+    with pytest.raises(FatalError, match=r"older source: kraft\.older\. `make fast`"):
         kraft.variant.refuse_stale_modules()
-    monkeypatch.delitem(sys.modules, "older")
+    monkeypatch.delitem(sys.modules, "kraft.older")
     kraft.variant.refuse_stale_modules()
