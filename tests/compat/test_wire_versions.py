@@ -138,6 +138,11 @@ def errors_in(message: Any) -> Iterator[int]:
                 yield from errors_in(value)
 
 
+def loaded(answer: Message) -> Message | None:
+    """None where the client is to ask again: a coordinator loads, or a block of producer ids is fetched."""
+    return None if ErrorCode.COORDINATOR_LOAD_IN_PROGRESS in errors_in(answer) else answer
+
+
 @pytest.mark.row("U2")
 @pytest.mark.parametrize("row", ASKED, ids=lambda row: row.name)
 def test_every_version_is_answered(
@@ -145,7 +150,10 @@ def test_every_version_is_answered(
 ) -> None:
     port = at(shared_cluster, wire, row)
     for version in range(row.min_version, row.max_version + 1):
-        answer = wire.ask(port, row.key, version, **small_requests(row.key, version))
+        answer = wait_until(
+            lambda v=version: loaded(wire.ask(port, row.key, v, **small_requests(row.key, v))),
+            "what it asks for is loaded",
+        )
         found = {ErrorCode(code) for code in errors_in(answer)} - {ErrorCode.NONE}
         wanted = {code for code in (ELSEWHERE.get(row.name), EXCUSES.get(row.name)) if code is not None}
         if row.name == "LeaveGroup" and version < 3:
