@@ -43,6 +43,7 @@ from examples.flights.screen import (
 )
 from examples.flights.spark_run import SparkOutcome, SparkRun
 from examples.flights.stream import PARTITIONS, NoReader, Stream, StreamFailed, StreamOutcome, create_topics
+from kraft.cli.interruption import none_is_lost
 from kraft.local.free_ports import free_ports
 from kraft.local.local_cluster import LocalCluster
 from metadata_quorum.foundation.errors import FatalError
@@ -203,4 +204,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with none_is_lost():
+        sys.exit(main())

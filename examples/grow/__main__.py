@@ -17,6 +17,7 @@ from benchmarks.kafka import find_jars
 from examples.flights.data import DataMissing, data_directory, load_flights
 from examples.grow.nodes import BROKERS, CONTROLLERS, KRAFT, NodeFailed, Nodes, apache_kafka
 from examples.grow.stream import TOPIC, FlightStream
+from kraft.cli.interruption import none_is_lost
 
 PARTITIONS = 6
 
@@ -106,4 +107,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    with none_is_lost():
+        raise SystemExit(main())

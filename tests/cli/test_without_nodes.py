@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kraft.cli.confluent_client import BOOTSTRAP_VARIABLE
+from kraft.cli.confluent_client import BOOTSTRAP_VARIABLE, PATIENCE_S
 from kraft.local.local_cluster import LocalCluster
 from tests.cli.shell import Shell
 from tests.support.nodes.cluster import make_whole
@@ -37,7 +37,7 @@ def test_quorum_status_lets_each_voter_speak(survivor: Shell, shared_cluster: Lo
     wait_until(lambda: survivor.run("quorum", "status").returncode, "node 3 has no majority")
     began = time.monotonic()
     done = survivor.run("quorum", "status")
-    assert time.monotonic() - began < 5, "about two seconds on a machine that has nothing else to do"
+    assert time.monotonic() - began < PATIENCE_S, "nobody waits for a leader that there is not"
     assert done.returncode == 1
     header, *rows = done.stdout.splitlines()
     assert header.split() == ["node", "controller", "answer"]

@@ -88,8 +88,9 @@ class Moves:
         return {node for node in (1, 2, 3, 4, 5) if self._directories(node, number)}
 
     def _directories(self, node: int, number: int) -> list[Path]:
-        """What lay on a disk that came back too late is only set aside, as by Kafka."""
-        found = Path(self.cluster.home(node)).rglob(f"{self.topic}-{number}*")
+        """What lay on a disk that came back too late is only set aside, as by Kafka. Not looked into: a
+        directory may be deleted meanwhile."""
+        found = (self.cluster.home(node) / "data").glob(f"{self.topic}-{number}*")
         return [each for each in found if not each.name.endswith("-stray")]
 
 
