@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from random import Random
 from typing import Final
 
@@ -45,8 +46,9 @@ class NameChange:
     """A rename binds two names at once, all or nothing."""
 
 
-def names_in(path: str) -> list[str]:
-    return [name for name in path.split("/") if name]
+@lru_cache(maxsize=8192)
+def names_in(path: str) -> tuple[str, ...]:
+    return tuple(name for name in path.split("/") if name)
 
 
 def bind_name(

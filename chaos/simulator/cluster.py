@@ -88,6 +88,8 @@ class RunningNode:
     node: Node
     loop: ProcessLoop
     starting: asyncio.Task[None] | None = None
+    is_stopping: bool = False
+    """It was asked to."""
 
     @property
     def is_ready(self) -> bool:
@@ -115,15 +117,13 @@ class Cluster:
         """Observers of every new process."""
         self._processes: list[ProcessLoop] = []
         self.machines = {node_id: self._machine(host_of(node_id)) for node_id in shape.nodes}
-        self._configs = {
-            node_id: Config.from_properties(shape.properties(node_id)) for node_id in shape.nodes
-        }
+        self.configs = {node_id: Config.from_properties(shape.properties(node_id)) for node_id in shape.nodes}
         cluster_id = uuid_text(random_uuid(draws.fresh("cluster id")))
         for node_id, machine in self.machines.items():
             machine.on_death = partial(self._died, node_id)
             machine.clock.differ(draws.fresh(f"clock of {node_id}"))
             chance = draws.fresh(f"format {node_id}")
-            format_storage(machine.disk, self._configs[node_id], cluster_id, chance, new_cluster=True)
+            format_storage(machine.disk, self.configs[node_id], cluster_id, chance, new_cluster=True)
 
     def _machine(self, host: str) -> Machine:
         return Machine(host, self.scheduler, self.network, self.draws, self._note)
@@ -162,7 +162,7 @@ class Cluster:
 
     def _begin(self, node_id: int, loop: ProcessLoop) -> None:
         """As kraft/node/serve.py does it."""
-        machine, config = self.machines[node_id], self._configs[node_id]
+        machine, config = self.machines[node_id], self.configs[node_id]
         assert loop.boundary is not None
         try:
             node = Node(
@@ -219,6 +219,7 @@ class Cluster:
         running = self.running.get(node_id)
         if running is not None:
             self._note(running.loop.name, "is asked to stop")
+            running.is_stopping = True
             running.loop.post(self._stop, node_id, running)
 
     def _stop(self, node_id: int, running: RunningNode) -> None:

@@ -15,14 +15,12 @@ from typing import Final
 
 from chaos.checker import Anomaly, Verdict
 from chaos.history import History, Operation, Send, topic_of
+from chaos.simulator.clients.producer import OF_SEQUENCES
 from chaos.simulator.oracles.quorum import Report
-from metadata_quorum.foundation.errors import ErrorCode
 
 OF_CLIENTS_THAT_REPEAT: Final = frozenset({"duplicate", "int-nonmonotonic-send"})
 LOSSES: Final = frozenset({"unseen", "lost-write", "send-poll-mismatch"})
-SEQUENCE_REFUSALS: Final = frozenset(
-    {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER.name, ErrorCode.UNKNOWN_PRODUCER_ID.name}
-)
+SEQUENCE_REFUSALS: Final = frozenset(code.name for code in OF_SEQUENCES)
 """One batch of a producer is under way at a time, and is sent until it is there: no sequence number is ever
 missing."""
 

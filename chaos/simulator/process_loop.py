@@ -152,6 +152,11 @@ class ProcessLoop(Process):
             self.go_on()
 
     @property
+    def is_stopped(self) -> bool:
+        """By a signal; not who only waits for its disk."""
+        return self.held > (self._busy_until > self._scheduler.now)
+
+    @property
     def busy_s(self) -> float:
         return max(0.0, self._busy_until - self._scheduler.now) if self.alive else 0.0
 
@@ -171,7 +176,8 @@ class ProcessLoop(Process):
     # ---- asyncio: callbacks and time
 
     def time(self) -> float:
-        return self.clock.monotonic_s()
+        clock = self.clock  # as `monotonic_s`, without a call: nothing is asked for more often
+        return clock.uptime_s + self._scheduler.now * clock.rate
 
     def call_soon(  # type: ignore[override]  # callbacks of any arguments
         self, callback: Callable[..., object], *args: Any, context: Context | None = None

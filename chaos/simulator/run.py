@@ -32,6 +32,7 @@ from chaos.simulator.judgement import judge
 from chaos.simulator.network import Network
 from chaos.simulator.oracles.committed_metadata import MetadataOracle
 from chaos.simulator.oracles.coordinators import CoordinatorOracle
+from chaos.simulator.oracles.liveness import LivenessOracle
 from chaos.simulator.oracles.nodes import NodeOracle
 from chaos.simulator.oracles.quorum import QuorumOracle
 from chaos.simulator.oracles.recovery import RecoveryOracle
@@ -146,6 +147,7 @@ class Simulation:
         self._metadata = MetadataOracle(self.cluster, self.violated)
         self._replicas = ReplicaOracle(self.cluster, self.violated, self._metadata)
         self._coordinators = CoordinatorOracle(self.cluster, self.violated)
+        LivenessOracle(self.cluster, self._coordinators, self.violated)
         self._addresses = {broker: Address(host_of(broker), BROKER_PORT) for broker in profile.shape.brokers}
 
     def run(self) -> Outcome:
@@ -350,7 +352,9 @@ class Simulation:
 
     def _client(self, name: str) -> ClusterClient:
         loop = self.cluster.client(name)
-        return ClusterClient(loop, self._addresses, self.draws.stream(f"client {name}"))
+        client = ClusterClient(loop, self._addresses, self.draws.stream(f"client {name}"))
+        client.is_deposed = self._metadata.is_deposed
+        return client
 
     def _spawn(self, loop: ProcessLoop, work: Coroutine[Any, Any, None]) -> list[Any]:
         """A list that holds its task as soon as it runs."""

@@ -24,7 +24,8 @@ from zlib import crc32
 
 from chaos.sim.disk import Killed
 
-_EVENT: Final = Struct("<dI")
+_pack_event: Final = Struct("<dI").pack
+_set_running_loop: Final = events._set_running_loop
 CALL_S: Final = 1e-6
 """What a callback takes: code that asks for the time again and again sees it pass."""
 BUSY_EVENTS: Final = 100_000
@@ -112,6 +113,8 @@ class Scheduler:
         """Whose code runs now; None: the simulated world's own."""
         self.trace: Callable[[str], None] | None = None
         """Told of every call, to find where two runs part."""
+        self._context = copy_context()
+        """Of what belongs to no process."""
         self._timers: list[tuple[float, int, ScheduledCall]] = []
         self._timers_made = 0
         self._alarm_set_at = 0.0
@@ -119,11 +122,11 @@ class Scheduler:
 
     def soon(self, callback: Callable[..., object], *args: object) -> None:
         """Call what belongs to no process."""
-        self.ready.append(ScheduledCall(None, callback, args))
+        self.ready.append(ScheduledCall(None, callback, args, self._context))
 
     def at(self, time: float, callback: Callable[..., object], *args: object) -> ScheduledCall:
         """Call what belongs to no process at a time of the simulation."""
-        call = ScheduledCall(None, callback, args, time=time)
+        call = ScheduledCall(None, callback, args, self._context, time)
         self.add_timer(time, call)
         return call
 
@@ -182,21 +185,23 @@ class Scheduler:
         process = call.process
         if call.is_cancelled:
             return
-        number = 0
-        if process is not None:
-            if process.held:
-                process.put_aside(call)
-                return
-            if not process.alive:
-                return
+        if process is None:
+            number = 0
+        elif process.held:
+            process.put_aside(call)
+            return
+        elif not process.alive:
+            return
+        else:
             number = process.number
         self.events += 1
         self.now = now = self.now + CALL_S
-        self.digest = crc32(_EVENT.pack(now, number), self.digest)
+        self.digest = crc32(_pack_event(now, number), self.digest)
         if self.trace is not None:
             self.trace(f"{now:.9f} {process} {_name(call)} {self.digest:08x}")
         if process is not self.running:
-            self._enter(process)
+            self.running = process
+            _set_running_loop(process)
         try:
             call.context.run(call.callback, *call.args)
         except Killed:
@@ -209,12 +214,13 @@ class Scheduler:
     def _enter(self, process: Process | None) -> None:
         """What runs now is its code."""
         self.running = process
-        events._set_running_loop(process)
+        _set_running_loop(process)
 
     def within(self, process: Process, callback: Callable[[], object]) -> None:
         """Part of the present call is that process's own: as a call of it, which is alive and not held."""
         before = self.running
-        self._enter(process)
+        if process is not before:
+            self._enter(process)
         try:
             process.context.run(callback)
         except Killed:
@@ -222,7 +228,8 @@ class Scheduler:
         except Exception as error:  # noqa: BLE001 - as a loop takes what a callback raises
             process.call_exception_handler({"message": "a callback has failed", "exception": error})
         finally:
-            self._enter(before)
+            if process is not before:
+                self._enter(before)
 
 
 def _name(call: ScheduledCall) -> str:

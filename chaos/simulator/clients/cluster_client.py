@@ -6,6 +6,7 @@ request_leader(key, …) -> metadata, where the leader is not known -> a connect
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from random import Random
 from typing import Final
 from uuid import UUID
@@ -60,6 +61,8 @@ class ClusterClient:
         """It begins no new operation."""
         self.last_ok_s = 0.0
         """When an operation last succeeded, by its own clock."""
+        self.is_deposed: Callable[[str, int], bool] = lambda key, broker: False
+        """Whether another broker leads a partition by now."""
         self._brokers = brokers
         self._connections: dict[int, PeerClient] = {}
         self._leaders: dict[str, int] = {}

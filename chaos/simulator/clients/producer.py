@@ -41,6 +41,8 @@ NEW_IDENTITY: Final = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     }
 )
+OF_SEQUENCES: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
+"""From a leader that was deposed and cannot know it they prove nothing: it lacks what its successor has."""
 
 
 @dataclass(slots=True)
@@ -208,4 +210,6 @@ async def send_once(
     if code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
         return Sending("ok")
     client.forget_leader(key)
+    if code in OF_SEQUENCES and client.is_deposed(key, broker):
+        return Sending("info", error=f"{code.name} of a deposed leader")
     return Sending("fail" if code in REFUSALS else "info", error=code.name)

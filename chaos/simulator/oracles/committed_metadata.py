@@ -30,6 +30,8 @@ class MetadataOracle:
         self._leaders: dict[tuple[UUID, int, int], int] = {}
         """By partition and leader epoch."""
         self._newest_offset = -1
+        self._leads: dict[str, int] = {}
+        """Who leads each partition, `topic-0`, whoever else believes to."""
         self.elected: set[str] = set()
         """Partitions, `topic-0`, whose leader has changed."""
         cluster.on_start.append(self._started)
@@ -37,6 +39,10 @@ class MetadataOracle:
     def newest(self, topic_id: UUID, number: int) -> PartitionRegistration | None:
         """The newest state of a partition that any controller has applied, whoever of them is alive."""
         return self._latest.get((topic_id, number))
+
+    def is_deposed(self, name: str, broker: int) -> bool:
+        """Whether somebody else leads the partition, or nobody: a broker that is cut off cannot know."""
+        return self._leads.get(name, broker) != broker
 
     def _started(self, node_id: int, running: RunningNode) -> None:
         role = running.node.controller_role
@@ -82,6 +88,7 @@ class MetadataOracle:
         name = f"{topic.name if topic else topic_id}-{number}"
         before = self._latest.get((topic_id, number))
         self._latest[topic_id, number] = state
+        self._leads[name] = state.leader
         key = (topic_id, number, state.partition_epoch)
         if self._states.setdefault(key, state) != state:
             what = f"{name} has two states of epoch {state.partition_epoch}"

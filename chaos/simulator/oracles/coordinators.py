@@ -20,6 +20,7 @@ from metadata_quorum.foundation.model import TopicPartition
 from metadata_quorum.metadata.image import MetadataImage
 
 SAMPLE_S: Final = 0.1
+COORDINATED: Final = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
 
 
 class CoordinatorOracle:
@@ -62,18 +63,22 @@ class CoordinatorOracle:
         except BrokerError:
             return None
 
-    # ---- after the heal
-
-    def unloaded(self, image: MetadataImage) -> str:
-        """Which partitions of internal topics have no coordinator that serves; empty where all have one."""
-        serving = {
+    def serving(self) -> set[tuple[int, TopicPartition, int]]:
+        """Which coordinators serve: broker, partition, leader epoch."""
+        return {
             (node_id, tp, shard.leader_epoch)
             for node_id, tp, shard in self._shards()
             if shard.state is CoordinatorState.ACTIVE
         }
+
+    # ---- after the heal
+
+    def unloaded(self, image: MetadataImage) -> str:
+        """Which partitions of internal topics have no coordinator that serves; empty where all have one."""
+        serving = self.serving()
         names = [
             str(tp)
-            for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
+            for topic in COORDINATED
             if topic in image.topics_by_name
             for number, state in sorted(image.topics_by_name[topic].partitions.items())
             if (state.leader, tp := TopicPartition(topic, number), state.leader_epoch) not in serving

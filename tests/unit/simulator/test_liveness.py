@@ -1,0 +1,94 @@
+"""What must come about while faults last, and who is excused."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from chaos.simulator.faults import SimFault
+from chaos.simulator.oracles.contact import Contact, ContactLedger
+from chaos.simulator.profile import COMBINED, PROFILES, Profile
+from chaos.simulator.run import Simulation
+from data_plane.replication.leader_state import FollowerReplica
+
+STRANDED = replace(PROFILES["stranded"], topics={"all": COMBINED.topics["all"]})
+"""One controller, three brokers with short sessions."""
+PATIENT = replace(
+    COMBINED,
+    topics={"all": COMBINED.topics["all"]},
+    shape=replace(
+        COMBINED.shape,
+        settings={
+            **COMBINED.shape.settings,
+            "controller.quorum.fetch.timeout.ms": "600000",
+            "controller.quorum.election.timeout.ms": "600000",
+        },
+    ),
+)
+"""Nobody stands for election, and nobody resigns."""
+
+
+@pytest.fixture(autouse=True)
+def _silent() -> None:
+    """What nodes say of the faults."""
+    logging.getLogger("metadata_quorum").setLevel(logging.CRITICAL)
+
+
+def rules(profile: Profile, faults: Sequence[str], until: float) -> set[str]:
+    """Which of liveness are broken."""
+    planted = [SimFault.parse(fault) for fault in faults]
+    outcome = Simulation(1, profile, until, faults=planted, until=until).run()
+    return {each.rule for each in outcome.violations if each.rule.startswith("liveness")}
+
+
+APART = ["at 1 for 20: partial 2>3", "at 1 for 20: partial 3>4", "at 1 for 20: partial 2>4"]
+"""No broker hears another; the controller hears all."""
+
+
+def test_who_cannot_follow_leaves_the_isr() -> None:
+    assert rules(STRANDED, APART, 9.5) == set()
+
+
+@pytest.mark.pure("a bug is planted in Python")
+def test_who_cannot_follow_and_stays_in_the_isr_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FollowerReplica, "caught_up", lambda *_: True)
+    assert rules(STRANDED, APART, 9.5) == {"liveness: isr", "liveness: high watermark"}
+
+
+def test_a_majority_that_talks_has_a_controller_and_a_minority_none() -> None:
+    isolated = ["at 1 for 20: isolate controller"]
+    assert rules(PATIENT, isolated, 12.0) == {"liveness: controller", "liveness: minority"}
+    assert rules(replace(PATIENT, shape=COMBINED.shape), isolated, 12.0) == set()
+
+
+def test_the_ledger_knows_who_talks() -> None:
+    faults = [
+        "at 1 for 2: pause 2",
+        "at 4 for 2: slow 1>3 300ms",
+        "at 7 for 2: partial 1>4",
+        "at 10 for 1: kill 3",
+    ]
+    simulation = Simulation(1, STRANDED, 12.0, faults=[SimFault.parse(each) for each in faults], until=12.0)
+    ledger = ContactLedger(simulation.cluster)
+    found: dict[int, list[Contact]] = {}
+    since: dict[int, float] = {}
+
+    def look(second: int) -> None:
+        ledger.look()
+        found[second] = [ledger.pair(1, broker).contact for broker in (2, 3, 4)]
+        since[second] = ledger.pair(1, 3).since_s
+
+    for second in range(1, 13):
+        simulation.scheduler.at(second - 0.5, look, second)
+    assert simulation.run().ok
+    talks, silent, unclear = Contact.TALKS, Contact.SILENT, Contact.UNCLEAR
+    assert found[1] == found[4] == found[7] == found[12] == [talks, talks, talks]
+    assert found[2] == found[3] == [silent, talks, talks]
+    assert found[5] == found[6] == [talks, unclear, talks]
+    assert found[8] == found[9] == [talks, talks, silent]
+    assert found[11] == [talks, silent, talks]
+    assert since[4] == pytest.approx(0.5, abs=0.01)
+    assert since[12] == pytest.approx(11.5, abs=0.01)
