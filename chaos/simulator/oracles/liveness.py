@@ -26,7 +26,6 @@ from metadata_quorum.foundation.model import NO_LEADER, PartitionRegistration, T
 from metadata_quorum.metadata.image import MetadataImage
 
 SAMPLE_S: Final = 0.25
-NEVER: Final = float("-inf")
 LAGS: Final = 1.5
 """replica.lag.time.max.ms, and half of it until the leader looks again."""
 ASKED_S: Final = 2.0
@@ -52,13 +51,14 @@ class LivenessOracle:
         config = next(iter(cluster.configs.values()))
         self._fenced_s = config.broker_session_timeout_ms / 1000 + CONTROLLER_S
         self._lag_s = LAGS * config.replica_lag_time_max_ms / 1000 + ASKED_S
-        self._min_isr = config.min_insync_replicas
         self._majority = len(cluster.shape.controllers) // 2 + 1
         self._controller: ActiveController | None = None
         self._since_s = 0.0
         """Since when it is who it is."""
+        self._acts_since_s = 0.0
+        """Since when it can also commit what it decides."""
         self._had_controller_s = 0.0
-        self._ends: dict[tuple[UUID | int, ...], deque[tuple[float, int]]] = {}
+        self._ends: dict[tuple[UUID, int, int, tuple[int, ...]], deque[tuple[float, int]]] = {}
         """Where the log of a leader has ended, and since when: by partition, leader epoch and process."""
         self._registered: dict[tuple[UUID, int], tuple[PartitionRegistration, float]] = {}
         """The state of each partition, and since when it is known."""
@@ -73,11 +73,13 @@ class LivenessOracle:
         if running is None or running.node.controller_role is None:
             self._judge_silence()
             return
-        assert self._controller is not None
-        image = running.node.controller_role.state_machine.image
-        if self._ledger.node(self._controller.node_id).contact is Contact.TALKS:
-            self._judge_brokers(self._controller.node_id, image)
-            self._judge_partitions(self._controller.node_id, image)
+        me = running.node.config.node_id
+        commits_since_s = self._commits_since_s(me)
+        if commits_since_s is not None:
+            self._acts_since_s = max(self._since_s, commits_since_s)
+            image = running.node.controller_role.state_machine.image
+            self._judge_brokers(me, image)
+            self._judge_partitions(me, image)
 
     @property
     def _now(self) -> float:
@@ -106,6 +108,14 @@ class LivenessOracle:
         me = running.node.config.node_id
         heard = [self._ledger.pair(me, voter).contact for voter in self._cluster.shape.controllers]
         return sum(contact is not Contact.SILENT for contact in heard) >= self._majority
+
+    def _commits_since_s(self, me: int) -> float | None:
+        """Since when it talks to a majority, itself included; None where it does not, or is slow."""
+        pairs = [self._ledger.pair(me, voter) for voter in self._cluster.shape.controllers]
+        since = sorted(pair.since_s for pair in pairs if pair.contact is Contact.TALKS)
+        if self._ledger.node(me).contact is not Contact.TALKS or len(since) < self._majority:
+            return None
+        return since[self._majority - 1]
 
     def _judge_silence(self) -> None:
         """There is no controller. A majority that talks must elect one."""
@@ -142,7 +152,7 @@ class LivenessOracle:
     def _judge_brokers(self, controller: int, image: MetadataImage) -> None:
         for broker in self._cluster.shape.brokers:
             pair = self._ledger.pair(controller, broker)
-            for_s = self._for_s(self._since_s, pair.since_s)
+            for_s = self._for_s(self._acts_since_s, pair.since_s)
             if for_s <= self._fenced_s or pair.contact is Contact.UNCLEAR:
                 continue
             if image.is_active(broker) != (pair.contact is Contact.TALKS):
@@ -166,10 +176,8 @@ class LivenessOracle:
                 if pair.contact is not Contact.TALKS:
                     continue
                 self._judge_leader(tp, topic.id, state, pair.since_s, before[1])
-                if (
-                    tp.topic in COORDINATED
-                    and self._for_s(self._since_s, pair.since_s, before[1]) > self._fenced_s
-                ):
+                led_s = self._for_s(self._acts_since_s, pair.since_s, before[1])
+                if tp.topic in COORDINATED and led_s > self._fenced_s:
                     loaded = self._coordinators.serving() if loaded is None else loaded
                     if (state.leader, tp, state.leader_epoch) not in loaded:
                         self._report("liveness: coordinators", f"{tp} is not loaded on {state.leader}")
@@ -179,7 +187,7 @@ class LivenessOracle:
     ) -> None:
         for candidate in state.isr or state.elr:
             pair = self._ledger.pair(controller, candidate)
-            for_s = self._for_s(self._since_s, pair.since_s, since_s)
+            for_s = self._for_s(self._acts_since_s, pair.since_s, since_s)
             if pair.contact is Contact.TALKS and for_s > self._fenced_s:
                 self._report("liveness: leaders", f"{tp} has none, {candidate} talks for {for_s:.1f} s")
 
@@ -196,21 +204,22 @@ class LivenessOracle:
         process = self._ledger.node(state.leader).causes
         if partition is None or partition.leader is None or partition.leader_epoch != state.leader_epoch:
             return
-        key = (topic_id, tp.partition, state.leader_epoch, *process)
+        key = (topic_id, tp.partition, state.leader_epoch, process)
         ends, end = self._ends.setdefault(key, deque()), partition.log.log_end_offset
         if not ends or ends[-1][1] != end:
             ends.append((self._now, end))
         while len(ends) > 1 and self._now - ends[1][0] > self._lag_s:
             ends.popleft()
         at_s, due = ends[0]
-        if self._for_s(self._since_s, talks_since_s, at_s) <= self._lag_s:
+        if self._for_s(self._acts_since_s, talks_since_s, at_s) <= self._lag_s:
             return
         for follower in state.isr:
             replica = self._replica(follower, tp)
             if replica is not None and replica.log.log_end_offset < due:
                 what = f"{follower} is in that of {tp} with {replica.log.log_end_offset} of {due}"
                 self._report("liveness: isr", f"{what} for {self._lag_s:.1f} s")
-        is_enough = len(state.isr) >= self._min_isr and self._for_s(known_since_s) > self._lag_s
+        min_isr = min(partition.log.config.min_insync_replicas, len(state.replicas))
+        is_enough = len(state.isr) >= min_isr and self._for_s(known_since_s) > self._lag_s
         if is_enough and partition.high_watermark < due:
             what = f"{tp} stands at {partition.high_watermark} of {due}"
             self._report("liveness: high watermark", f"{what} for {self._lag_s:.1f} s")
