@@ -35,6 +35,11 @@ DISK_OPERATIONS: Final = {
     "sync": 20, "append": 20, "write_at": 2, "read": 20, "rename": 3, "sync_dir": 3, "truncate": 1, "open": 3,
 }  # fmt: skip
 """Those that fail, and at most after how many of them: what is rare has to fail early, or never does."""
+ALONE: Final = "alone"
+SUCCESSIONS: Final = (
+    "0ms", "1ms", "2ms", "5ms", "10ms", "30ms", f"30ms {ALONE}", f"100ms {ALONE}", f"300ms {ALONE}",
+)  # fmt: skip
+"""How long a successor lives; alone: no other broker hears it, so none has what it might have told them."""
 CODES: Final = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC}
 
 
@@ -140,7 +145,7 @@ def _fault(
     elif kind == "disk-slow":
         detail = f"{random.choice((2, 10, 50, 200))}ms"
     elif kind == "successor":
-        detail = f"{random.choice((0, 1, 2, 5, 10, 30))}ms"
+        detail = random.choice(SUCCESSIONS)
     elif kind == "disk-cold":
         detail = f"{random.choice((10, 50, 100))}%"
     elif kind == "die-in":

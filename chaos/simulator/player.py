@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from typing import Final
 
 from chaos.simulator.cluster import BROKER_PORT, CONTROLLER_PORT, WORLD, Cluster, host_of
 from chaos.simulator.draws import Draws
-from chaos.simulator.faults import CODES, CONTROLLER, LEADER, SimFault
+from chaos.simulator.faults import ALONE, CODES, CONTROLLER, LEADER, SimFault
 from chaos.simulator.machine import MachineDisk
 from chaos.simulator.network import OneWay
 from chaos.simulator.process_loop import ProcessLoop
@@ -35,6 +36,27 @@ Lift = Callable[[], None]
 
 class NothingToDo(Exception):
     """The fault finds nothing that it could hurt; why."""
+
+
+@dataclass(slots=True)
+class Succession:
+    """A leader that has died, and whoever is elected in its place."""
+
+    led: Sequence[str]
+    """The partitions of the dead one."""
+    before: int
+    until_s: float
+    """Nobody waits for it any longer."""
+    lives_s: float
+    """How long the successor lives."""
+    is_alone: bool
+    lifts: list[Lift]
+    is_lifted: bool = False
+
+    def lift(self) -> None:
+        self.is_lifted = True
+        for lift in self.lifts:
+            lift()
 
 
 class FaultPlayer:
@@ -229,24 +251,36 @@ class FaultPlayer:
     def _successor(self, fault: SimFault, node_id: int) -> Lift:
         """It dies, and so does the first that is elected in its place, a moment later."""
         led = [partition for partition, leader in self._leaders().items() if leader == node_id]
-        lift = self._kill(fault, node_id)
-        delay_s = float(fault.detail.removesuffix("ms")) / 1000
-        self._follow(led, node_id, self._scheduler.now + SUCCESSION_S, delay_s)
-        return lift
+        delay, _, alone = fault.detail.partition(" ")
+        succession = Succession(
+            led, node_id, self._scheduler.now + SUCCESSION_S, float(delay.removesuffix("ms")) / 1000,
+            is_alone=alone == ALONE, lifts=[self._kill(fault, node_id)],
+        )  # fmt: skip
+        self._follow(succession)
+        return succession.lift
 
-    def _follow(self, led: Sequence[str], before: int, until: float, delay_s: float) -> None:
+    def _follow(self, succession: Succession) -> None:
         """Looks until one of these partitions has another leader."""
-        leaders = self._leaders()
-        elected = next((leaders[each] for each in led if leaders.get(each, before) != before), None)
-        now = self._scheduler.now
+        leaders, now = self._leaders(), self._scheduler.now
+        before = succession.before
+        elected = next(
+            (leaders[each] for each in succession.led if leaders.get(each, before) != before), None
+        )
         if self._is_over:
             return
-        if elected is not None and delay_s > 0:
-            self._scheduler.at(now + delay_s, self._follow, led, before, until, 0.0)
-        elif elected is not None:
-            self._cluster.machines[elected].kill("just elected")
-        elif now < until:
-            self._scheduler.at(now + SOON_S, self._follow, led, before, until, delay_s)
+        if elected is not None:
+            if succession.is_alone and not succession.is_lifted:
+                here, others = host_of(elected), self._cluster.shape.brokers
+                succession.lifts.append(
+                    self._part(*((here, host_of(other)) for other in others if other != elected))
+                )
+            self._scheduler.at(now + succession.lives_s, self._end_successor, elected)
+        elif now < succession.until_s:
+            self._scheduler.at(now + SOON_S, self._follow, succession)
+
+    def _end_successor(self, node_id: int) -> None:
+        if not self._is_over:
+            self._cluster.machines[node_id].kill("just elected")
 
     def _die_in(self, fault: SimFault, node_id: int) -> Lift:
         """Between two operations of its disk, a write half done; of a node that is down, as it starts."""

@@ -69,6 +69,21 @@ def test_a_node_is_up_when_nothing_keeps_it_down(monkeypatch: pytest.MonkeyPatch
     assert played.story.visited["fault power"] == 2
 
 
+def test_a_successor_may_be_heard_by_no_other_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    leaders = {"t-0": 1, "t-1": 3}
+    monkeypatch.setattr(FaultPlayer, "_leaders", lambda _: leaders)
+    monkeypatch.setattr(Cluster, "start", lambda *_: None)
+    played = Played("at 0.1 for 1: successor 1 100ms alone")
+    assert not played.at(0.2).cluster.machines[1].is_up
+    leaders["t-0"] = 2
+    assert played.at(0.25).cluster.machines[2].is_up
+    assert played.network.is_silent("n2", "n3")
+    assert played.network.is_silent("n3", "n2")
+    assert not played.at(0.4).cluster.machines[2].is_up
+    assert played.cluster.machines[3].is_up
+    assert not played.at(1.2).network.is_silent("n2", "n3")
+
+
 def test_a_disk_fault_that_has_not_struck_says_so() -> None:
     played = Played(
         "at 0.1 for 0.1: disk-error 2 rename EIO 3 1", "at 0.1 for 0.1: disk-error 1 open EIO 0 1"
