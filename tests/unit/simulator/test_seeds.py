@@ -21,15 +21,13 @@ def _silent() -> None:
 
 
 SECONDS = 20.0
-SHORTER = {"fifty": 8.0}
-"""What costs more."""
+SHORT_S = 8.0
 
 
 @pytest.mark.row("C7")
-@pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("profile", PROFILES)
-def test_seeds_of_every_profile_hold(profile: str, seed: int) -> None:
-    outcome = Simulation(seed, PROFILES[profile], SHORTER.get(profile, SECONDS)).run()
+def test_a_seed_of_every_profile_holds(profile: str) -> None:
+    outcome = Simulation(1, PROFILES[profile], SHORT_S).run()
     assert outcome.violations == []
     assert outcome.operations["send ok"] > 5
 
