@@ -153,12 +153,12 @@ class FaultPlayer:
             raise NothingToDo("nobody is the controller")
         if fault.target == CONTROLLER:
             return running.node.config.node_id
-        leaders = list(self._leaders().values())
+        leaders = list(self.leaders().values())
         if not leaders:
             raise NothingToDo("nothing has a leader")
         return self._draws.fresh(f"role in {fault}").choice(leaders)
 
-    def _leaders(self) -> Mapping[str, int]:
+    def leaders(self) -> Mapping[str, int]:
         """Of each partition that has one, as the active controller knows it."""
         running = self._cluster.leader
         if running is None or running.node.controller_role is None:
@@ -250,7 +250,7 @@ class FaultPlayer:
 
     def _successor(self, fault: SimFault, node_id: int) -> Lift:
         """It dies, and so does the first that is elected in its place, a moment later."""
-        led = [partition for partition, leader in self._leaders().items() if leader == node_id]
+        led = [partition for partition, leader in self.leaders().items() if leader == node_id]
         delay, _, alone = fault.detail.partition(" ")
         succession = Succession(
             led, node_id, self._scheduler.now + SUCCESSION_S, float(delay.removesuffix("ms")) / 1000,
@@ -261,7 +261,7 @@ class FaultPlayer:
 
     def _follow(self, succession: Succession) -> None:
         """Looks until one of these partitions has another leader."""
-        leaders, now = self._leaders(), self._scheduler.now
+        leaders, now = self.leaders(), self._scheduler.now
         before = succession.before
         elected = next(
             (leaders[each] for each in succession.led if leaders.get(each, before) != before), None

@@ -71,7 +71,7 @@ def test_a_node_is_up_when_nothing_keeps_it_down(monkeypatch: pytest.MonkeyPatch
 
 def test_a_successor_may_be_heard_by_no_other_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     leaders = {"t-0": 1, "t-1": 3}
-    monkeypatch.setattr(FaultPlayer, "_leaders", lambda _: leaders)
+    monkeypatch.setattr(FaultPlayer, "leaders", lambda _: leaders)
     monkeypatch.setattr(Cluster, "start", lambda *_: None)
     played = Played("at 0.1 for 1: successor 1 100ms alone")
     assert not played.at(0.2).cluster.machines[1].is_up
