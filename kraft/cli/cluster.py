@@ -55,10 +55,13 @@ def up(
     Node i serves clients on --port + i - 1, controllers 100 above, HTTP 200 above. Ctrl-C stops all of them.
     A directory of an earlier run is taken up again with its data.
     """
+    from kraft.local.layout import nodes_from, refuse_taken_ports
     from kraft.local.local_cluster import LocalCluster
 
     signal.signal(signal.SIGTERM, interrupt)
     settings = settings_of_all(set_) | (console_writes_of(directory) if console_writes else {})
+    if not (directory / "cluster.json").exists():
+        refuse_taken_ports(nodes_from(nodes, port))  # before anything is made
     cluster = LocalCluster.create(
         directory, nodes=nodes, port=port, settings=settings, detached=detach, tls=tls, sasl=sasl
     )

@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -37,6 +38,8 @@ OPEN_S: Final = 60.0
 """transaction.timeout.ms; whoever reads committed records waits for the end of a transaction."""
 CAUGHT_UP_S: Final = 10.0
 """A voter that has not caught up for so long is dead, or cut off."""
+WATCH_S: Final = 6.0
+"""Consumers commit every 5 s (auto.commit.interval.ms)."""
 VALID_DAYS: Final = 30
 SKEW_S: Final = 3.0
 SECONDS_PER_DAY: Final = 86_400
@@ -65,14 +68,19 @@ class Finding:
 
 
 @prints_table
-def doctor(bootstrap: SurveyedBootstrap = DEFAULT_BOOTSTRAP) -> None:
+def doctor(
+    watch: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="How long groups that are behind are watched.")
+    ] = WATCH_S,
+    bootstrap: SurveyedBootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
     """Check a cluster: brokers, quorum, leaders, replicas, disks. Exit code 1 where something is wrong."""
     from kraft.cli.survey import survey
 
     found = survey(bootstrap)
     if not found.metadata:
         raise no_broker(bootstrap, list(found.silent.values()))
-    findings = list(_findings(bootstrap, found))
+    findings = list(_findings(bootstrap, found, watch))
     show(
         ("check", "state", "found", "what to do"),
         [(each.check, each.state, each.found, each.advice) for each in findings],
@@ -80,7 +88,7 @@ def doctor(bootstrap: SurveyedBootstrap = DEFAULT_BOOTSTRAP) -> None:
     raise typer.Exit(1 if any(each.state is State.ERROR for each in findings) else 0)
 
 
-def _findings(bootstrap: str, found: Survey) -> Iterator[Finding]:
+def _findings(bootstrap: str, found: Survey, watch_s: float) -> Iterator[Finding]:
     """What cannot be asked is said, and the next is asked."""
     from kraft.cli import doctor_questions as ask
 
@@ -93,6 +101,7 @@ def _findings(bootstrap: str, found: Survey) -> Iterator[Finding]:
         for each in known.brokers
         if (each.host, each.port) not in silent  # of these each question would cost its timeout
     }
+    health = cache(lambda: ask.groups(bootstrap, silent, set(found.without_leader())))
     checks: Sequence[tuple[str, Callable[[], Finding]]] = (
         ("brokers", lambda: brokers(found)),
         ("registrations", lambda: registrations(ask.fenced(witness))),
@@ -104,7 +113,9 @@ def _findings(bootstrap: str, found: Survey) -> Iterator[Finding]:
         ("balance", lambda: balance(known)),
         ("log dirs", lambda: log_dirs(ask.log_dirs(bootstrap, silent))),
         ("transactions", lambda: transactions(ask.open_for_long(bootstrap, silent, OPEN_S))),
-        ("groups", lambda: groups(ask.groups(bootstrap, silent, set(found.without_leader())))),
+        ("hanging", lambda: hanging(ask.hanging(bootstrap, known, silent, OPEN_S))),
+        ("groups", lambda: groups(health())),
+        ("progress", lambda: progress(ask.stuck(bootstrap, health(), watch_s))),
         ("certificates", lambda: certificates(ask.certificates(up), time.time())),
         ("clocks", lambda: clocks(ask.clocks(up))),
     )
@@ -298,6 +309,25 @@ def groups(found: Sequence[GroupHealth]) -> Finding:
     lag = max(found, key=lambda each: each.lag, default=None)
     most = "" if lag is None else f", {lag.group_id} is {lag.lag} behind" if lag.lag else ", none is behind"
     return Finding("groups", State.OK, f"{len(found)}{most}")
+
+
+def hanging(found: Sequence[str]) -> Finding:
+    """Does one hold back readers for ever, because no coordinator will end it?"""
+    if not found:
+        return Finding("hanging", State.OK, "no transaction is open that no coordinator knows")
+    advice = (
+        "readers of committed records wait for ever: kafka-transactions.sh abort --topic T --partition P "
+        "--start-offset O"
+    )
+    return Finding("hanging", State.ERROR, f"no coordinator knows: {_named(found)}", advice)
+
+
+def progress(stuck: Sequence[str]) -> Finding:
+    """Do groups that are behind commit anything?"""
+    if not stuck:
+        return Finding("progress", State.OK, "no group that is behind stands still")
+    advice = "look at their consumers: a record that they fail on? One that commits seldom may be well"
+    return Finding("progress", State.WARNING, f"behind, and committed nothing: {_named(stuck)}", advice)
 
 
 def certificates(valid_until: Mapping[int, float], now: float) -> Finding:

@@ -4,6 +4,7 @@ fenced            registered brokers that the controller does not hear:    Descr
 log_dirs          of each broker:                                          DescribeLogDirs
 under_min_isr     partitions that refuse acks=all:                         DescribeConfigs of their topics
 open_for_long     transactions, by coordinator:                            ListTransactions
+hanging           transactions that no coordinator knows:                  ListOffsets, DescribeProducers
 certificates      of each broker's listener, until when:                   a TLS handshake
 clocks            of each broker, against ours:                            the Date that its HTTP port tells
 groups            state, members, lag:                                     kraft/cli/group_view.py
@@ -14,25 +15,32 @@ from __future__ import annotations
 import http.client
 import socket
 import ssl
+import sys
 import time
 from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Final, NamedTuple
 
 from kraft.cli.bootstrap import Address
-from kraft.cli.group_view import committed, group_at, lags, offsets_at
+from kraft.cli.errors import CliError
+from kraft.cli.group_view import by_leader, committed, group_at, lags, offsets_at
 from kraft.cli.survey import TIMEOUT_S
-from kraft.cli.wire_client import NotAnswered, metadata, of_each_broker, request
+from kraft.cli.wire_client import NotAnswered, at_coordinator, metadata, of_each_broker, raise_for, request
 from kraft.peers.blocking_client import SECURITY
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
+from kraft.wire.coordinator_type import CoordinatorType
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import ResourceType, TopicPartition
 from metadata_quorum.foundation.offset_timestamps import LATEST_TIMESTAMP
 
 GROUPS: Final = 20
 """Of a coordinator at most so many are looked at: each costs three requests."""
+UNSTABLE: Final = 100
+"""Of the partitions with an open transaction at most so many are looked at."""
+STABLE: Final = "Stable"
 MIN_ISR: Final = "min.insync.replicas"
 HTTP_PORT: Final = "kraft.http.port"
 
@@ -43,6 +51,8 @@ class GroupHealth(NamedTuple):
     members: int
     lag: int
     """Records, in all its partitions."""
+    behind: Mapping[TopicPartition, int] = {}
+    """What it has committed where it is behind."""
 
 
 def fenced(bootstrap_address: Address) -> list[int]:
@@ -151,6 +161,80 @@ def groups(bootstrap: str, silent: Container[Address], leaderless: Set[TopicPart
             if group is not None:
                 offsets = committed(coordinator, listed.group_id)
                 ends = offsets_at(bootstrap, offsets.keys() - leaderless, LATEST_TIMESTAMP)
-                lag = sum(records for records, _ in lags(bootstrap, offsets, ends).values())
-                found.append(GroupHealth(listed.group_id, group.state, len(group.members), lag))
+                left = lags(bootstrap, offsets, ends)
+                lag = sum(records for records, _ in left.values())
+                behind = {place: offsets[place] for place, (records, _) in left.items() if records}
+                found.append(GroupHealth(listed.group_id, group.state, len(group.members), lag, behind))
+    return found
+
+
+def stuck(bootstrap: str, found: Sequence[GroupHealth], watch_s: float) -> list[str]:
+    """Groups with members that are behind and commit nothing for that long, with the first partition. Returns
+    at once where none is behind. Raises `CliError`, `BrokerError`."""
+    behind = [each for each in found if each.members and each.behind and each.state == STABLE]
+    if not behind or not watch_s:
+        return []
+    print(f"groups are behind: looking again in {watch_s:g} s whether they move", file=sys.stderr)
+    time.sleep(watch_s)
+    stopped = []
+    for each in behind:
+        now = at_coordinator(
+            bootstrap, each.group_id, CoordinatorType.GROUP, partial(committed, group_id=each.group_id)
+        )
+        still = [place for place, offset in each.behind.items() if now.get(place) == offset]
+        stopped += [f"{each.group_id} (at {each.behind[still[0]]} of {still[0]})"] if still else []
+    return stopped
+
+
+def hanging(bootstrap: str, known: Message, silent: Set[Address], quiet_s: float) -> list[str]:
+    """Transactions that hold back readers of committed records, nothing of which was written for so long, and
+    that no coordinator knows. Raises `CliError`, `BrokerError`."""
+    everywhere = [TopicPartition(t.name, p.partition_index) for t in known.topics for p in t.partitions]
+    led = {
+        place for places in by_leader(bootstrap, everywhere, leave_out=silent).values() for place in places
+    }
+    ends = offsets_at(bootstrap, led, LATEST_TIMESTAMP)
+    stable = offsets_at(bootstrap, led, LATEST_TIMESTAMP, committed_only=True)
+    held_back = sorted(place for place, end in ends.items() if stable.get(place, end) < end)[:UNSTABLE]
+    unfinished = _unfinished(bootstrap, held_back, quiet_s) if held_back else {}
+    if not unfinished:
+        return []
+    fields = {
+        "state_filters": ["Ongoing", "PrepareCommit", "PrepareAbort"],
+        "producer_id_filters": sorted({producer_id for _, producer_id in unfinished}),
+        "duration_filter": -1,
+        "transactional_id_pattern": None,
+    }
+    answers = of_each_broker(bootstrap, ApiKey.LIST_TRANSACTIONS, (0, 2), fields, leave_out=silent)
+    if silent or answers.silent:
+        raise CliError("a broker is silent that may coordinate what is open")
+    coordinated = {each.producer_id for a in answers.by_id.values() for each in a.transaction_states}
+    # It may have ended between the two questions.
+    left = {place for place, producer_id in unfinished if producer_id not in coordinated}
+    again = _unfinished(bootstrap, sorted(left), quiet_s) if left else {}
+    return [
+        f"producer {producer_id} on {place} from offset {offset}"
+        for (place, producer_id), offset in again.items()
+        if producer_id not in coordinated
+    ]
+
+
+def _unfinished(
+    bootstrap: str, partitions: Sequence[TopicPartition], quiet_s: float
+) -> dict[tuple[TopicPartition, int], int]:
+    """First offsets of transactions that have been silent for long, by partition and producer id."""
+    newest_ms = (time.time() - quiet_s) * 1000
+    found = {}
+    for leader, places in by_leader(bootstrap, partitions).items():
+        topics: dict[str, list[int]] = {}
+        for place in places:
+            topics.setdefault(place.topic, []).append(place.partition)
+        fields = {"topics": [{"name": name, "partition_indexes": its} for name, its in topics.items()]}
+        for topic in request(leader, ApiKey.DESCRIBE_PRODUCERS, (0, 0), fields).topics:
+            for partition in topic.partitions:
+                raise_for(partition.error_code, f"{topic.name}-{partition.partition_index}")
+                for each in partition.active_producers:
+                    if each.current_txn_start_offset >= 0 and each.last_timestamp < newest_ms:
+                        place = TopicPartition(topic.name, partition.partition_index)
+                        found[place, int(each.producer_id)] = int(each.current_txn_start_offset)
     return found

@@ -5,17 +5,21 @@ What a newer version brings is off until all nodes run it and its feature has be
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from kraft.cli.bootstrap import any_broker
+from kraft.cli.bootstrap import Address, any_broker
 from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap, key_values
-from kraft.cli.errors import UsageError
+from kraft.cli.errors import CliError, UsageError
 from kraft.cli.numbers import MAX_INT16
 from kraft.cli.tables import prints_table, show
 from kraft.cli.wire_client import raise_for, request
 from kraft.wire.api_keys import ApiKey
+
+if TYPE_CHECKING:
+    from kraft.wire.bridge import Message
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -35,10 +39,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say whether it cou
 @prints_table
 def describe(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
     """Show the levels that a broker can run at, and those that the cluster runs at."""
-    address = any_broker(bootstrap)
-    software = {"client_software_name": "kraft", "client_software_version": "1"}
-    answer = request(address, ApiKey.API_VERSIONS, (3, 4), software)
-    raise_for(answer.error_code, f"{address[0]}:{address[1]}")
+    answer = _features(any_broker(bootstrap))
     levels = {each.name: int(each.max_version_level) for each in answer.finalized_features}
     rows = [
         (each.name, each.min_version, each.max_version, levels.get(each.name, 0))
@@ -72,6 +73,8 @@ def _update(bootstrap: str, pairs: list[str], upgrade_type: int, *, dry_run: boo
     for name, level in levels.items():
         if not level.isdecimal() or int(level) > MAX_INT16:
             raise UsageError(f"{name}={level}: a level is a number; `kraft features describe` shows them")
+    address = any_broker(bootstrap)
+    _require_known(address, levels)
     fields = {
         "timeout_ms": TIMEOUT_MS,
         "feature_updates": [
@@ -80,9 +83,26 @@ def _update(bootstrap: str, pairs: list[str], upgrade_type: int, *, dry_run: boo
         ],
         "validate_only": dry_run,
     }
-    answer = request(any_broker(bootstrap), ApiKey.UPDATE_FEATURES, (1, 2), fields)
+    answer = request(address, ApiKey.UPDATE_FEATURES, (1, 2), fields)
     raise_for(answer.error_code, answer.error_message or "")
     for result in answer.results:
         raise_for(result.error_code, result.error_message or result.feature)
     for name, level in levels.items():
         print(f"{name} {'could be' if dry_run else 'is'} at level {level}.")
+
+
+def _require_known(address: Address, names: Iterable[str]) -> None:
+    """A controller, Kafka's too, takes level 0 of any name for done. Raises `CliError`."""
+    answer = _features(address)
+    known = {each.name for each in (*answer.supported_features, *answer.finalized_features)}
+    for name in names:
+        if name not in known:
+            raise CliError(f"{name}: there is no such feature; `kraft features describe` shows them")
+
+
+def _features(address: Address) -> Message:
+    """ApiVersions, which tells them."""
+    software = {"client_software_name": "kraft", "client_software_version": "1"}
+    answer = request(address, ApiKey.API_VERSIONS, (3, 4), software)
+    raise_for(answer.error_code, f"{address[0]}:{address[1]}")
+    return answer

@@ -8,7 +8,7 @@ lags         -> the leaders of the partitions
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -167,16 +167,18 @@ def partitions_of(bootstrap: str, selection: Mapping[str, Collection[int]]) -> l
 
 
 def offsets_at(
-    bootstrap: str, partitions: Iterable[TopicPartition], timestamp_ms: int
+    bootstrap: str, partitions: Iterable[TopicPartition], timestamp_ms: int, *, committed_only: bool = False
 ) -> dict[TopicPartition, int]:
-    """The first offset that is not older, or an end; none for partitions that are deleted, have no leader or
-    no such record."""
+    """The first offset that is not older, or an end, with `committed_only` the last stable offset; none for
+    partitions that are deleted, have no leader or no such record."""
     offsets: dict[TopicPartition, int] = {}
-    for leader, its in _by_leader(bootstrap, partitions).items():
+    for leader, its in by_leader(bootstrap, partitions).items():
         topics: dict[str, list[int]] = {}
         for place in its:
             topics.setdefault(place.topic, []).append(place.partition)
-        answer = request(leader, ApiKey.LIST_OFFSETS, (4, 7), _list_offsets(topics, timestamp_ms))
+        answer = request(
+            leader, ApiKey.LIST_OFFSETS, (4, 7), _list_offsets(topics, timestamp_ms, int(committed_only))
+        )
         offsets |= {
             TopicPartition(topic.name, each.partition_index): int(each.offset)
             for topic in answer.topics
@@ -198,7 +200,7 @@ def lags(
 
     behind = {place: offset for place, offset in offsets.items() if offset < ends.get(place, -1)}
     found = dict.fromkeys(offsets.keys() & ends.keys() - behind.keys(), (0, True))
-    for leader, places in _by_leader(bootstrap, behind).items() if behind else ():
+    for leader, places in by_leader(bootstrap, behind).items() if behind else ():
         asked = encode_offsets({place: [behind[place]] for place in places})
         try:
             answer = exchange(NodeAddress(*leader), ApiKey.RECORD_COUNTS, VERSION, asked, TIMEOUT_S)
@@ -208,11 +210,14 @@ def lags(
     return {**{place: (ends[place] - offset, False) for place, offset in behind.items()}, **found}
 
 
-def _by_leader(bootstrap: str, partitions: Iterable[TopicPartition]) -> dict[Address, list[TopicPartition]]:
-    """Of those that have one that is up."""
+def by_leader(
+    bootstrap: str, partitions: Iterable[TopicPartition], *, leave_out: Container[Address] = ()
+) -> dict[Address, list[TopicPartition]]:
+    """Of those that have one that is up, and is not left out."""
     requested = set(partitions)
     known = metadata(bootstrap, sorted({place.topic for place in requested}))
     address = {broker.node_id: (broker.host, broker.port) for broker in known.brokers}
+    address = {node_id: each for node_id, each in address.items() if each not in leave_out}
     found: dict[Address, list[TopicPartition]] = {}
     for topic in known.topics:
         for each in topic.partitions:
@@ -222,10 +227,12 @@ def _by_leader(bootstrap: str, partitions: Iterable[TopicPartition]) -> dict[Add
     return found
 
 
-def _list_offsets(topics: Mapping[str, Iterable[int]], timestamp_ms: int) -> dict[str, Any]:
+def _list_offsets(
+    topics: Mapping[str, Iterable[int]], timestamp_ms: int, isolation_level: int
+) -> dict[str, Any]:
     return {
         "replica_id": -1,
-        "isolation_level": 0,
+        "isolation_level": isolation_level,
         "topics": [
             {
                 "name": name,

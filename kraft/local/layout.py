@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -47,7 +47,14 @@ def nodes_at(nodes: int, ports: Sequence[int]) -> list[LocalNode]:
     ]
 
 
-def refuse_taken_port(node_id: int, port: int) -> None:
+def refuse_taken_ports(nodes: Iterable[LocalNode]) -> None:
+    """Raises FatalError if something listens on one of them."""
+    for node in nodes:
+        for port in (node.client_port, node.controller_port, node.http_port):
+            _refuse_taken_port(node.id, port)
+
+
+def _refuse_taken_port(node_id: int, port: int) -> None:
     """Raises FatalError if something listens there."""
     with socket.socket() as probe:
         # As the node will bind: connections of a former process that still fade away do not matter.

@@ -37,7 +37,7 @@ from kraft import own_packages
 from kraft.config.node_config import Config
 from kraft.config.properties import format_properties, parse_properties
 from kraft.local.free_ports import HOST
-from kraft.local.layout import LocalNode, nodes_at, nodes_from, properties_of, refuse_taken_port
+from kraft.local.layout import LocalNode, nodes_at, nodes_from, properties_of, refuse_taken_ports
 from kraft.local.processes import (
     POLL_S,
     LocalProcess,
@@ -226,9 +226,7 @@ class LocalCluster:
 
     def start(self, patience_s: float = START_PATIENCE_S) -> None:
         """Start every node and wait until all are registered and unfenced."""
-        for node in self.nodes.values():
-            for port in (node.client_port, node.controller_port, node.http_port):
-                refuse_taken_port(node.id, port)
+        refuse_taken_ports(self.nodes.values())
         for node in self.nodes.values():
             self._spawn(node)
         self.save()

@@ -188,3 +188,4 @@ def test_a_port_in_use(tmp_path, port):
         done = kraft("up", "--dir", str(tmp_path), "--port", str(port))
     assert (done.returncode, done.stdout) == (ExitCode.PORT_IN_USE, "")
     assert done.stderr == f"kraft: port {port} of node 1 is in use; choose others with --port\n"
+    assert not list(tmp_path.iterdir()), "nothing is left"

@@ -133,6 +133,18 @@ def test_transactions_and_groups() -> None:
     assert (state_of(moving), moving.found) == (State.WARNING, "not reading: moving (PreparingRebalance)")
 
 
+def test_what_nobody_ends_and_groups_that_stand_still() -> None:
+    assert state_of(doctor.hanging([])) is state_of(doctor.progress([])) is State.OK
+    hanging = doctor.hanging(["producer 7 on t-0 from offset 3"])
+    assert (state_of(hanging), hanging.found) == (
+        State.ERROR, "no coordinator knows: producer 7 on t-0 from offset 3"
+    )  # fmt: skip
+    stuck = doctor.progress(["readers (at 3 of t-0)"])
+    assert (state_of(stuck), stuck.found) == (
+        State.WARNING, "behind, and committed nothing: readers (at 3 of t-0)"
+    )  # fmt: skip
+
+
 def test_certificates_and_clocks() -> None:
     day = doctor.SECONDS_PER_DAY
     assert state_of(doctor.certificates({}, 0)) is State.OK
