@@ -124,5 +124,9 @@ docs: $(READY) ## generated pages: CONFIG.md, APIS.md, METRICS.md
 	$(BIN)/python -m kraft.api.docs > docs/APIS.md
 	$(BIN)/python -m kraft.metrics.docs > docs/METRICS.md
 
+.PHONY: site
+site: $(READY) ## docs/ as a site, in build/site; a link that leads nowhere fails
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
 clean: ## remove what make built, .venv included
 	rm -rf $(VENV) build demo-data bench-results
