@@ -8,7 +8,7 @@ from typing import Final
 from data_plane.replication.broker_topic_stats import TopicStats
 from data_plane.replication.partition import Partition
 from kraft.broker.lifecycle import BrokerState
-from kraft.metrics.metric import Kind, MBean, Metric, Number, Sample, Samples
+from kraft.metrics.metric import Kind, MBean, Metric, Number, OverManyTurns, Sample, Samples
 from kraft.metrics.sources import Broker
 
 _STATES: Final = {
@@ -118,12 +118,12 @@ _REPLICA_MANAGER: Final = (
 
 
 def _each(figure: Callable[[Partition], Number]) -> Callable[[Broker], Samples]:
-    def read(broker: Broker) -> Iterator[Sample]:
-        for partition in broker.context.replica_manager:
+    def read(partitions: list[Partition]) -> Iterator[Sample]:
+        for partition in partitions:
             if not partition.offline:
                 yield (partition.tp.topic, str(partition.tp.partition)), figure(partition)
 
-    return read
+    return lambda broker: OverManyTurns(read(list(broker.context.replica_manager)))
 
 
 def _of_partition(type_: str, name: str, help: str, figure: Callable[[Partition], Number]) -> Metric:

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Final
 
-from kraft.metrics.metric import Kind, Metric, Number, Sample, Style
+from kraft.metrics.metric import Kind, Metric, Number, OverManyTurns, Sample, Style
 from kraft.metrics.sources import Sources
 from kraft.metrics.table import METRICS
 
 CONTENT_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 LINES_PER_PIECE: Final = 1000
 """Some 2 ms."""
+PARTITIONS_PER_LINE: Final = 10
+"""Many a row without labels looks at all partitions: so many take the time of a line."""
 Labels = dict[tuple[tuple[str, ...], tuple[str, ...]], str]
 """As they are written, by names and values: a partition's are in a score of rows of one scrape."""
 _SUFFIX: Final = {Kind.COUNTER: "_total"}
@@ -28,25 +30,36 @@ async def exposition(sources: Sources, style: Style) -> AsyncIterator[bytes]:
         await sources.broker.lags.refresh()
     lines: list[str] = []
     labels: Labels = {}
+    row = _partitions(sources) // PARTITIONS_PER_LINE
+    rows = 0
     for metric in METRICS:
         if metric.only is not None and metric.only is not style:
             continue
+        rows += row
         for line in _lines(metric, sources, style, labels):
             lines.append(line)
-            if len(lines) >= LINES_PER_PIECE:
+            if len(lines) + rows >= LINES_PER_PIECE:
                 yield "".join(lines).encode()
                 lines.clear()
+                rows = 0
                 await asyncio.sleep(0)
     lines.append("# EOF\n")
     yield "".join(lines).encode()
 
 
+def _partitions(sources: Sources) -> int:
+    return 0 if sources.broker is None else len(sources.broker.context.replica_manager)
+
+
 def _lines(metric: Metric, sources: Sources, style: Style, labels: Labels) -> Iterator[str]:
-    """Of one row, its header first. What it says was read before the first line is taken."""
+    """Of one row, its header first. What it says was read before the first line is taken, unless it is read
+    over many turns."""
     samples = metric.read(sources)
-    found: list[Sample] = [((), samples)] if isinstance(samples, int | float) else list(samples)
-    if not found:
-        return iter(())
+    found: Iterable[Sample]
+    if isinstance(samples, OverManyTurns):
+        found = samples.samples
+    else:
+        found = [((), samples)] if isinstance(samples, int | float) else list(samples)
     name = metric.name_in(style)
     kind = metric.kind_in(style)
     family = name.removesuffix(_SUFFIX.get(kind, ""))
@@ -55,10 +68,13 @@ def _lines(metric: Metric, sources: Sources, style: Style, labels: Labels) -> It
 
 
 def _written(
-    header: str, name: str, names: tuple[str, ...], samples: list[Sample], labels: Labels
+    header: str, name: str, names: tuple[str, ...], samples: Iterable[Sample], labels: Labels
 ) -> Iterator[str]:
-    yield header
+    """Nothing where there are no samples."""
     for values, number in samples:
+        if header:
+            yield header
+            header = ""
         text = labels.get((names, values))
         if text is None:
             text = labels[names, values] = _labels(names, values)

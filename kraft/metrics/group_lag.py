@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from data_plane.coordinator.groups.messages import GroupSummary
 from kraft.api.context import BrokerContext
+from kraft.api.slices import in_slices
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import BrokerError
 from metadata_quorum.foundation.model import TopicPartition
@@ -26,6 +27,8 @@ _ENDS_KEPT: Final = 60
 _ASK_TIMEOUT_S: Final = 1.0
 _LIST_OFFSETS_VERSION: Final = 7
 _CONSUMER: Final = -1
+POSITIONS_PER_SLICE: Final = 1_000
+"""Between two turns of the loop."""
 
 
 class PartitionLag(NamedTuple):
@@ -61,18 +64,18 @@ class GroupLags:
         ends |= await self._ask(read - ends.keys())
         now = self._broker.node.loop.time()
         for gone in self._ends.keys() - read:
-            del self._ends[gone]
+            self._ends.pop(gone, None)
         for tp, end in ends.items():
             seen = self._ends.setdefault(tp, deque(maxlen=_ENDS_KEPT))
             if not seen or seen[-1][1] != end:
                 seen.append((now, end))
-        self.groups = [
-            GroupLag(
-                group,
-                [self._lag(tp, kept.offset, ends.get(tp), now) for tp, kept in group.offsets.items()],
-            )
-            for group in groups
-        ]
+        lags = []
+        async for group in in_slices(
+            self._broker.node.long_work, groups, POSITIONS_PER_SLICE, lambda group: 1 + len(group.offsets)
+        ):
+            positions = [self._lag(tp, kept.offset, ends.get(tp), now) for tp, kept in group.offsets.items()]
+            lags.append(GroupLag(group, positions))
+        self.groups = lags
 
     def _lag(self, tp: TopicPartition, offset: int, end: int | None, now: float) -> PartitionLag:
         if end is None:

@@ -12,8 +12,8 @@ from statistics import fmean
 from typing import Final
 
 from data_plane.replication.partition import Partition
-from kraft.metrics.group_lag import PartitionLag
-from kraft.metrics.metric import MBean, Metric, Number, Sample, Samples
+from kraft.metrics.group_lag import GroupLag, PartitionLag
+from kraft.metrics.metric import MBean, Metric, Number, OverManyTurns, Sample, Samples
 from kraft.metrics.sources import Broker
 
 _PARTITION: Final = ("topic", "partition")
@@ -81,11 +81,12 @@ def _led(broker: Broker) -> Iterator[Partition]:
 
 
 def _each_led(figure: Callable[[Partition], Number]) -> Callable[[Broker], Samples]:
-    def read(broker: Broker) -> Iterator[Sample]:
-        for each in _led(broker):
-            yield (each.tp.topic, str(each.tp.partition)), figure(each)
+    def read(partitions: list[Partition]) -> Iterator[Sample]:
+        for each in partitions:
+            if each.leader is not None:
+                yield (each.tp.topic, str(each.tp.partition)), figure(each)
 
-    return read
+    return lambda broker: OverManyTurns(read(list(broker.context.replica_manager)))
 
 
 def _replicas(partition: Partition) -> tuple[int, ...]:
@@ -141,15 +142,15 @@ _KAFKA_EXPORTER: Final = (
 
 
 def _each_position(figure: Callable[[PartitionLag], Number | None]) -> Callable[[Broker], Samples]:
-    def read(broker: Broker) -> Iterator[Sample]:
-        for group in broker.lags.groups:
+    def read(groups: list[GroupLag]) -> Iterator[Sample]:
+        for group in groups:
             name = group.group.listed.group_id
             for each in group.partitions:
                 value = figure(each)
                 if value is not None:
                     yield (name, each.partition.topic, str(each.partition.partition)), value
 
-    return read
+    return lambda broker: OverManyTurns(read(broker.lags.groups))
 
 
 def _each_group(figure: Callable[[list[PartitionLag]], Number]) -> Callable[[Broker], Samples]:

@@ -39,7 +39,17 @@ class Kind(StrEnum):
 Number = int | float
 Sample = tuple[tuple[str, ...], Number]
 """The values of the labels, in their order, and the figure."""
-Samples = Number | Iterable[Sample]
+
+
+@dataclass(frozen=True, slots=True)
+class OverManyTurns:
+    """Samples of very many things, taken over many turns of the loop: what they are read from stays as it is,
+    or is a copy."""
+
+    samples: Iterable[Sample]
+
+
+Samples = Number | Iterable[Sample] | OverManyTurns
 """A bare number where there are no labels; nothing where there is nothing to say."""
 
 
