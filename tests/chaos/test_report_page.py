@@ -54,7 +54,9 @@ NARROW = """
 document.getElementById("frame").onload = (loaded) => {{
   const axis = loaded.target.contentDocument.querySelector("svg.axis");
   const width = axis.getBoundingClientRect().width;
+  const page = loaded.target.contentDocument.documentElement.scrollWidth;
   document.body.insertAdjacentHTML("beforeend", `<p data-said="${{"width"}}">${{Math.round(width)}}</p>`);
+  document.body.insertAdjacentHTML("beforeend", `<p data-said="${{"page"}}">${{page}}</p>`);
 }};
 </script>
 """
@@ -142,3 +144,4 @@ def test_the_report_has_room_for_its_plot_on_a_telephone(browser: str, tmp_path:
     narrow.write_text(NARROW.format(page=report.name))
     page = shown(browser, narrow, tmp_path / "profile")
     assert int(said(page, "width")) > 250
+    assert int(said(page, "page")) <= 400, "nobody has to scroll sideways"
