@@ -1,6 +1,6 @@
 """What the nodes say that the cluster decided, and by which rule: story.jsonl.
 
-    GET /api/events of every node, four times a second -> each event once -> {time, who, what}
+    GET /api/v1/events of every node, four times a second -> each event once -> {time, who, what}
 
 They are the events of the console and of the nodes' own logs (kraft/monitoring/cluster_events.py). Who is
 down or paused does not answer; the others know what happens to it.
@@ -61,7 +61,7 @@ class DecisionsWatch:
     def _asked(self, node: int) -> list[dict[str, Any]]:
         connection = http.client.HTTPConnection(HOST, self._ports[node], timeout=SILENCE_S)
         try:
-            connection.request("GET", f"/api/events?since={self._heard[node]}")
+            connection.request("GET", f"/api/v1/events?since={self._heard[node]}")
             events: list[dict[str, Any]] = json.loads(connection.getresponse().read())["events"]
             return events
         finally:
