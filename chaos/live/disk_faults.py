@@ -174,6 +174,11 @@ class FaultyDisk:
             self.strike(READ, path)
         return self._disk.list(path, may_block)
 
+    def sizes(self, path: str, may_block: MayBlock) -> dict[str, int]:
+        if self.faults:
+            self.strike(READ, path)
+        return self._disk.sizes(path, may_block)
+
     def make_dirs(self, path: str) -> None:
         if self.faults:
             self.strike(WRITE, path)
@@ -198,6 +203,11 @@ class FaultyDisk:
         if self.faults:
             self.strike(SYNC, path)
         self._disk.sync_dir(path, may_block)
+
+    def sync_below(self, path: str, may_block: MayBlock) -> None:
+        if self.faults:
+            self.strike(SYNC, path)
+        self._disk.sync_below(path, may_block)
 
     def volume(self, path: str) -> tuple[int, int]:
         return self._disk.volume(path)

@@ -42,6 +42,7 @@ from chaos.sim.disk_tree import (
     settle_inode,
 )
 from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.foundation.disk import sync_each_below
 from metadata_quorum.foundation.primitives import Buffer
 
 MAX_NAME_BYTES: Final = 255
@@ -214,6 +215,12 @@ class SimDisk:
         directory = self._find(path)
         return sorted(directory.cache) if isinstance(directory, DirectoryNode) else []
 
+    def sizes(self, path: str, may_block: MayBlock) -> dict[str, int]:
+        directory = self._find(path)
+        if not isinstance(directory, DirectoryNode):
+            return {}
+        return {name: len(e.cache) for name, e in sorted(directory.cache.items()) if isinstance(e, Inode)}
+
     def make_dirs(self, path: str) -> None:
         """Raises OSError."""
         _check_name(path.rstrip("/"))
@@ -270,6 +277,9 @@ class SimDisk:
         self.syncs += 1
         for change in self._settled(began):
             self._make_durable(change)
+
+    def sync_below(self, path: str, may_block: MayBlock) -> None:
+        sync_each_below(self, path, may_block)
 
     def volume(self, path: str) -> tuple[int, int]:
         room = self.room()

@@ -40,6 +40,7 @@ class MachineDisk(SimDisk):
         self.missed = 0
         """How many those were."""
         self._is_parking = True
+        self._is_flushing = False
         self._machine = machine
         self._scheduler = scheduler
         self._random = machine.draws.stream(f"disk of {machine.host}")
@@ -80,7 +81,18 @@ class MachineDisk(SimDisk):
         finally:
             self._is_parking = True
 
+    def sync_below(self, path: str, may_block: MayBlock) -> None:
+        """The device is waited for once."""
+        self.sync_dir(path, may_block)
+        self._is_flushing = True
+        try:
+            super().sync_below(path, may_block)
+        finally:
+            self._is_flushing = False
+
     def _wait(self, process: ProcessLoop, operation: str) -> None:
+        if self._is_flushing:
+            return
         usual = SYNC_S if operation in SYNCS else OTHER_S
         seconds = self._random.uniform(*usual) + self.extra_s
         job = current_job()

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from metadata_quorum.foundation.blocking import MayBlock
@@ -129,22 +129,26 @@ def begin_partition_metadata(disk: Disk, path: str, topic_id: UUID) -> None:
     write_unsynced(disk, path, f"new: true\nversion: 0\ntopic_id: {uuid_text(topic_id)}".encode())
 
 
-def is_known_to_checkpoints(disk: Disk, path: str, may_block: MayBlock) -> bool:
-    """Whether the checkpoints' entries for the partition describe this directory."""
-    fields = dict(_pairs(_read(disk, path, may_block)))
-    return bool(fields) and "new" not in fields
+class PartitionMetadata(NamedTuple):
+    """What `partition.metadata` says."""
+
+    topic_id: UUID | None
+    """None where there is no file."""
+    known_to_checkpoints: bool
+    """The checkpoints' entries for the partition describe this directory."""
 
 
-def read_partition_metadata(disk: Disk, path: str, may_block: MayBlock) -> UUID | None:
-    """The topic id, or None where there is no file. Raises CheckpointError."""
+def read_partition_metadata(disk: Disk, path: str, may_block: MayBlock) -> PartitionMetadata:
+    """Raises CheckpointError."""
     fields = dict(_pairs(_read(disk, path, may_block)))
     if not fields:
-        return None
+        return PartitionMetadata(None, known_to_checkpoints=False)
+    is_new = "new" in fields
     try:
-        return parse_uuid(fields["topic_id"])
+        return PartitionMetadata(parse_uuid(fields["topic_id"]), not is_new)
     except (KeyError, ValueError) as e:
-        if "new" in fields:  # not synced: a power loss has torn it
-            return None
+        if is_new:  # not synced: a power loss has torn it
+            return PartitionMetadata(None, known_to_checkpoints=False)
         raise CheckpointError(f"{path}: no readable topic_id") from e
 
 

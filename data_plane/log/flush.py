@@ -74,6 +74,11 @@ class Unflushed:
         self._files: list[File] = []  # of a flush that failed
         self._truncations = 0
 
+    @property
+    def nothing_truncated(self) -> bool:
+        """Since the log was opened."""
+        return self._truncations == 0
+
     def add_snapshot(self, path: str) -> None:
         """A producer snapshot has been written to the page cache."""
         self._snapshots.append(path)

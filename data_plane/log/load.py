@@ -37,6 +37,7 @@
     leader-epoch-checkpoint, not after a clean shutdown        used, and rewritten by the next flush: it may
                                                                be in the page cache only
     no segment at all                                          an empty one at the log start offset
+    as it was made: one segment without a byte                 taken over; nothing of it can be torn
     log start offset ahead of the end                          the log restarts there, empty
     `.txnindex` of segments that were scanned                  rebuilt from their abort markers
 
@@ -48,6 +49,7 @@ Path of the data: log_manager/log_dirs.py -> here, in an executor -> UnifiedLog(
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
@@ -56,7 +58,9 @@ from sortedcontainers import SortedDict
 
 from data_plane.log import checkpoints, files, recovery
 from data_plane.log.aborted import AbortedTransactions
+from data_plane.log.checkpoints import PartitionMetadata
 from data_plane.log.config import LogConfig
+from data_plane.log.empty_log import is_as_made
 from data_plane.log.epochs import EpochCache
 from data_plane.log.partition_directory import PartitionDirectory
 from data_plane.log.producer_recovery import (
@@ -100,6 +104,18 @@ class LogIdentity(NamedTuple):
     """The directory's name is not known to be durable."""
 
 
+class _Contents(NamedTuple):
+    """What is found in the files, or made."""
+
+    segments: SortedDict[int, LogSegment]
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    epochs: EpochCache
+    producers: ProducerStateManager
+    aborted: AbortedTransactions
+
+
 def load(
     disk: Disk,
     directory: str,
@@ -111,11 +127,14 @@ def load(
     machine_restarted: bool = False,
     now_ms: int,
     topic_id: UUID | None = None,
+    stored: PartitionMetadata | None = None,
+    sync: bool = True,
     may_block: MayBlock,
 ) -> LoadedLog:
     """Open or create the log in `directory`, and recover what a crash may have torn. `clean`: it was closed;
     `machine_restarted`: the machine was restarted since it was written, so any page that was not synced may
-    be lost.
+    be lost. `stored`: its partition.metadata, where that is known. Without `sync` the caller makes the
+    directory durable before the log takes appends.
 
     Raises LogCorruptError, and BrokerError(INCONSISTENT_TOPIC_ID) where the directory belongs to another
     topic.
@@ -123,7 +142,53 @@ def load(
     place = PartitionDirectory(disk, directory)
     is_new = not place.exists(directory)
     place.make_dirs(directory)
-    stored_id = _stored_topic_id(place, directory, topic_id, may_block)
+    stored = stored or _stored_metadata(place, directory, may_block)
+    _check_topic(directory, topic_id, stored)
+    sizes = {} if is_new else place.sizes(directory, may_block)
+    if recovery_point == log_start_offset == 0 and (is_new or is_as_made(sizes)):
+        contents = _without_records(place, directory, config, now_ms, sizes)
+    else:
+        contents = _recovered(
+            place, directory, config, recovery_point, log_start_offset, now_ms, may_block,
+            clean=clean, machine_restarted=machine_restarted,
+        )  # fmt: skip
+    active: LogSegment = contents.segments.peekitem(-1)[1]
+    if active.size:
+        active.hold()
+    else:
+        active.release()
+    if sync and not (clean or machine_restarted or is_new):
+        # The process may have died between a truncation and its flush, and the log takes appends now.
+        active.file.sync(may_block)
+        place.sync_dir(directory, may_block)
+    contents.epochs.dirty = contents.epochs.dirty or not clean
+    identity = _identify(place, directory, topic_id, stored)
+    return LoadedLog(place, directory, config, *contents, identity, clean)
+
+
+def _without_records(
+    place: PartitionDirectory, directory: str, config: LogConfig, now_ms: int, sizes: Mapping[str, int]
+) -> _Contents:
+    """The files are made where there are none."""
+    segment = LogSegment(place, directory, 0, config, now_ms, known_empty=bool(sizes))
+    epochs = EpochCache()
+    epochs.dirty = files.LEADER_EPOCHS in sizes  # no epoch of it has a record
+    aborted = AbortedTransactions(place, directory)
+    return _Contents(SortedDict({0: segment}), 0, 0, 0, epochs, ProducerStateManager(), aborted)
+
+
+def _recovered(
+    place: PartitionDirectory,
+    directory: str,
+    config: LogConfig,
+    recovery_point: int,
+    log_start_offset: int,
+    now_ms: int,
+    may_block: MayBlock,
+    *,
+    clean: bool,
+    machine_restarted: bool,
+) -> _Contents:
     _complete_swaps(place, directory, may_block)
     _remove_leftovers(place, directory, may_block)
     segments = _open_segments(place, directory, config, log_start_offset, now_ms, may_block)
@@ -157,45 +222,31 @@ def load(
     if machine_restarted:
         remove_snapshots(place, directory, range(scanned_from + 1, ANY_OFFSET.stop), may_block)
     producers, aborted = _load_producers(place, directory, segments, end, scanned_from, may_block)
-    active: LogSegment = segments.peekitem(-1)[1]
-    active.hold()
-    if not (clean or machine_restarted or is_new):
-        # The process may have died between a truncation and its flush, and the log takes appends now.
-        active.file.sync(may_block)
-        place.sync_dir(directory, may_block)
-    epochs.dirty = epochs.dirty or not clean
-    identity = _identify(place, directory, topic_id, stored_id, may_block)
-    return LoadedLog(
-        place, directory, config,
-        segments, log_start_offset, end, recovery_point, epochs, producers, aborted, identity, clean,
-    )  # fmt: skip
+    return _Contents(segments, log_start_offset, end, recovery_point, epochs, producers, aborted)
 
 
 # --- whose log it is ---------------------------------------------------------------------------
 
 
-def _stored_topic_id(disk: Disk, directory: str, topic_id: UUID | None, may_block: MayBlock) -> UUID | None:
-    metadata = f"{directory}/{files.PARTITION_METADATA}"
-    stored_id = checkpoints.read_partition_metadata(disk, metadata, may_block)
-    if topic_id is not None and stored_id is not None and stored_id != topic_id:
+def _stored_metadata(disk: Disk, directory: str, may_block: MayBlock) -> PartitionMetadata:
+    return checkpoints.read_partition_metadata(disk, f"{directory}/{files.PARTITION_METADATA}", may_block)
+
+
+def _check_topic(directory: str, topic_id: UUID | None, stored: PartitionMetadata) -> None:
+    if topic_id is not None and stored.topic_id is not None and stored.topic_id != topic_id:
         raise BrokerError(
             ErrorCode.INCONSISTENT_TOPIC_ID,
-            f"{directory} belongs to topic id {stored_id}, not {topic_id}",
+            f"{directory} belongs to topic id {stored.topic_id}, not {topic_id}",
         )
-    return stored_id
 
 
-def _identify(
-    disk: Disk, directory: str, topic_id: UUID | None, stored_id: UUID | None, may_block: MayBlock
-) -> LogIdentity:
-    metadata = f"{directory}/{files.PARTITION_METADATA}"
-    if topic_id is not None and stored_id is None:
-        checkpoints.begin_partition_metadata(disk, metadata, topic_id)
-    known_id = topic_id or stored_id
-    known = checkpoints.is_known_to_checkpoints(disk, metadata, may_block)
-    unidentified = known_id is not None and not known
+def _identify(disk: Disk, directory: str, topic_id: UUID | None, stored: PartitionMetadata) -> LogIdentity:
+    if topic_id is not None and stored.topic_id is None:
+        checkpoints.begin_partition_metadata(disk, f"{directory}/{files.PARTITION_METADATA}", topic_id)
+    known_id = topic_id or stored.topic_id
+    unidentified = known_id is not None and not stored.known_to_checkpoints
     # A log that is identified has a durable name.
-    return LogIdentity(known_id, unidentified, new_directory=unidentified or stored_id is None)
+    return LogIdentity(known_id, unidentified, new_directory=unidentified or stored.topic_id is None)
 
 
 # --- segments ----------------------------------------------------------------------------------

@@ -302,7 +302,7 @@ class UnifiedLog:
         upper = end if upper_offset is None or upper_offset > end else upper_offset
         active = self.log_segments.active
         if offset >= upper:
-            return LogSlice(active, active.file, offset, active.size, 0)
+            return LogSlice(active, None, offset, active.size, 0)
         if offset >= active.base_offset:
             limit = active.size if upper == end else active.locate(upper)
             return active.slice(offset, max_bytes, limit, at_least_one_batch)
@@ -486,6 +486,9 @@ class UnifiedLog:
     def close_clean(self, may_block: MayBlock) -> None:
         """Flush all (blocks), write the producers' state, close: the next start need not recover."""
         self.identify(may_block)
+        if not self.unidentified and self.log_end_offset == 0 and self.unflushed.nothing_truncated:
+            self.close()  # as it was made, and its name is durable
+            return
         self.log_segments.active.seal()
         self._write_producer_snapshot()
         work = self.prepare_flush()

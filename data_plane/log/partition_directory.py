@@ -82,6 +82,10 @@ class PartitionDirectory:
         with self.lock:
             return self._disk.list(self._now(path), may_block)
 
+    def sizes(self, path: str, may_block: MayBlock) -> dict[str, int]:
+        with self.lock:
+            return self._disk.sizes(self._now(path), may_block)
+
     def make_dirs(self, path: str) -> None:
         with self.lock:
             self._disk.make_dirs(self._now(path))
@@ -101,6 +105,9 @@ class PartitionDirectory:
         # Not under the lock. Where the directory is renamed meanwhile another one may be synced, without
         # harm: a log that was set aside needs nothing durable, one that moves is not being flushed.
         self._disk.sync_dir(self._now(path), may_block)
+
+    def sync_below(self, path: str, may_block: MayBlock) -> None:
+        self._disk.sync_below(self._now(path), may_block)
 
     def volume(self, path: str) -> tuple[int, int]:
         return self._disk.volume(self._now(path))

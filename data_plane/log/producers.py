@@ -109,15 +109,19 @@ class VerificationStateEntry(NamedTuple):
     asked_at_ms: int
 
 
+_NONE: Final[SortedDict[int, int]] = SortedDict()
+"""Where there are no transactions, as in most logs: a sorted dict of one's own takes two kilobytes."""
+
+
 class ProducerStateManager:
     """See the module. `next_offset` is the offset up to which the state has taken in the log."""
 
     def __init__(self) -> None:
         self.states: dict[int, ProducerStateEntry] = {}
         self.next_offset = 0
-        self._ongoing: SortedDict[int, int] = SortedDict()  # first offset -> producer id
+        self._ongoing = _NONE  # first offset -> producer id
         # Ended, but their marker is not replicated yet: first offset -> offset of the marker.
-        self._unreplicated: SortedDict[int, int] = SortedDict()
+        self._unreplicated = _NONE
         self._verification_states: dict[
             int, VerificationStateEntry
         ] = {}  # by producer id; known to the leader only
@@ -234,7 +238,7 @@ class ProducerStateManager:
         state.batches.append(BatchMetadata(header.last_sequence, last_offset, delta, header.max_timestamp))
         if header.is_transactional and state.current_txn_first_offset is None:
             state.current_txn_first_offset = base_offset
-            self._ongoing[base_offset] = header.producer_id
+            self._ongoing = _with(self._ongoing, base_offset, header.producer_id)
             self._verification_states.pop(header.producer_id, None)
 
     def update_control(self, header: BatchHeader, marker: Record) -> AbortedTransaction | None:
@@ -255,7 +259,7 @@ class ProducerStateManager:
         if first_offset is None:
             return None
         self._ongoing.pop(first_offset, None)
-        self._unreplicated[first_offset] = header.last_offset
+        self._unreplicated = _with(self._unreplicated, first_offset, header.last_offset)
         if kind == CONTROL_COMMIT:
             return None
         stable = self._ongoing.peekitem(0)[0] if self._ongoing else header.next_offset
@@ -298,9 +302,16 @@ class ProducerStateManager:
         """Restart from a snapshot's states, or empty."""
         self.states = states or {}
         self.next_offset = next_offset
-        self._unreplicated.clear()
-        self._ongoing.clear()
+        self._unreplicated = self._ongoing = _NONE
         self._verification_states.clear()
         for producer_id, state in self.states.items():
             if state.current_txn_first_offset is not None:
-                self._ongoing[state.current_txn_first_offset] = producer_id
+                self._ongoing = _with(self._ongoing, state.current_txn_first_offset, producer_id)
+
+
+def _with(entries: SortedDict[int, int], key: int, value: int) -> SortedDict[int, int]:
+    """`entries` with one more, in a dict of its own from the first one on."""
+    if entries is _NONE:
+        return SortedDict({key: value})
+    entries[key] = value
+    return entries

@@ -7,7 +7,8 @@ A read yields a slice: which bytes of which file, not the bytes. What the page c
 at once; the rest, finding its place included, is read by the owner in an executor.
 
 A segment that is sealed costs next to nothing: it forgets where its batches end, and once it is durable
-its file is open only while it is read (a slice keeps its own open).
+its file is open only while it is read (a slice keeps its own open). Nor is that of an empty log open before
+its first append: most partitions of a large cluster have no records.
 
 The batches of a sealed segment reach up to where the next one begins. Where compaction or a truncation
 takes the last of them away, an empty batch of one offset takes its place (`fill_to`): so a reader
@@ -88,10 +89,10 @@ class LogSlice:
     __slots__ = ("_at_least_one", "_limit", "_max_bytes", "_segment", "file", "length", "offset", "position")
 
     def __init__(
-        self, segment: LogSegment, file: File, offset: int, position: int, length: int, limit: int = -1
+        self, segment: LogSegment, file: File | None, offset: int, position: int, length: int, limit: int = -1
     ) -> None:
         self._segment = segment
-        self.file = file
+        self.file = file  # None only where there is nothing to read
         self.offset = offset  # the requested one: the slice may begin behind it
         self.position = position
         self.length = length
@@ -120,6 +121,8 @@ class LogSlice:
 
     def read(self, may_block: MayBlock) -> Buffer:
         """The bytes. Ends short where the log was truncated since."""
+        if self.file is None:
+            return b""
         if self.position < 0:
             segment, read = self._segment, self.file.read
             position = segment.find(self.offset, read)
@@ -129,7 +132,7 @@ class LogSlice:
 
     def read_cached(self) -> Buffer | None:
         """The bytes if the page cache holds them all, else None."""
-        if not self.length:
+        if not self.length or self.file is None:
             return b""
         if self.position < 0:
             return None
@@ -170,15 +173,17 @@ class LogSegment:
         created_ms: int,
         *,
         suffix: str = "",
+        known_empty: bool = False,
     ) -> None:
-        """`suffix` ends the names of its files while it is being made (cleaner.py)."""
+        """`suffix` ends the names of its files while it is being made (cleaner.py). `known_empty`: its files
+        are there, without a byte."""
         self.base_offset = base_offset
         self._suffix = suffix
         self.path = files.path_of(directory, base_offset, files.LOG) + suffix
         self.txn_index_path = files.path_of(directory, base_offset, files.TXN_INDEX) + suffix  # aborted.py
         self._disk = disk
-        self._file: File | None = disk.open(self.path, create=True)
-        self.size = self._file.size()
+        self._file: File | None = None if known_empty else disk.open(self.path, create=True)
+        self.size = 0 if self._file is None else self._file.size()
         self.created_ms = created_ms
         index_bytes = config.segment_index_bytes
         index_path = files.path_of(directory, base_offset, files.OFFSET_INDEX) + suffix
@@ -197,8 +202,9 @@ class LogSegment:
         self._batch_ends: list[int] = [0] if self.size == 0 else []
         if self.size == 0:
             self._max_timestamp = -1
-            for index in (self.offset_index, self.time_index):
-                index.open()
+            if not known_empty:
+                for index in (self.offset_index, self.time_index):
+                    index.open()
 
     @property
     def file(self) -> File:

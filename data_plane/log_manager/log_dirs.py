@@ -19,7 +19,7 @@ import errno
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 from uuid import UUID
 
@@ -37,6 +37,9 @@ from metadata_quorum.foundation.model import METADATA_TOPIC, ZERO_UUID, TopicPar
 from metadata_quorum.foundation.supervision import ends_node
 
 logger = logging.getLogger(__name__)
+
+SYNCED_ONE_BY_ONE: Final = 100
+"""Logs, after the process died. Of more, all that the file system holds is synced at once."""
 
 _PARTITION_DIR: Final = re.compile(r"(.+)-(\d+)\Z")
 _FUTURE: Final = re.compile(r"(.+)-(\d+)\.[0-9a-f]{32}-future\Z")
@@ -65,7 +68,7 @@ class LogDir:
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
         self._unopened: frozenset[TopicPartition] = frozenset()  # they lie here: what is known of them stays
-        self._written: dict[str, bytes] = {}
+        self._written: dict[str, Mapping[TopicPartition, int]] = {}
 
     def partition_path(self, tp: TopicPartition) -> str:
         return f"{self.path}/{tp.topic}-{tp.partition}"
@@ -101,32 +104,25 @@ class LogDir:
         known_ends = {tp: self._known_end(tp) for tp in self._known()}
         logs: dict[TopicPartition, tuple[UnifiedLog, UUID]] = {}
         corrupt: dict[TopicPartition, str] = {}
-        for name in disk.list(self.path, may_block):
-            leaving = _LEAVING.match(name)
-            if leaving:
-                if leaving[1] == "delete":
-                    disk.remove_tree(f"{self.path}/{name}", may_block)
-                continue
-            future = _FUTURE.match(name)
-            if future:
-                self.unfinished[TopicPartition(future[1], int(future[2]))] = f"{self.path}/{name}"
-                continue
-            tp = self._partition_of(name)
-            if tp is None:
-                continue
+        names = disk.list(self.path, may_block)
+        together = not (self.clean or self._machine_restarted) and len(names) > SYNCED_ONE_BY_ONE
+        for tp, name in self._replicas_among(names, may_block):
             config = topic_configs.get(tp.topic, defaults)
             metadata = f"{self.path}/{name}/{PARTITION_METADATA}"
             try:
-                if not checkpoints.is_known_to_checkpoints(disk, metadata, may_block):
+                stored = checkpoints.read_partition_metadata(disk, metadata, may_block)
+                if not stored.known_to_checkpoints:
                     self.forget(tp)
-                topic_id = checkpoints.read_partition_metadata(disk, metadata, may_block)
-                logs[tp] = (self.open_log(tp, topic_id, config, now_ms, may_block), topic_id or ZERO_UUID)
+                log = self._open(tp, None, config, now_ms, may_block, stored=stored, sync=not together)
+                logs[tp] = (log, stored.topic_id or ZERO_UUID)
             except Exception as e:
                 if (isinstance(e, OSError) and is_of_disk(e)) or ends_node(e):
                     raise
                 known = isinstance(e, LogCorruptError | checkpoints.CheckpointError | CorruptBatchError)
                 logger.error("%s stays offline: %s", tp, e, exc_info=not known)
                 corrupt[tp] = str(e)
+        if together:
+            disk.sync_below(self.path, may_block)
         for tp in self._known() - logs.keys() - corrupt.keys():  # a new one of that name begins at 0
             self.forget(tp)
         self._unopened = frozenset(corrupt)
@@ -139,6 +135,22 @@ class LogDir:
             self.checkpoint(may_block, recovery_points={**self._recovery_points, **points})
         self.clean = self._machine_restarted = False  # logs that are opened from now on are new
         return logs, corrupt
+
+    def _replicas_among(
+        self, names: Iterable[str], may_block: MayBlock
+    ) -> Iterator[tuple[TopicPartition, str]]:
+        """What was being deleted is removed on the way, and unfinished copies are noted."""
+        for name in names:
+            leaving, future = _LEAVING.match(name), _FUTURE.match(name)
+            if leaving:
+                if leaving[1] == "delete":
+                    self.disk.remove_tree(f"{self.path}/{name}", may_block)
+            elif future:
+                self.unfinished[TopicPartition(future[1], int(future[2]))] = f"{self.path}/{name}"
+            else:
+                tp = self._partition_of(name)
+                if tp is not None:
+                    yield tp, name
 
     def _known_end(self, tp: TopicPartition) -> int:
         """Up to where it had records that were durable, or committed, by the checkpoints."""
@@ -154,13 +166,25 @@ class LogDir:
             raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is too long for a directory")
         if not self.disk.exists(self.path):  # it was there at the start: its disk is gone, not new
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
-        path = self.partition_path(tp)
         if topic_id is not None:
-            self._remove_half_made(path, topic_id, may_block)
+            self._remove_half_made(self.partition_path(tp), topic_id, may_block)
+        return self._open(tp, topic_id, config, now_ms, may_block)
+
+    def _open(
+        self,
+        tp: TopicPartition,
+        topic_id: UUID | None,
+        config: LogConfig,
+        now_ms: int,
+        may_block: MayBlock,
+        *,
+        stored: checkpoints.PartitionMetadata | None = None,
+        sync: bool = True,
+    ) -> UnifiedLog:
         log = UnifiedLog(
             load(
                 self.disk,
-                path,
+                self.partition_path(tp),
                 config,
                 recovery_point=self._recovery_points.get(tp, 0),
                 log_start_offset=self._log_starts.get(tp, 0),
@@ -168,6 +192,8 @@ class LogDir:
                 machine_restarted=self._machine_restarted,
                 now_ms=now_ms,
                 topic_id=topic_id,
+                stored=stored,
+                sync=sync,
                 may_block=may_block,
             )
         )
@@ -178,12 +204,10 @@ class LogDir:
         """A log that could not be created to its end, for want of files, lies in the way of the next topic of
         its name. It was never served: whatever else lies here has an owner, or is no longer new."""
         metadata = f"{path}/{PARTITION_METADATA}"
-        stored_id = checkpoints.read_partition_metadata(self.disk, metadata, may_block)
-        if stored_id in (None, topic_id) or checkpoints.is_known_to_checkpoints(
-            self.disk, metadata, may_block
-        ):
+        stored = checkpoints.read_partition_metadata(self.disk, metadata, may_block)
+        if stored.topic_id in (None, topic_id) or stored.known_to_checkpoints:
             return
-        logger.warning("%s was left half-made by topic %s; it is removed", path, stored_id)
+        logger.warning("%s was left half-made by topic %s; it is removed", path, stored.topic_id)
         self.disk.remove_tree(path, may_block)
 
     def open_future(
@@ -249,10 +273,11 @@ class LogDir:
             if offsets is None:
                 continue
             kept = {tp: known[tp] for tp in self._unopened if tp in known}
-            data = checkpoints.encode_offsets({**kept, **offsets})
-            if self._written.get(name) != data:
+            written = {**kept, **offsets}
+            if self._written.get(name) != written:  # before they are encoded: that takes ten times as long
+                data = checkpoints.encode_offsets(written)
                 self.disk.write_atomic(f"{self.path}/{name}", data, may_block)
-                self._written[name] = data
+                self._written[name] = written
 
     def mark_clean(self, broker_epoch: int, may_block: MayBlock) -> None:
         """The next start need not recover (blocks)."""

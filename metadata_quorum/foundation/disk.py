@@ -17,6 +17,7 @@ Lowest floor: used by the Raft journal (metadata_quorum/raft) and the partition 
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import shutil
@@ -28,6 +29,9 @@ from metadata_quorum.foundation.primitives import Buffer
 
 PRIVATE_FILE: Final = 0o600
 PRIVATE_DIRECTORY: Final = 0o700
+
+_syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+"""Linux's: the whole file system. It reports errors of writing since 5.8."""
 
 _NOT_OF_DISK: Final = frozenset(
     {
@@ -92,6 +96,9 @@ class Disk(Protocol):
     def list(self, path: str, may_block: MayBlock) -> list[str]:
         """Names in a directory, sorted; an empty list where the directory does not exist."""
 
+    def sizes(self, path: str, may_block: MayBlock) -> dict[str, int]:
+        """The files in a directory, with their lengths; empty where the directory does not exist."""
+
     def make_dirs(self, path: str) -> None: ...
 
     def remove(self, path: str) -> None:
@@ -103,6 +110,10 @@ class Disk(Protocol):
         """Atomically, replacing `target`; durable after `sync_dir` of the parent."""
 
     def sync_dir(self, path: str, may_block: MayBlock) -> None: ...
+
+    def sync_below(self, path: str, may_block: MayBlock) -> None:
+        """Make a directory durable with all that is in it, and what is in its directories. Where thousands
+        of files need it, this waits for the device once."""
 
     def volume(self, path: str) -> tuple[int, int]:
         """Total and usable bytes of the volume that the path lies on."""
@@ -219,6 +230,13 @@ class OsDisk:
         except FileNotFoundError:
             return []
 
+    def sizes(self, path: str, may_block: MayBlock) -> dict[str, int]:
+        try:
+            with os.scandir(path) as entries:
+                return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+        except FileNotFoundError:
+            return {}
+
     def make_dirs(self, path: str) -> None:
         if os.path.isdir(path):
             return
@@ -255,16 +273,45 @@ class OsDisk:
         finally:
             os.close(fd)
 
+    def sync_below(self, path: str, may_block: MayBlock) -> None:
+        """Raises OSError."""
+        if _syncfs is None:
+            sync_each_below(self, path, may_block)
+            return
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            if _syncfs(fd):
+                code = ctypes.get_errno()
+                raise OSError(code, os.strerror(code), path)
+        finally:
+            os.close(fd)
+
     def volume(self, path: str) -> tuple[int, int]:
         usage = shutil.disk_usage(path)
         return usage.total, usage.free
 
     def read_bytes(self, path: str, may_block: MayBlock) -> bytes:
-        with open(path, "rb") as f:
-            return f.read()
+        with open(path, "rb", buffering=0) as f:
+            return f.readall()
 
     def write_atomic(self, path: str, data: Buffer, may_block: MayBlock) -> None:
         write_in_steps(self, path, data, may_block)
+
+
+def sync_each_below(disk: Disk, path: str, may_block: MayBlock) -> None:
+    """`Disk.sync_below` by the disk's other operations."""
+    sizes = disk.sizes(path, may_block)
+    for name in disk.list(path, may_block):
+        below = f"{path}/{name}"
+        if name not in sizes:
+            sync_each_below(disk, below, may_block)
+            continue
+        file = disk.open(below)
+        try:
+            file.sync(may_block)
+        finally:
+            file.close()
+    disk.sync_dir(path, may_block)
 
 
 def make_dirs_durably(disk: Disk, path: str, may_block: MayBlock) -> None:

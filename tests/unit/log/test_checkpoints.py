@@ -28,7 +28,7 @@ def test_offsets_in_kafkas_form(tmp_path):
 def test_no_file_is_an_empty_checkpoint(tmp_path):
     assert checkpoints.read_offsets(DISK, str(tmp_path / "none"), MAY_BLOCK) == {}
     assert checkpoints.read_epochs(DISK, str(tmp_path / "none"), MAY_BLOCK) == []
-    assert checkpoints.read_partition_metadata(DISK, str(tmp_path / "none"), MAY_BLOCK) is None
+    assert checkpoints.read_partition_metadata(DISK, str(tmp_path / "none"), MAY_BLOCK).topic_id is None
     assert checkpoints.read_clean_shutdown(DISK, str(tmp_path), MAY_BLOCK) is None
 
 
@@ -56,7 +56,7 @@ def test_partition_metadata(tmp_path):
     topic_id = UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8")
     checkpoints.write_partition_metadata(DISK, str(path), topic_id, MAY_BLOCK)
     assert path.read_text() == "version: 0\ntopic_id: a6e4EJ2tEdGAtADAT9QwyA"
-    assert checkpoints.read_partition_metadata(DISK, str(path), MAY_BLOCK) == topic_id
+    assert checkpoints.read_partition_metadata(DISK, str(path), MAY_BLOCK) == (topic_id, True)
     path.write_text("version: 0\n")
     with pytest.raises(CheckpointError):
         checkpoints.read_partition_metadata(DISK, str(path), MAY_BLOCK)
