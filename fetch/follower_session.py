@@ -9,7 +9,10 @@ Used by fetcher.py; the leader's side is sessions.py.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
+from typing import Final
 
 from data_plane.replication.partition import Partition
 from fetch.follower import FollowerRules
@@ -28,6 +31,10 @@ Key = tuple[int, int]
 
 def key_of(partition: Partition) -> Key:
     return partition.topic_id.int, partition.tp.partition
+
+
+MOST_NAMED: Final = 1000
+"""Partitions in one request: the leader reads them in one turn of its loop, the rest in the next ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +101,11 @@ class FollowerFetchSession:
 
     def next_request(self, broker_epoch: int) -> FetchRequest:
         full = not self.established
-        keys = self._wanted if full else self._changed
+        keys: Iterable[Key] = self._wanted if full else self._changed
+        left: dict[Key, None] = {}
+        if len(self._wanted) > MOST_NAMED and not self._refused:  # without a session all must be named
+            left = dict.fromkeys(islice(keys, MOST_NAMED, None))
+            keys = list(islice(keys, MOST_NAMED))
         forgotten = [] if full else [self._known.pop(key) for key in self._forgotten]
         partitions: list[FetchPartition] = []
         for key in keys:
@@ -106,13 +117,13 @@ class FollowerFetchSession:
             [(gone.topic_id, gone.tp.topic, gone.tp.partition) for gone in forgotten],
             self._replica_id,
             broker_epoch,
-            0 if full and not self._refused else limits.max_wait_ms,
+            0 if left or (full and not self._refused) else limits.max_wait_ms,
             limits.min_bytes,
             limits.max_bytes,
             session_id=self._session_id,
             session_epoch=self._epoch,
         )
-        self._changed.clear()
+        self._changed = left
         self._forgotten.clear()
         if not full:
             self._epoch = next_session_epoch(self._epoch)

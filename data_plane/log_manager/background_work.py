@@ -1,15 +1,23 @@
-"""Work on logs that runs beside the loop's other callers: tasks, and what blocks in the executor."""
+"""Work on logs that runs beside the loop's other callers: tasks, what blocks in the executor, and sweeps over
+all replicas, which take many turns of the loop where there are many.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Final, TypeVar
 
 from data_plane.log_manager.log_dir_failures import LogDirFailures
 from data_plane.log_manager.log_dirs import LogDir
 from data_plane.purgatory.timing_wheel import WheelTimer
 from metadata_quorum.foundation.blocking import Blocking, MayBlock
 from metadata_quorum.foundation.supervision import supervised
+
+VISITED_PER_TURN: Final = 500
+"""Replicas; each takes a few microseconds."""
+
+T = TypeVar("T")
 
 
 class BackgroundWork:
@@ -51,6 +59,23 @@ class BackgroundWork:
             await self.blocking(work)
         except OSError as error:
             self._failures.report(directory, error)
+
+    def sweep(self, replicas: Iterable[T], visit: Callable[[T], None]) -> None:
+        """Visit all that are there now: the first ones at once, the others in later turns of the loop, by
+        when some may have been removed."""
+        every = list(replicas)
+        for each in every[:VISITED_PER_TURN]:
+            visit(each)
+        if len(every) > VISITED_PER_TURN:
+            self.spawn(self._sweep(every[VISITED_PER_TURN:], visit))
+
+    async def _sweep(self, replicas: Sequence[T], visit: Callable[[T], None]) -> None:
+        for number, each in enumerate(replicas):
+            if number % VISITED_PER_TURN == 0:
+                await asyncio.sleep(0)
+                if self.closed:
+                    return
+            visit(each)
 
     async def drain(self) -> None:
         """Wait for the tasks that run; set `closed` before."""

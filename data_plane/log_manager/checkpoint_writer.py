@@ -13,11 +13,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 from data_plane.log.log import UnifiedLog
-from data_plane.log_manager.background_work import BackgroundWork
+from data_plane.log_manager.background_work import VISITED_PER_TURN, BackgroundWork
 from data_plane.log_manager.log_dir_failures import LogDirFailures
 from data_plane.log_manager.log_dirs import LogDir
 from data_plane.log_manager.log_manager import LogManager
@@ -57,12 +58,9 @@ class CheckpointWriter:
             for directory in self._logs.dirs:
                 if not directory.online:
                     continue
-                logs, hws = self._logs.logs_in(directory)
                 # Log starts also move by DeleteRecords, which must survive the next crash.
-                points, starts, cleaned_to = _offsets_of(logs)
-                write = partial(
-                    _checkpoint_in, directory, hws, points if everything else None, starts, cleaned_to
-                )
+                offsets = await self._offsets_in(directory)
+                write = partial(_checkpoint_in, directory, offsets, everything)
                 try:
                     await self._background.blocking(write)
                 except OSError as e:
@@ -71,6 +69,24 @@ class CheckpointWriter:
                 else:
                     written.add(directory)
         return written
+
+    async def _offsets_in(self, directory: LogDir) -> _Offsets:
+        """What is to be written, collected in many turns of the loop where there are many logs. Each is as it
+        is when its turn comes. A log that comes or goes meanwhile makes the checkpoints stale again."""
+        offsets = _Offsets()
+        replicas = list(self._logs.replicas.items())
+        known = directory.high_watermarks
+        # Unclaimed ones, too: the checkpoints must not lose their offsets meanwhile.
+        for number, (tp, log) in enumerate(self._logs.unclaimed.in_dir(directory).items(), start=1):
+            offsets.add(tp, log, known.get(tp))
+            if number % VISITED_PER_TURN == 0:
+                await asyncio.sleep(0)
+        for number, (replica, its_dir) in enumerate(replicas, start=1):
+            if its_dir is directory and not replica.removed:
+                offsets.add(replica.tp, replica.log, replica.high_watermark)
+            if number % VISITED_PER_TURN == 0:
+                await asyncio.sleep(0)
+        return offsets
 
     def write_soon(self) -> None:
         """Periodic: high watermarks and log start offsets."""
@@ -174,26 +190,42 @@ class CheckpointWriter:
 
     def _close_dir(self, directory: LogDir, broker_epoch: int, may_block: MayBlock) -> None:
         logs, hws = self._logs.logs_in(directory)
+        offsets = _Offsets()
         try:
             consistent = [log for log in logs.values() if not log.inconsistent]
             for log in consistent:
                 log.close_clean(may_block)
-            directory.checkpoint(may_block, hws, *_offsets_of(logs))
+            for tp, log in logs.items():
+                offsets.add(tp, log, hws.get(tp))
+            _checkpoint_in(directory, offsets, True, may_block)
             if len(consistent) == len(logs):  # else the next start has to recover
                 directory.mark_clean(broker_epoch, may_block)
         except OSError as e:
             logger.error("Log directory %s could not be closed cleanly: %s", directory.path, e)
 
 
-def _checkpoint_in(
-    directory: LogDir,
-    high_watermarks: Mapping[TopicPartition, int],
-    recovery_points: Mapping[TopicPartition, int] | None,
-    log_starts: Mapping[TopicPartition, int],
-    cleaned_to: Mapping[TopicPartition, int],
-    may_block: MayBlock,
-) -> None:
-    directory.checkpoint(may_block, high_watermarks, recovery_points, log_starts, cleaned_to)
+@dataclass(slots=True)
+class _Offsets:
+    """The contents of a directory's checkpoints."""
+
+    high_watermarks: dict[TopicPartition, int] = field(default_factory=dict)
+    recovery_points: dict[TopicPartition, int] = field(default_factory=dict)
+    log_starts: dict[TopicPartition, int] = field(default_factory=dict)
+    cleaned_to: dict[TopicPartition, int] = field(default_factory=dict)
+
+    def add(self, tp: TopicPartition, log: UnifiedLog, high_watermark: int | None) -> None:
+        if high_watermark is not None:
+            self.high_watermarks[tp] = high_watermark
+        self.recovery_points[tp] = log.recovery_point
+        if log.log_start_offset > 0:
+            self.log_starts[tp] = log.log_start_offset
+        if log.cleaned_to > 0:
+            self.cleaned_to[tp] = log.cleaned_to
+
+
+def _checkpoint_in(directory: LogDir, offsets: _Offsets, everything: bool, may_block: MayBlock) -> None:
+    points = offsets.recovery_points if everything else None
+    directory.checkpoint(may_block, offsets.high_watermarks, points, offsets.log_starts, offsets.cleaned_to)
 
 
 def _sync_in(
@@ -209,13 +241,3 @@ def _sync_in(
         except OSError as error:
             failed[log] = error
     return failed
-
-
-def _offsets_of(
-    logs: Mapping[TopicPartition, UnifiedLog],
-) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], dict[TopicPartition, int]]:
-    """Recovery points, log start offsets, and how far the logs are compacted."""
-    points = {tp: log.recovery_point for tp, log in logs.items()}
-    starts = {tp: log.log_start_offset for tp, log in logs.items() if log.log_start_offset > 0}
-    cleaned_to = {tp: log.cleaned_to for tp, log in logs.items() if log.cleaned_to > 0}
-    return points, starts, cleaned_to

@@ -1,4 +1,5 @@
-"""What is done to every log from time to time on the loop: retention, and expiry of idle producers.
+"""What is done to every log from time to time on the loop, some of them a turn: retention, and expiry of idle
+producers.
 
 Beside the data's way: replica_manager's timer -> here -> log. Compaction is log_cleaner.py's.
 """
@@ -29,6 +30,7 @@ class LogSweeps:
     ) -> None:
         self._logs = logs
         self._executor = executor
+        self._background = background
         self._loop = background.loop
         self._failures = failures
         self._now_ms = now_ms
@@ -36,9 +38,12 @@ class LogSweeps:
     def apply_retention(self) -> None:
         """Roll segments, and delete old ones by time and size (log.retention.check.interval.ms)."""
         now_ms = self._now_ms()
-        for replica, directory in list(self._logs.replicas.items()):
-            if not replica.offline and directory.online:
+
+        def retain(replica: LocalReplica) -> None:
+            if not replica.removed and not replica.offline and self._logs.dir_of(replica).online:
                 bounded(self._loop, f"retention of {replica.tp}", self._retain, replica, now_ms)
+
+        self._background.sweep(self._logs.replicas, retain)
 
     def _retain(self, replica: LocalReplica, now_ms: int) -> None:
         try:
@@ -55,6 +60,9 @@ class LogSweeps:
     def expire_producers(self, limit_ms: int) -> None:
         """Forget producers that have written nothing for `limit_ms` (producer.id.expiration.ms)."""
         now_ms = self._now_ms()
-        for replica in self._logs.replicas:
-            expire = replica.log.producers.expire
-            bounded(self._loop, f"the producers of {replica.tp}", expire, now_ms, limit_ms)
+
+        def expire(replica: LocalReplica) -> None:
+            of_log = replica.log.producers.expire
+            bounded(self._loop, f"the producers of {replica.tp}", of_log, now_ms, limit_ms)
+
+        self._background.sweep(self._logs.replicas, expire)

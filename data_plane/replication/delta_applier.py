@@ -97,8 +97,11 @@ class DeltaApplier:
                     self._give_up_change(tp, topic_id, error)
         if delta.changed_brokers:
             now = self._loop.time()
-            for partition in self._registry:
+
+            def expand(partition: Partition) -> None:
                 bounded(self._loop, f"the ISR of {partition.tp}", partition.maybe_expand_isr, now)
+
+            self._background.sweep(self._registry, expand)
         self._checkpoints.sync_soon()
         return changes
 

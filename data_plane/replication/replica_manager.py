@@ -233,8 +233,11 @@ class ReplicaManager:
     def maybe_shrink_isr(self) -> None:
         """Drop laggards from the ISRs (every half of replica.lag.time.max.ms)."""
         now = self._loop.time()
-        for partition in self._registry:
+
+        def shrink(partition: Partition) -> None:
             bounded(self._loop, f"the ISR of {partition.tp}", partition.maybe_shrink_isr, now)
+
+        self.background.sweep(self._registry, shrink)
 
     def expire_producers(self) -> None:
         self.sweeps.expire_producers(self._settings.producer_expiration_ms)
