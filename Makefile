@@ -16,8 +16,10 @@ JOBS    ?= 2
 # A node is a Python of its own, and so is a Spark worker: each would compile all that it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
+comma := ,
+
 .DEFAULT_GOAL := help
-.PHONY: help setup fast pure demo grow test test-long mutants chaos sim bench bench-guard rows lint types layers lock docs clean
+.PHONY: help setup fast pure demo grow test test-long mutants chaos sim bench bench-guard scale rows lint types layers lock docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -91,6 +93,9 @@ bench: $(READY) ## kraft, and Apache Kafka where java and mvn are there
 
 bench-guard: $(READY) ## cost of a produce and a fetch, against the kept numbers (WRITE=1 keeps new ones)
 	@$(BIN)/python -m benchmarks.guard $(if $(WRITE),--write)
+
+scale: $(READY) ## what 1,000 to 100,000 partitions and 3 to 50 brokers cost, simulated (SIZES=1000,10000)
+	$(BIN)/python -m benchmarks.scale $(foreach size,$(subst $(comma), ,$(SIZES)),--partitions $(size))
 
 rows: $(READY) ## feature rows that no passing test names (run `make test` first)
 	@$(BIN)/python -m tests.support.suite.rows

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.cluster import NODES, SystemSkipped
 from benchmarks.report import COMPILED, OURS
-from kraft.local.free_ports import free_ports
+from kraft.local.free_ports import HOST, free_ports
 from kraft.local.local_cluster import LocalCluster
 
 
@@ -55,6 +55,13 @@ class KraftCluster:
     @property
     def bootstrap(self) -> str:
         return self._nodes.bootstrap
+
+    @property
+    def scrapes(self) -> Mapping[int, str]:
+        """Where each node has its metrics."""
+        return {
+            node_id: f"http://{HOST}:{node.http_port}/metrics" for node_id, node in self._nodes.nodes.items()
+        }
 
     def start(self) -> float:
         """Waits until the nodes know each other, as `kraft up` does; that is part of the time to start."""

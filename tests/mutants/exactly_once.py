@@ -44,8 +44,8 @@ EXACTLY_ONCE: Final = (
         "ours",
         "a snapshot's open transactions hold the last stable offset",
         f"{LOG}/producers.py",
-        "            if state.current_txn_first_offset is not None:\n                self._ongoing[",
-        "            if False:\n                self._ongoing[",
+        "            if state.current_txn_first_offset is not None:\n                self._ongoing = ",
+        "            if False:\n                self._ongoing = ",
         ("unit/log/test_producers.py",),
     ),
     mutant(

@@ -1,0 +1,1 @@
+"""What a cluster costs as it grows: `python -m benchmarks.scale`."""
