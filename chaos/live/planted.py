@@ -24,6 +24,7 @@ from data_plane.coordinator.transactions.transaction_state_manager import (
     TransactionStateManager,
 )
 from data_plane.log.append import AppendInfo
+from data_plane.log.checkpoints import PartitionMetadata
 from data_plane.log.config import LogConfig
 from data_plane.log.log import UnifiedLog
 from data_plane.log.producers import ProducerStateManager
@@ -210,7 +211,7 @@ def truncate_to_high_watermark() -> None:
 @_named("lose-on-restart", "recovery keeps every whole batch", "unseen")
 def lose_on_restart() -> None:
     """After a crash recovery truncates the last batch, though it is whole."""
-    open_log = LogDir.open_log
+    opened = LogDir._open
 
     def truncated(
         self: LogDir,
@@ -219,8 +220,11 @@ def lose_on_restart() -> None:
         config: LogConfig,
         now_ms: int,
         may_block: MayBlock,
+        *,
+        stored: PartitionMetadata | None = None,
+        sync: bool = True,
     ) -> UnifiedLog:
-        log = open_log(self, tp, topic_id, config, now_ms, may_block)
+        log = opened(self, tp, topic_id, config, now_ms, may_block, stored=stored, sync=sync)
         if not self.clean and log.log_end_offset > log.log_start_offset:
             work = log.prepare_truncation(log.log_end_offset - 1)
             if work is not None:
@@ -228,7 +232,7 @@ def lose_on_restart() -> None:
                 log.truncate_to(work)
         return log
 
-    _exchange(LogDir, "open_log", truncated)
+    _exchange(LogDir, "_open", truncated)
 
 
 # --- reading ------------------------------------------------------------------------------------
