@@ -30,6 +30,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isr_requests, "MOST_IN_REQUEST", PIECE)
 
 
+@pytest.mark.pure("constants are compiled in")
 @pytest.mark.row("R7")
 @in_loop
 async def test_a_follower_names_its_partitions_in_several_requests():
