@@ -20,7 +20,7 @@ function verdict() {
   ));
   document.getElementById("verdict").append(
     title,
-    ...scenarioWords(data.told),
+    ...scenarioWords(data.narrative),
     element("p", { class: "sentence" }, data.sentence),
     element("ul", { class: "expectations" }, ...expectations),
     element("p", { class: "replay" }, "Again: ", element("code", {}, data.command)),
@@ -124,8 +124,8 @@ function select(index) {
 
 verdict();
 facts();
-document.getElementById("told").append(storyTable(data.told));
-document.getElementById("words").append(wordList(data.told.words));
+document.getElementById("narrative").append(storyTable(data.narrative));
+document.getElementById("words").append(wordList(data.narrative.words));
 const timeline = new Timeline(
   document.getElementById("timeline"),
   document.getElementById("spoken"),

@@ -12,15 +12,15 @@ from typing import Any, Final
 
 from chaos.report import anomalies, client_series, cluster_series, recorded
 from chaos.report.buckets import MS, Buckets, buckets_over, milliseconds
+from chaos.report.narrative import narrative
 from chaos.report.recorded import RecordedRun
-from chaos.report.told import told
 from chaos.run_files import HISTORY, REPORT, TWIN
 
 TWIN_REPORT: Final = f"{TWIN}/{REPORT}"
 """The same run with a bug planted, where its scenario plays it twice."""
 TEMPLATE: Final = "page.html"
 STYLE: Final = "page.css"
-SCRIPTS: Final = ("axis.js", "rows.js", "timeline.js", "anomalies.js", "told.js", "page.js")
+SCRIPTS: Final = ("axis.js", "rows.js", "timeline.js", "anomalies.js", "narrative.js", "page.js")
 
 
 def write_report(directory: Path) -> Path:
@@ -40,7 +40,7 @@ def _data(directory: Path, run: RecordedRun) -> dict[str, Any]:
         "cluster": cluster_series.cluster(run.cluster, buckets),
         "clients": _clients(run, buckets),
         "anomalies": anomalies.shown(run),
-        "told": told(run),
+        "narrative": narrative(run),
     }
 
 

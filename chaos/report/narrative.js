@@ -13,7 +13,7 @@ function scenarioWords({ scenario, schedule, ledger }) {
 function storyTable({ lines, left_out }) {
   if (lines.length === 0) return element("p", {}, "Nothing was done, and nothing happened.");
   const body = element("tbody", {}, ...lines.map(storyLine));
-  const table = element("table", { class: "told" }, body);
+  const table = element("table", { class: "narrative" }, body);
   const rest = left_out ? element("p", { class: "left-out" }, `${count(left_out)} more lines are in events.jsonl and story.jsonl.`) : "";
   if (lines.length <= FEW_LINES) return element("div", {}, table, rest);
   return element("details", {}, element("summary", {}, `${count(lines.length)} lines, from ${exactTime(lines[0][0])} on`), table, rest);

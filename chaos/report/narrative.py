@@ -31,7 +31,7 @@ WORDS: Final = (
 )  # fmt: skip
 
 
-def told(run: RecordedRun) -> dict[str, Any]:
+def narrative(run: RecordedRun) -> dict[str, Any]:
     """Lines in the order of time, (ms, who, what), and how many are left out."""
     lines = sorted([*_done(run.events), *_decided(run)], key=lambda line: line[0])
     return {
