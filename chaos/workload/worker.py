@@ -83,8 +83,7 @@ class Worker:
             case SendStep(sends):
                 self._send(sends)
             case TransactStep():
-                assert self._transactor is not None
-                self._transactor.do(step)
+                self._transact(step)
             case PollStep():
                 self.poll(POLL_S)
             case AssignStep():
@@ -104,6 +103,15 @@ class Worker:
         is_known = self._note_send(start, dispatch)
         if not is_known or sender.is_dead:
             self._throw_away()
+            self._read_on()
+
+    def _transact(self, step: TransactStep) -> None:
+        assert self._transactor is not None
+        number = self.journal.process
+        self._transactor.do(step)
+        if self.journal.process != number and self._reader is not None:
+            self._discarded.take(self._reader.end)
+            self._reader = None
             self._read_on()
 
     def _read_on(self) -> None:

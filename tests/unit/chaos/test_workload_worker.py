@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError
@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError
 from chaos.history import AlteredRecord, Operation, Poll, Send
 from chaos.workload.discard import DiscardedClients
 from chaos.workload.final import FRESH_CLIENT_NS, read_all
-from chaos.workload.generator import AssignStep, CrashStep, PollStep, SendStep, SubscribeStep
+from chaos.workload.generator import AssignStep, CrashStep, PollStep, SendStep, SubscribeStep, TransactStep
 from chaos.workload.journal import Journal
 from chaos.workload.producer import Dispatch
 from chaos.workload.worker import Making, Worker
@@ -21,7 +21,7 @@ WORKERS = 4
 class Rig:
     """A worker, its cluster (one list of values per key), a clock, and the record."""
 
-    def __init__(self) -> None:
+    def __init__(self, transactor: Callable[[Journal], Any] | None = None) -> None:
         self.now = 0
         self.record: list[Operation] = []
         self.log: dict[str, list[int]] = {}
@@ -36,7 +36,10 @@ class Rig:
         )
         self.discarded = DiscardedClients()
         journal = Journal(2, WORKERS, self.tick, self.record.append)
-        self.worker = Worker(iter(()), making, journal=journal, discarded=self.discarded)
+        self.worker = Worker(
+            iter(()), making, journal=journal, discarded=self.discarded,
+            transactor=None if transactor is None else transactor(journal),
+        )  # fmt: skip
 
     def tick(self) -> int:
         self.now += 1
@@ -153,6 +156,28 @@ def test_an_unknown_outcome_retires_the_number_and_the_client_which_reads_on_whe
     rig.discarded.wait(5)
     assert len(rig.ended) == 2
     assert rig.made == ["reader", "sender", "reader", "sender"]
+
+
+class Zombies:
+    """Each transaction is one's of a producer that has been replaced."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+
+    def do(self, step: TransactStep) -> None:
+        self.journal.retire()
+
+
+def test_who_writes_under_a_new_number_reads_under_it_with_a_new_client():
+    """A member of a group is known by its number: what another is given would count for nobody."""
+    rig = Rig(Zombies)
+    rig.log["t-0"] = [1]
+    rig.worker.do(SubscribeStep(("t",), ("t-0",)))
+    rig.worker.do(TransactStep((), "zombie"))
+    rig.worker.do(PollStep())
+    assert rig.outcomes() == [(2, "subscribe", "ok"), (6, "subscribe", "ok"), (6, "poll", "ok")]
+    rig.discarded.wait(5)
+    assert rig.ended == [rig.readers[0]]
 
 
 def test_a_crash_leaves_what_was_in_flight_unknown_and_then_retires_once_more():
