@@ -14,11 +14,11 @@ from kraft.net.client import Address
 from kraft.net.connection_security import MECHANISMS, Login, Tls
 from spark_connector.errors import OptionError
 from spark_connector.librdkafka import producer_config
+from spark_connector.options import DEFAULT_CLIENT_ID
 
 DEFAULT_FETCH_BYTES: Final = 8 * 1024 * 1024
 DEFAULT_REQUEST_TIMEOUT_MS: Final = 30_000
 DEFAULT_API_TIMEOUT_MS: Final = 60_000
-DEFAULT_CLIENT_ID: Final = "kraft-spark"
 
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
@@ -30,20 +30,20 @@ class ClientSettings:
     bootstrap: tuple[Address, ...]
     client_id: str
     request_timeout_s: float
-    """For one answer."""
+    """For one response."""
     api_timeout_s: float
     """For one request with all its retries."""
     fetch_bytes: int
     check_crc: bool
     read_committed: bool
     rack: str = ""
-    """Where we are; a leader may send readers to a replica that is nearer."""
+    """Of this client; a leader may send it to a replica in the same rack (KIP-392)."""
     tls: Tls | None = None
     login: Login | None = None
 
 
 def client_settings(properties: Mapping[str, str]) -> ClientSettings:
-    """Raises `OptionError`."""
+    """From the client's properties. Raises `OptionError`."""
     tls, login = _security(properties)
     return ClientSettings(
         bootstrap=_addresses(properties.get("bootstrap.servers", "")),

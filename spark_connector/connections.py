@@ -1,6 +1,6 @@
 """A cluster as the connector sees it: leaders, where logs begin and end, fetches.
 
-    cluster(properties) -> Cluster      one per process, thread and properties; kept between micro-batches
+    cluster_client(properties) -> ClusterClient    one per process, thread and properties; kept
 
 The connections are kraft's own (kraft/net/client.py), on an event loop that runs only while a caller waits
 for a response: there is no thread beside Spark's, and what arrives in the meantime waits in the socket.
@@ -39,11 +39,7 @@ from spark_connector.errors import Retry, SourceError
 from spark_connector.fetched_data import FetchedDataPool
 from spark_connector.fetching import Fetching
 from spark_connector.leaders import RETRIABLE, UNKNOWN_TOPIC, KnownLeader, PartitionLeader
-from spark_connector.offsets import (
-    EARLIEST,
-    LATEST,
-    Offsets,
-)
+from spark_connector.offsets import EARLIEST, LATEST, Offsets
 
 _FETCH_VERSIONS: Final = (FIRST_FLEXIBLE, 17)
 _FETCH_VERSIONS_BY_NAME: Final = (FIRST_FLEXIBLE, FIRST_FLEXIBLE)
@@ -69,7 +65,7 @@ Value = TypeVar("Value")
 
 
 class ClusterClient:
-    """Made by `cluster`. Not to be shared between threads."""
+    """Made by `cluster_client`. Not to be shared between threads."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
@@ -81,7 +77,6 @@ class ClusterClient:
         self._leaders: dict[TopicPartition, PartitionLeader] = {}
         self._topic_ids: dict[str, UUID] = {}
         self._missing_since: dict[str, float] = {}
-        self._gone: set[str] = set()  # topics that were waited for in vain
         self.fetched_data = FetchedDataPool()
         self.record_bytes: dict[TopicPartition, float] = {}
         """How large the records of the last answer were, on average."""
@@ -131,12 +126,12 @@ class ClusterClient:
 
     # ---- requests of a reader
 
-    def learn_leader(self, partition: TopicPartition, told: KnownLeader) -> PartitionLeader:
-        """What the driver knew, where we know nothing newer; returns what is known then."""
+    def learn_leader(self, partition: TopicPartition, planned: KnownLeader) -> PartitionLeader:
+        """Take the leader that the driver planned with, unless a newer one is known here; the one to use."""
         known = self._leaders.get(partition)
-        if known is None or known.topic_id != told.leader.topic_id or known.epoch < told.leader.epoch:
-            known = self._leaders[partition] = told.leader
-            self._brokers[known.node_id] = Address(told.host, told.port)
+        if known is None or known.topic_id != planned.leader.topic_id or known.epoch < planned.leader.epoch:
+            known = self._leaders[partition] = planned.leader
+            self._brokers[known.node_id] = Address(planned.host, planned.port)
         return known
 
     def leader_of(self, partition: TopicPartition, *, refresh: bool = False) -> PartitionLeader | None:
@@ -191,7 +186,7 @@ class ClusterClient:
             answer = await self._metadata(topics)
             for topic in answer:
                 is_missing = topic.error_code in UNKNOWN_TOPIC
-                if topic.error_code and not (is_missing and self._is_gone(topic.name)):
+                if topic.error_code and not (is_missing and self._is_deleted(topic.name)):
                     raise Retry(f"topic '{topic.name}': {ErrorCode(topic.error_code).name}")
                 if not is_missing:
                     self._missing_since.pop(topic.name, None)
@@ -203,7 +198,7 @@ class ClusterClient:
 
         return await self.within(self.settings.api_timeout_s, ask) if topics else set()
 
-    def _is_gone(self, topic: str) -> bool:
+    def _is_deleted(self, topic: str) -> bool:
         """Whether a topic that is missing now has been for so long that metadata has spread since."""
         now = self._loop.time()
         return now - self._missing_since.setdefault(topic, now) > UNKNOWN_TOPIC_PATIENCE_S
@@ -269,7 +264,7 @@ class ClusterClient:
             for each in missing:
                 if each in self._leaders:
                     by_leader.setdefault(self._leaders[each].node_id, []).append(each)
-                elif each.topic in self._gone or self._loop.time() - asked_at > UNKNOWN_TOPIC_PATIENCE_S:
+                elif self._loop.time() - asked_at > UNKNOWN_TOPIC_PATIENCE_S:
                     deleted.add(each)
             answers = await asyncio.gather(
                 *(
@@ -458,7 +453,7 @@ _NOBODY: Final = PartitionLeader(ZERO_UUID, NO_LEADER, -1)
 _open = threading.local()
 
 
-def cluster(properties: Mapping[str, str]) -> ClusterClient:
+def cluster_client(properties: Mapping[str, str]) -> ClusterClient:
     """The cluster that these client properties (without the prefix `kafka.`) name: it connects at its first
     request. Cached by process too: connections that a parent opened before a fork are not the child's."""
     settings = client_settings(properties)

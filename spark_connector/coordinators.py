@@ -1,7 +1,7 @@
 """Requests of the transactional sink's driver to the coordinators of groups and of transactions.
 
-    open_transactions(cluster, prefix)              -> names of those that are still open
-    fence(cluster, names)                           -> aborts them, and fences their producers
+    open_transactions(cluster, prefix)              -> transactional ids of those that are still open
+    fence(cluster, transactional_ids)               -> aborts them, and fences their producers
     committed_marks(cluster, groups)                -> what each group has committed last
     add_marks(cluster, marked)                      -> offsets of groups that are committed with transactions
     end_transactions(cluster, transactions, ...)    -> the coordinators' error codes
@@ -52,7 +52,7 @@ Value = TypeVar("Value")
 
 
 class OpenTransaction(NamedTuple):
-    """One that is open, and whose it is."""
+    """One that is open, and its producer."""
 
     transactional_id: str
     producer_id: int
@@ -75,14 +75,15 @@ class PendingMark(NamedTuple):
     mark: CommittedMark
 
 
-def open_transactions(source: ClusterClient, prefix: str) -> set[str]:
-    """Their names, which begin so. Raises `SinkError` where a broker does not answer."""
-    timeout_s = source.settings.request_timeout_s
+def open_transactions(cluster: ClusterClient, prefix: str) -> set[str]:
+    """Their transactional ids, of those that begin with `prefix`. Raises `ConnectorError` where a broker does
+    not answer."""
+    timeout_s = cluster.settings.request_timeout_s
     fields = {"state_filters": [_OPEN], "producer_id_filters": []}
 
     async def ask(address: Address) -> Message:
         try:
-            client = await source.connected(address)
+            client = await cluster.connected(address)
             version = common_version(client, ApiKey.LIST_TRANSACTIONS, _LIST_TRANSACTIONS_VERSIONS)
             answer = await client.request(ApiKey.LIST_TRANSACTIONS, version, fields, timeout_s=timeout_s)
         except (OSError, MalformedMessage) as error:
@@ -92,36 +93,39 @@ def open_transactions(source: ClusterClient, prefix: str) -> set[str]:
         return answer
 
     async def attempt() -> set[str]:
-        answers = await _all(ask(address) for address in await source.brokers())
-        names = (each.transactional_id for answer in answers for each in answer.transaction_states)
-        return {name for name in names if name.startswith(prefix)}
+        answers = await _all(ask(address) for address in await cluster.brokers())
+        found = (each.transactional_id for answer in answers for each in answer.transaction_states)
+        return {each for each in found if each.startswith(prefix)}
 
-    return source.run(source.within(source.settings.api_timeout_s, attempt))
+    return cluster.run(cluster.within(cluster.settings.api_timeout_s, attempt))
 
 
-def fence(source: ClusterClient, names: Collection[str]) -> None:
-    """Abort the transactions open under those names, and fence their producers. Raises `SinkError`."""
+def fence(cluster: ClusterClient, transactional_ids: Collection[str]) -> None:
+    """Abort the transactions that are open under those ids, and fence their producers. Raises
+    `ConnectorError`."""
 
-    async def ask(name: str) -> None:
-        fields = {"transactional_id": name, "transaction_timeout_ms": _FENCED_TIMEOUT_MS}
+    async def ask(transactional_id: str) -> None:
+        fields = {"transactional_id": transactional_id, "transaction_timeout_ms": _FENCED_TIMEOUT_MS}
         _, code = await _ask(
-            source,
+            cluster,
             CoordinatorType.TRANSACTION,
-            name,
+            transactional_id,
             ApiKey.INIT_PRODUCER_ID,
             _INIT_PRODUCER_ID_VERSIONS,
             fields,
         )
         if code != ErrorCode.NONE:
-            raise SinkError(code.name, f"'{name}' was left open, and cannot be aborted: {code.name}")
+            raise SinkError(
+                code.name, f"'{transactional_id}' was left open, and cannot be aborted: {code.name}"
+            )
 
-    source.run(_all(ask(name) for name in names))
+    cluster.run(_all(ask(each) for each in transactional_ids))
 
 
 def end_transactions(
-    source: ClusterClient, transactions: Iterable[OpenTransaction], *, committed: bool
+    cluster: ClusterClient, transactions: Iterable[OpenTransaction], *, committed: bool
 ) -> list[ErrorCode]:
-    """NONE also where it has ended the same way before. Raises `SinkError` where no broker answers."""
+    """NONE also where it has ended the same way before. Raises `ConnectorError` where no broker answers."""
 
     async def ask(each: OpenTransaction) -> ErrorCode:
         fields = {
@@ -132,20 +136,20 @@ def end_transactions(
         }
         key = each.transactional_id
         return (
-            await _ask(source, CoordinatorType.TRANSACTION, key, ApiKey.END_TXN, _END_TXN_VERSIONS, fields)
+            await _ask(cluster, CoordinatorType.TRANSACTION, key, ApiKey.END_TXN, _END_TXN_VERSIONS, fields)
         )[1]
 
-    return source.run(_all(ask(each) for each in transactions))
+    return cluster.run(_all(ask(each) for each in transactions))
 
 
-def committed_marks(source: ClusterClient, groups: Sequence[str]) -> dict[str, CommittedMark]:
+def committed_marks(cluster: ClusterClient, groups: Sequence[str]) -> dict[str, CommittedMark]:
     """When no transaction is open that may change them; a group without any is left out. A mark may be at any
-    topic: the latest one counts. Raises `SinkError`."""
+    topic: the latest one counts. Raises `ConnectorError`."""
 
     async def ask(group: str) -> list[CommittedMark]:
         fields = {"group_id": group, "topics": None, "require_stable": True}
         answer, code = await _ask(
-            source,
+            cluster,
             CoordinatorType.GROUP,
             group,
             ApiKey.OFFSET_FETCH,
@@ -161,13 +165,13 @@ def committed_marks(source: ClusterClient, groups: Sequence[str]) -> dict[str, C
             for each in topic.partitions
         ]
 
-    answers = source.run(_all(ask(group) for group in groups))
+    answers = cluster.run(_all(ask(group) for group in groups))
     return {group: max(marks) for group, marks in zip(groups, answers, strict=True) if marks}
 
 
-def add_marks(source: ClusterClient, marked: Iterable[PendingMark]) -> list[ErrorCode]:
-    """Partition 0 is in every topic, and brokers check no more. Raises `SinkError` where no broker
-    answers."""
+def add_marks(cluster: ClusterClient, marked: Iterable[PendingMark]) -> list[ErrorCode]:
+    """Partition 0 is in every topic, and brokers check no more. Raises `ConnectorError` where no
+    broker answers."""
 
     async def ask(each: PendingMark) -> ErrorCode:
         producer = {
@@ -177,7 +181,7 @@ def add_marks(source: ClusterClient, marked: Iterable[PendingMark]) -> list[Erro
             "group_id": each.group,
         }
         _, code = await _ask(
-            source,
+            cluster,
             CoordinatorType.TRANSACTION,
             each.transaction.transactional_id,
             ApiKey.ADD_OFFSETS_TO_TXN,
@@ -195,7 +199,7 @@ def add_marks(source: ClusterClient, marked: Iterable[PendingMark]) -> list[Erro
         versions = _TXN_OFFSET_COMMIT_VERSIONS
         return (
             await _ask(
-                source,
+                cluster,
                 CoordinatorType.GROUP,
                 each.group,
                 ApiKey.TXN_OFFSET_COMMIT,
@@ -205,7 +209,7 @@ def add_marks(source: ClusterClient, marked: Iterable[PendingMark]) -> list[Erro
             )
         )[1]
 
-    return source.run(_all(ask(each) for each in marked))
+    return cluster.run(_all(ask(each) for each in marked))
 
 
 def _error_of(answer: Message) -> ErrorCode:
@@ -213,7 +217,7 @@ def _error_of(answer: Message) -> ErrorCode:
 
 
 def _error_of_offsets(answer: Message) -> ErrorCode:
-    """One partition's that is not settled yet is everybody's."""
+    """That of the group, or of the first partition that has one."""
     return ErrorCode(answer.error_code) if answer.error_code else _error_of_partitions(answer)
 
 
@@ -234,7 +238,7 @@ async def _all(work: Iterable[Coroutine[Any, Any, Value]]) -> list[Value]:
 
 
 async def _ask(
-    source: ClusterClient,
+    cluster: ClusterClient,
     kind: CoordinatorType,
     key: str,
     api_key: ApiKey,
@@ -243,11 +247,11 @@ async def _ask(
     error_of: Callable[[Message], ErrorCode] = _error_of,
 ) -> tuple[Message, ErrorCode]:
     """The coordinator's response and its error code, once that is not a retriable one."""
-    timeout_s = source.settings.request_timeout_s
+    timeout_s = cluster.settings.request_timeout_s
 
     async def attempt() -> tuple[Message, ErrorCode]:
         try:
-            client = await source.connected(await _coordinator(source, kind, key))
+            client = await cluster.connected(await _coordinator(cluster, kind, key))
             version = common_version(client, api_key, versions)
             answer = await client.request(api_key, version, fields, timeout_s=timeout_s)
         except (OSError, MalformedMessage) as error:
@@ -256,12 +260,12 @@ async def _ask(
             raise Retry(f"the coordinator of '{key}': {code.name}")
         return answer, code
 
-    return await source.within(source.settings.api_timeout_s, attempt)
+    return await cluster.within(cluster.settings.api_timeout_s, attempt)
 
 
-async def _coordinator(source: ClusterClient, kind: CoordinatorType, key: str) -> Address:
+async def _coordinator(cluster: ClusterClient, kind: CoordinatorType, key: str) -> Address:
     fields = {"key": key, "key_type": int(kind)}
-    answer = await source.ask_any_broker(ApiKey.FIND_COORDINATOR, _FIND_COORDINATOR_VERSIONS, fields)
+    answer = await cluster.ask_any_broker(ApiKey.FIND_COORDINATOR, _FIND_COORDINATOR_VERSIONS, fields)
     if (code := ErrorCode(answer.error_code)) in _MOVED_OR_BUSY:
         raise Retry(f"the coordinator of '{key}': {code.name}")
     if code != ErrorCode.NONE:

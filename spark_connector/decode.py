@@ -33,7 +33,7 @@ from metadata_quorum.foundation.batch import (
     read_header,
 )
 from metadata_quorum.foundation.compression import MAX_DECOMPRESSED_BYTES
-from spark_connector.record_walk import SHORTEST_RECORD_BYTES, BatchSpan, record_ends
+from spark_connector.record_walk import SHORTEST_RECORD_BYTES, RecordSpan, record_ends
 from spark_connector.varints import Bytes, Positions, read_varints
 
 MAX_ROWS: Final = 64 * 1024
@@ -304,12 +304,12 @@ class _Found:
     many times the bytes they have, and a batch of a MiB may hold millions."""
 
     def __init__(self, opened: Sequence[_Opened]) -> None:
-        self._buffer, runs = _in_one_buffer(opened)
+        self._buffer, spans = _in_one_buffer(opened)
         self._data = np.frombuffer(self._buffer, np.uint8)
         self._headers = [each.header for each in opened]
-        self._firsts = np.cumsum([0, *(run.rows for run in runs)])  # of each batch, and the end
-        self._begins = np.array([run.begin for run in runs])
-        self._ends = record_ends(self._data, runs)
+        self._firsts = np.cumsum([0, *(span.rows for span in spans)])  # of each batch, and the end
+        self._begins = np.array([span.begin for span in spans])
+        self._ends = record_ends(self._data, spans)
 
     @property
     def count(self) -> int:
@@ -369,19 +369,19 @@ def _check_times(milliseconds: Positions) -> None:
         raise CorruptBatchError("a timestamp is beyond those that Spark has")
 
 
-def _in_one_buffer(opened: Sequence[_Opened]) -> tuple[memoryview, list[BatchSpan]]:
+def _in_one_buffer(opened: Sequence[_Opened]) -> tuple[memoryview, list[RecordSpan]]:
     """Uncompressed batches lie in the answer already; others are put one after the other."""
     buffer = opened[0].buffer
     if all(each.buffer is buffer for each in opened):
-        return buffer, [BatchSpan(each.begin, each.end, each.header.record_count) for each in opened]
+        return buffer, [RecordSpan(each.begin, each.end, each.header.record_count) for each in opened]
     joined = memoryview(b"".join([each.buffer[each.begin : each.end] for each in opened]))
-    runs: list[BatchSpan] = []
+    spans: list[RecordSpan] = []
     begin = 0
     for each in opened:
         end = begin + each.end - each.begin
-        runs.append(BatchSpan(begin, end, each.header.record_count))
+        spans.append(RecordSpan(begin, end, each.header.record_count))
         begin = end
-    return joined, runs
+    return joined, spans
 
 
 def _read_slices(data: Bytes, at: Positions, ends: Positions) -> _Slices:

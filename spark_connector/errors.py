@@ -48,8 +48,8 @@ class DataLossError(SourceError):
         self.args = (kind, problem)  # what `__init__` takes, so that it can be pickled
 
     def __str__(self) -> str:
-        return f"[{self.condition}] {self.args[1]} {FAIL_ON_DATA_LOSS_ADVICE}"
+        return f"{super().__str__()} {FAIL_ON_DATA_LOSS_ADVICE}"
 
 
 class Retry(Exception):
-    """Another leader, or the same one later, may know better. Says why, for when time runs out."""
+    """Another leader, or the same one later, may succeed. The message becomes the timeout's reason."""

@@ -1,6 +1,6 @@
 """Filters that Spark lets a batch query's source take over: on topic, partition, offset and timestamp.
 
-    pushed(filters) -> Pushed, and the filters that Spark must still apply
+    push_filters(filters) -> PushedFilters, and the filters that Spark must still apply
 
 A partition that cannot match is not read, a range is cut to the offsets of the filter, and begins at the
 first record that is not older than its timestamp. Later records can be older, so Spark checks timestamps
@@ -28,11 +28,7 @@ from pyspark.sql.datasource import (
 )
 
 from metadata_quorum.foundation.model import TopicPartition
-from spark_connector.offsets import (
-    NO_OFFSET,
-    OffsetLookup,
-    OffsetRange,
-)
+from spark_connector.offsets import NO_OFFSET, OffsetLookup, OffsetRange
 
 _COMPARISONS: Final[Mapping[type[Filter], str]] = {
     EqualTo: "==",
@@ -95,7 +91,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Pushed:
+class PushedFilters:
     """All of these must hold."""
 
     comparisons: tuple[Comparison, ...] = ()
@@ -112,7 +108,7 @@ class Pushed:
         )
 
     def ranges(self, whole: Iterable[OffsetRange], lookup: OffsetLookup) -> list[OffsetRange]:
-        """Cut by offset, and to the first record that is young enough."""
+        """Cut by offset, and to the first record that is not too old."""
         ranges = list(whole)
         for comparison in self.comparisons:
             if comparison.column == "offset":
@@ -131,8 +127,8 @@ def _not_before(whole: OffsetRange, first: int) -> OffsetRange:
     return whole._replace(start=start)
 
 
-def pushed(filters: Iterable[Filter]) -> tuple[Pushed, list[Filter]]:
-    """What the source sees to, and what Spark must still apply."""
+def push_filters(filters: Iterable[Filter]) -> tuple[PushedFilters, list[Filter]]:
+    """What the source applies, and what Spark must still apply."""
     comparisons: list[Comparison] = []
     left: list[Filter] = []
     for each in filters:
@@ -144,7 +140,7 @@ def pushed(filters: Iterable[Filter]) -> tuple[Pushed, list[Filter]]:
             comparisons.append(comparison)
         if comparison is None or not _is_exact(comparison):
             left.append(each)
-    return Pushed(tuple(comparisons)), left
+    return PushedFilters(tuple(comparisons)), left
 
 
 def _is_exact(comparison: Comparison) -> bool:

@@ -1,5 +1,5 @@
-"""Who leads a partition, as the cluster says it, and as a task is told it by the driver; and which errors
-another leader, or the same one later, may not have."""
+"""A partition's leader, as the metadata has it and as the driver sends it to a task; and the errors that
+another leader, or the same one later, may not return."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class PartitionLeader(NamedTuple):
 
 
 class KnownLeader(NamedTuple):
-    """Whom the driver knew when it planned: a task begins there and need not ask anybody who leads."""
+    """The leader that the driver planned with: a task starts there, without a Metadata request of its own."""
 
     leader: PartitionLeader
     host: str

@@ -12,7 +12,7 @@ Only the micro-batch that was marked last may run again. If an earlier one does,
 back; if its rows differ, they depend on more than their offsets. Either would write rows twice, or leave some
 out, so it ends the query.
 
-Transactions that are open under the query's names and are not of this micro-batch's tasks were left by failed
+Transactions that are open under the query's ids and are not of this micro-batch's tasks were left by failed
 attempts and runs, and block consumers of committed records; a producer that still writes there must not
 commit. So they are fenced before the marks are read.
 """
@@ -26,7 +26,7 @@ from hashlib import sha256
 from typing import Final, NamedTuple
 
 from metadata_quorum.foundation.errors import ErrorCode
-from spark_connector.connections import cluster
+from spark_connector.connections import cluster_client
 from spark_connector.coordinators import (
     CommittedMark,
     OpenTransaction,
@@ -59,8 +59,8 @@ class MicroBatch:
 
     group: str
     """Of the query's marks; those of its tasks have the task's number behind it."""
-    names: str
-    """With which the names of all its transactions begin."""
+    id_prefix: str
+    """With which the transactional ids of all its tasks begin."""
     number: int
     written: Sequence[TaskRows]
     mark_topic: str | None = None
@@ -77,17 +77,17 @@ class MicroBatch:
 
     def prepare(self, client: Mapping[str, str]) -> list[OpenTransaction]:
         """Those that are to be committed, marked, the deciding one first. Raises `ConnectorError`."""
-        source = cluster(client)
+        cluster = cluster_client(client)
         marked = self.pending_marks()
-        fence_others(client, self.names, [each.transaction for each in marked])
-        last = committed_marks(source, [self.group]).get(self.group)
+        fence_others(client, self.id_prefix, [each.transaction for each in marked])
+        last = committed_marks(cluster, [self.group]).get(self.group)
         if last is not None and last.offset > self.number:
             self.check(last)
-            marks = committed_marks(source, [each.group for each in marked])
+            marks = committed_marks(cluster, [each.group for each in marked])
             done = [each for each in marked if marks.get(each.group, _NO_MARK).offset > self.number]
-            end_transactions(source, [each.transaction for each in done], committed=False)
+            end_transactions(cluster, [each.transaction for each in done], committed=False)
             marked = [each for each in marked if each not in done]
-        for each, code in zip(marked, add_marks(source, marked), strict=True):
+        for each, code in zip(marked, add_marks(cluster, marked), strict=True):
             if code != ErrorCode.NONE:
                 raise _unmarked(each, code)
         return [each.transaction for each in marked]
@@ -130,34 +130,34 @@ class MicroBatch:
 
 def commit_all(client: Mapping[str, str], transactions: Sequence[OpenTransaction]) -> None:
     """The first one alone, for it decides; also where some were committed before. Raises `ConnectorError`."""
-    source = cluster(client)
+    cluster = cluster_client(client)
     for some in (transactions[:1], transactions[1:]):
-        for each, code in zip(some, end_transactions(source, some, committed=True), strict=True):
+        for each, code in zip(some, end_transactions(cluster, some, committed=True), strict=True):
             if code != ErrorCode.NONE:
                 raise _lost(each, code)
 
 
-def fence_others(client: Mapping[str, str], names: str, mine: Collection[OpenTransaction]) -> None:
-    """What failed attempts have left open under names with that prefix. Raises `ConnectorError`."""
-    source = cluster(client)
-    fence(source, open_transactions(source, names) - {each.transactional_id for each in mine})
+def fence_others(client: Mapping[str, str], id_prefix: str, mine: Collection[OpenTransaction]) -> None:
+    """What failed attempts have left open under ids with that prefix. Raises `ConnectorError`."""
+    cluster = cluster_client(client)
+    fence(cluster, open_transactions(cluster, id_prefix) - {each.transactional_id for each in mine})
 
 
-def abort_all(client: Mapping[str, str], names: str) -> None:
-    """Abort all that is open under names with that prefix; what was committed stays. Where no broker answers,
+def abort_all(client: Mapping[str, str], id_prefix: str) -> None:
+    """Abort all that is open under ids with that prefix; what was committed stays. Where no broker answers,
     they end by their timeout, which is not waited for."""
     try:
-        fence_others(client, names, ())
+        fence_others(client, id_prefix, ())
     except ConnectorError as problem:
-        _log.warning("what is open under '%s...' is left so: %s", names, problem)
+        _log.warning("what is open under '%s...' is left so: %s", id_prefix, problem)
 
 
 def abort_query(client: Mapping[str, str], prefix: str, query: str) -> None:
     """Abort all that a query has left open, wherever its checkpoint is; where no broker answers, as
     `abort_all`."""
-    source = cluster(client)
+    cluster = cluster_client(client)
     try:
-        fence(source, {name for name in open_transactions(source, f"{prefix}-") if f"-{query}-" in name})
+        fence(cluster, {each for each in open_transactions(cluster, f"{prefix}-") if f"-{query}-" in each})
     except ConnectorError as problem:
         _log.warning("what query %s has open is left so: %s", query, problem)
 

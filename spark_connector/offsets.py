@@ -1,8 +1,8 @@
 """Offsets of partitions as Spark keeps them, and what starting and ending offsets mean in a cluster.
 
-    {"flights": {"0": 23, "1": -1}}     in options: -1 is the latest offset, -2 the earliest one {"flights":
-    {"0": 23, "1": 940}}    in checkpoints: the next offset to read, of every partition {"flights@H4s...Qw":
-    {}}            in checkpoints: the topic's id, to recognize a topic that was re-created
+    {"flights": {"0": 23, "1": -1}}     in options: -1 is the latest offset, -2 the earliest one
+    {"flights": {"0": 23, "1": 940}}    in checkpoints: the next offset to read, of every partition
+    {"flights@H4s...Qw": {}}            in checkpoints: the topic's id, to recognize a re-created topic
 
 The JSON is that of Spark's own Kafka source, so that a query can be moved with its checkpoint. To that source
 an id is a topic without partitions, which it ignores; no topic's name has an @ in it.

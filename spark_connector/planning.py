@@ -13,10 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from metadata_quorum.foundation.model import TopicPartition
-from spark_connector.offsets import (
-    OffsetRange,
-    Offsets,
-)
+from spark_connector.offsets import OffsetRange, Offsets
 
 
 def rate_limited(

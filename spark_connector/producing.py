@@ -31,7 +31,7 @@ FLUSH_WAIT_S: Final = 1.0
 PARTITION_UNSET: Final = -1
 """The partitioner decides."""
 _NULL: Final = b"\x00null\xff"
-"""In a digest; any bytes that rows hardly have."""
+"""In a digest; bytes that a key or a value hardly ever is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def write_task(options: SinkOptions) -> WriteTask:
 def write_rows(
     producer: Producer, batches: Iterable[pa.RecordBatch], topic: str | None, digest: Digest | None = None
 ) -> int:
-    """All rows acknowledged; how many. Raises `SinkError`."""
+    """Returns how many rows there were, once all are acknowledged. Raises `SinkError`."""
     failures: list[str] = []
 
     def delivered(error: KafkaError | None, message: Message) -> None:
@@ -84,11 +84,11 @@ def write_rows(
 
 def _produce(producer: Producer, columns: Columns, delivered: Any, failures: list[str]) -> int:
     """Hand a batch over to librdkafka, waiting where its queue is full."""
-    for row, (to, key, value, headers, partition) in enumerate(columns):
-        place = PARTITION_UNSET if partition is None else partition
+    for row, (topic, key, value, headers, given) in enumerate(columns):
+        partition = PARTITION_UNSET if given is None else given
         while True:
             try:
-                producer.produce(to, value, key, place, on_delivery=delivered, headers=headers)
+                producer.produce(topic, value, key, partition, on_delivery=delivered, headers=headers)
                 break
             except BufferError:
                 producer.poll(FULL_QUEUE_WAIT_S)
@@ -115,8 +115,8 @@ class Columns:
         self.values = self._bytes("value")
         self.headers = self._values("headers")
         self.partitions = self._values("partition")
-        self.has_places = any(name in batch.schema.names for name in ("topic", "partition", "headers"))
-        """Beside key and value there is something that rows may differ in."""
+        self.has_metadata = any(name in batch.schema.names for name in ("topic", "partition", "headers"))
+        """Rows may differ in topic, partition or headers, too."""
 
     def __iter__(self) -> Iterator[tuple[str, bytes | None, bytes | None, Any, int | None]]:
         """As (topic, key, value, headers, partition)."""
@@ -144,15 +144,15 @@ class Digest:
 
     def add(self, columns: Columns) -> None:
         """The sum of all rows' checksums. A null is not the same as an empty value."""
-        places = zip(columns.topics, columns.partitions, columns.headers, strict=True)
-        seeds = map(_checksum_of_place, places) if columns.has_places else repeat(0)
+        metadata = zip(columns.topics, columns.partitions, columns.headers, strict=True)
+        seeds = map(_checksum_of_metadata, metadata) if columns.has_metadata else repeat(0)
         keys = map(crc32c, [_NULL if key is None else key for key in columns.keys], seeds)
         values = [_NULL if value is None else value for value in columns.values]
         self.value += sum(map(crc32c, values, keys))
 
 
-def _checksum_of_place(place: tuple[str, int | None, Any]) -> int:
-    return int(crc32c(repr(place).encode()))
+def _checksum_of_metadata(metadata: tuple[str, int | None, Any]) -> int:
+    return int(crc32c(repr(metadata).encode()))
 
 
 def _headers(headers: list[dict[str, Any]] | None) -> list[tuple[str, bytes | None]] | None:

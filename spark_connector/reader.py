@@ -25,17 +25,14 @@ from spark_connector.connections import (
     FIRST_BACKOFF_S,
     MAX_BACKOFF_S,
     ClusterClient,
-    cluster,
+    cluster_client,
 )
 from spark_connector.decode import MAX_BYTES, MAX_ROWS, Aborted, Batch, Decoder, whole_batches
 from spark_connector.errors import DataLossError, Retry, SourceError
 from spark_connector.fetched_data import FetchedData
 from spark_connector.fetching import Fetching
 from spark_connector.leaders import RETRIABLE, UNKNOWN_TOPIC, KnownLeader, PartitionLeader
-from spark_connector.offsets import (
-    EARLIEST,
-    LATEST,
-)
+from spark_connector.offsets import EARLIEST, LATEST
 
 DEFAULT_TIMEOUT_S: Final = 120.0
 FIRST_FETCH_BYTES: Final = 1024 * 1024
@@ -76,17 +73,17 @@ def read_range(
 
     Raises `DataLossError`, `CorruptBatchError`, and `SourceError` for all else.
     """
-    source = cluster(properties)
+    cluster = cluster_client(properties)
     decoder = Decoder(
         topic,
         partition,
         include_headers=include_headers,
-        check_crc=source.settings.check_crc,
+        check_crc=cluster.settings.check_crc,
         max_rows=max_rows,
         max_bytes=max_bytes,
     )
     answers = _Answers(
-        source,
+        cluster,
         TopicPartition(topic, partition),
         start,
         end,
@@ -115,7 +112,7 @@ class _Answers:
 
     def __init__(
         self,
-        source: ClusterClient,
+        cluster: ClusterClient,
         partition: TopicPartition,
         start: int,
         end: int,
@@ -125,16 +122,16 @@ class _Answers:
         topic_id: UUID | None,
         leader: KnownLeader | None,
     ) -> None:
-        self._source = source
+        self._cluster = cluster
         self._partition = partition
         self._position = start
         self._end = end
         self._fail_on_data_loss = fail_on_data_loss
         self._timeout_s = timeout_s
         self._largest_batch_bytes = 0  # of those that an answer was too small for
-        seen = source.record_bytes.get(partition, FIRST_RECORD_BYTES)
+        seen = cluster.record_bytes.get(partition, FIRST_RECORD_BYTES)
         self._fetch_bytes = self._needed_bytes(seen, FIRST_FETCH_BYTES)
-        self._planned = None if leader is None else source.learn_leader(partition, leader)
+        self._planned = None if leader is None else cluster.learn_leader(partition, leader)
         self._leader: PartitionLeader | None = None
         self._topic_id = topic_id  # else of the first answer: what was known before may be old
         self._fetching: Fetching | None = None
@@ -162,7 +159,7 @@ class _Answers:
                 self._topic_id = self._leader.topic_id
                 self._failures = _Failures()
                 first, self._position = self._position, batches[-1].header.next_offset
-                record_bytes = self._source.record_bytes[self._partition] = _record_bytes(batches)
+                record_bytes = self._cluster.record_bytes[self._partition] = _record_bytes(batches)
                 self._fetch_bytes = self._needed_bytes(record_bytes, MAX_FETCH_BYTES)
                 if self._position < self._end:
                     self._send()
@@ -183,7 +180,7 @@ class _Answers:
         if self._planned is None or self._fetching is not None:
             return []
         leader = self._leader if self._leader is not None else self._planned
-        data = self._source.fetched_data.at(self._partition, leader, self._position, self._source.now())
+        data = self._cluster.fetched_data.at(self._partition, leader, self._position, self._cluster.now())
         if data is None:
             return []
         return [each for each in whole_batches(data) if each.header.next_offset > self._position]
@@ -197,16 +194,16 @@ class _Answers:
             first, last = rest[0], rest[-1]
             data = bytes(first.records[first.position : last.position + last.header.size])
             fetched = FetchedData(
-                self._leader, data, first.header.base_offset, last.header.next_offset, self._source.now()
+                self._leader, data, first.header.base_offset, last.header.next_offset, self._cluster.now()
             )
-            self._source.fetched_data.keep(self._partition, fetched)
+            self._cluster.fetched_data.keep(self._partition, fetched)
 
     # ---- asking
 
     def _needed_bytes(self, record_bytes: float, at_most: int) -> int:
         """What is left of the range, if its records are of that size; a broker sends all it may."""
         needed = int((self._end - self._position) * record_bytes * SPARE)
-        max_bytes = min(max(needed, LEAST_FETCH_BYTES), at_most, self._source.settings.fetch_bytes)
+        max_bytes = min(max(needed, LEAST_FETCH_BYTES), at_most, self._cluster.settings.fetch_bytes)
         return max(max_bytes, self._largest_batch_bytes)
 
     def _answer(self) -> FetchedPartition:
@@ -220,12 +217,12 @@ class _Answers:
 
     def _send(self) -> None:
         assert self._leader is not None
-        self._fetching = self._source.start_fetch(
+        self._fetching = self._cluster.start_fetch(
             self._partition, self._leader, self._position, self._fetch_bytes
         )
 
     def _find_leader(self) -> None:
-        leader = self._source.leader_of(self._partition, refresh=self._failures.count > 0)
+        leader = self._cluster.leader_of(self._partition, refresh=self._failures.count > 0)
         if leader is None:
             raise _Gone("there is no such partition")
         if self._topic_id is not None and leader.topic_id not in (self._topic_id, ZERO_UUID):
@@ -276,7 +273,7 @@ class _Answers:
         return Retry("an open transaction, or a leader that is new")
 
     def _bound(self, which: int) -> int:
-        offsets = self._source.offsets({self._partition: which}, read_committed=False)
+        offsets = self._cluster.offsets({self._partition: which}, read_committed=False)
         if self._partition not in offsets:
             raise _Gone("there is no such partition")
         return offsets[self._partition]
@@ -296,7 +293,7 @@ class _Answers:
 
     def _try_again(self, reason: Retry) -> None:
         """With the leader looked up again, after a pause. Raises `SourceError` after `timeout_s`."""
-        now = self._source.now()
+        now = self._cluster.now()
         self._leader = None
         gone_for_s, failing_for_s = self._failures.note(now, gone=isinstance(reason, _Gone))
         if gone_for_s > min(LOSS_PATIENCE_S, self._timeout_s / 2):
@@ -308,7 +305,7 @@ class _Answers:
                 f" in {self._timeout_s:g} s: {reason}",
             ) from reason
         else:
-            self._source.pause(self._failures.backoff_s)
+            self._cluster.pause(self._failures.backoff_s)
 
 
 def _record_bytes(batches: list[Batch]) -> float:

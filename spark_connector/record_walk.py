@@ -34,37 +34,38 @@ _FIELDS_BYTES: Final = 32
 """What the fields before the key take at most: 1 + 10 + 5, after a length of 5."""
 
 
-class BatchSpan(NamedTuple):
-    """The records of one batch: `rows` of them fill the bytes from `begin` to `end` of a buffer."""
+class RecordSpan(NamedTuple):
+    """`rows` records, one after the other: all of a batch, or those of a lane. They fill the bytes from
+    `begin` to `end` of a buffer."""
 
     begin: int
     end: int
     rows: int
 
 
-def record_ends(data: Bytes, runs: list[BatchSpan]) -> Positions:
-    """Where each record ends, for all records of all runs, one run after the other.
+def record_ends(data: Bytes, spans: list[RecordSpan]) -> Positions:
+    """Where each record ends, for all records of all spans, one span after the other.
 
-    Raises CorruptBatchError unless every run ends where it should. That all lengths are positive is for the
-    caller to check: only then is there just one way from the begin of a run to its end.
+    Raises CorruptBatchError unless every span ends where it should. That all lengths are positive is for the
+    caller to check: only then is there just one way from the begin of a span to its end.
     """
-    lanes = lanes_of(data, runs)
-    total = sum(run.rows for run in runs)
+    lanes = lanes_of(data, spans)
+    total = sum(span.rows for span in spans)
     if total >= FEWEST_LANES * max(lane.rows for lane in lanes):
         ends = _side_by_side(data, lanes)
         if ends is not None:
             return ends
     try:
-        return np.fromiter(one_after_the_other(data.data, runs), np.int64, total)
+        return np.fromiter(one_after_the_other(data.data, spans), np.int64, total)
     except (IndexError, ValueError, OverflowError) as error:
         raise CorruptBatchError(f"the records' lengths contradict the batch: {error}") from None
 
 
-def one_after_the_other(buffer: memoryview, runs: list[BatchSpan]) -> Iterator[int]:
+def one_after_the_other(buffer: memoryview, spans: list[RecordSpan]) -> Iterator[int]:
     """Raises CorruptBatchError."""
-    for run in runs:
-        at = run.begin
-        for _ in range(run.rows):
+    for span in spans:
+        at = span.begin
+        for _ in range(span.rows):
             byte = buffer[at]
             if byte < 0x80:
                 at += 1 + (byte >> 1)
@@ -75,8 +76,8 @@ def one_after_the_other(buffer: memoryview, runs: list[BatchSpan]) -> Iterator[i
                 else:
                     at = _end_of_long(buffer, at)
             yield at
-        if at != run.end:
-            raise CorruptBatchError(f"{run.rows} records end {at - run.end} bytes off the batch's end")
+        if at != span.end:
+            raise CorruptBatchError(f"{span.rows} records end {at - span.end} bytes off the batch's end")
 
 
 def _end_of_long(buffer: memoryview, at: int) -> int:
@@ -86,7 +87,7 @@ def _end_of_long(buffer: memoryview, at: int) -> int:
     return at + (raw >> 1)
 
 
-def _side_by_side(data: Bytes, lanes: list[BatchSpan]) -> Positions | None:
+def _side_by_side(data: Bytes, lanes: list[RecordSpan]) -> Positions | None:
     """None where a lane does not end as it should."""
     begins, ends, rows = (np.array(column, np.int64) for column in zip(*lanes, strict=True))
     order = np.argsort(-rows, kind="stable")  # so that those which are done are at the end
@@ -106,49 +107,51 @@ def _side_by_side(data: Bytes, lanes: list[BatchSpan]) -> Positions | None:
     return record_ends if (record_ends[np.cumsum(rows) - 1] == ends).all() else None
 
 
-# ---- cutting long runs -------------------------------------------------------------------------------
+# ---- cutting long spans ------------------------------------------------------------------------------
 
 
-def lanes_of(data: Bytes, runs: list[BatchSpan]) -> list[BatchSpan]:
-    """The runs, in pieces where they are long and their records short."""
-    pieces = [_pieces(run) for run in runs]
+def lanes_of(data: Bytes, spans: list[RecordSpan]) -> list[RecordSpan]:
+    """The spans, in pieces where they are long and their records short."""
+    pieces = [_pieces(span) for span in spans]
     if max(pieces) == 1:
-        return runs
+        return spans
     guesses = np.concatenate(
         [
-            run.begin + np.arange(1, count) * ((run.end - run.begin) // count)
-            for run, count in zip(runs, pieces, strict=True)
+            span.begin + np.arange(1, count) * ((span.end - span.begin) // count)
+            for span, count in zip(spans, pieces, strict=True)
         ]
     )
-    of_run = np.repeat(np.arange(len(runs)), [count - 1 for count in pieces])
+    of_span = np.repeat(np.arange(len(spans)), [count - 1 for count in pieces])
     window = max(
-        2 * (run.end - run.begin) // run.rows for run, count in zip(runs, pieces, strict=True) if count > 1
+        2 * (span.end - span.begin) // span.rows
+        for span, count in zip(spans, pieces, strict=True)
+        if count > 1
     )
     which, begins, numbers = _records_behind(data, guesses, window)
-    bounds = np.searchsorted(of_run[which], np.arange(len(runs) + 1)).tolist()
+    bounds = np.searchsorted(of_span[which], np.arange(len(spans) + 1)).tolist()
     return [
         lane
-        for each, run in enumerate(runs)
+        for each, span in enumerate(spans)
         for lane in _cut(
-            run, *(found[bounds[each] : bounds[each + 1]].tolist() for found in (begins, numbers))
+            span, *(found[bounds[each] : bounds[each + 1]].tolist() for found in (begins, numbers))
         )
     ]
 
 
-def _pieces(run: BatchSpan) -> int:
-    if run.end - run.begin > run.rows * LONGEST_TO_CUT_BYTES:
+def _pieces(span: RecordSpan) -> int:
+    if span.end - span.begin > span.rows * LONGEST_TO_CUT_BYTES:
         return 1
-    return max(1, run.rows // LANE_ROWS)
+    return max(1, span.rows // LANE_ROWS)
 
 
-def _cut(run: BatchSpan, begins: list[int], numbers: list[int]) -> Iterator[BatchSpan]:
+def _cut(span: RecordSpan, begins: list[int], numbers: list[int]) -> Iterator[RecordSpan]:
     """At those of the found records that can be true all together."""
-    begin, first = run.begin, 0
+    begin, first = span.begin, 0
     for at, number in zip(begins, numbers, strict=True):
-        if begin < at < run.end and first < number < run.rows:
-            yield BatchSpan(begin, at, number - first)
+        if begin < at < span.end and first < number < span.rows:
+            yield RecordSpan(begin, at, number - first)
             begin, first = at, number
-    yield BatchSpan(begin, run.end, run.rows - first)
+    yield RecordSpan(begin, span.end, span.rows - first)
 
 
 def _records_behind(data: Bytes, guesses: Positions, window: int) -> tuple[Positions, Positions, Positions]:

@@ -34,7 +34,7 @@ from pyspark.sql.types import (
 
 from spark_connector.assignment import assigned_partitions, ids_of, require_all
 from spark_connector.errors import SinkError, SourceError
-from spark_connector.filters import Pushed, pushed
+from spark_connector.filters import PushedFilters, push_filters
 from spark_connector.offsets import (
     OffsetRange,
     SparkOffset,
@@ -132,9 +132,9 @@ class KraftDataSource(DataSource):
 class ReadTask(InputPartition):
     """A range for one task."""
 
-    def __init__(self, records: OffsetRange, topic_ids: TopicIds, leader: KnownLeader | None) -> None:
-        self.records = records
-        self.topic_id = topic_ids.get(records.partition.topic)
+    def __init__(self, offset_range: OffsetRange, topic_ids: TopicIds, leader: KnownLeader | None) -> None:
+        self.offset_range = offset_range
+        self.topic_id = topic_ids.get(offset_range.partition.topic)
         self.leader = leader
 
 
@@ -143,7 +143,7 @@ class KraftBatchReader(DataSourceReader):
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._pushed = Pushed()
+        self._pushed = PushedFilters()
 
     def partitions(self) -> Sequence[InputPartition]:
         """Raises SourceError where a range would end before it starts."""
@@ -178,7 +178,7 @@ class FilteringBatchReader(KraftBatchReader):
     is off."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        self._pushed, left = pushed(filters)
+        self._pushed, left = push_filters(filters)
         return left
 
 
@@ -245,9 +245,9 @@ class KraftStreamReader(DataSourceStreamReader):
 
 
 def _cluster(options: SourceOptions) -> ClusterClient:
-    from spark_connector.connections import cluster
+    from spark_connector.connections import cluster_client
 
-    return cluster(options.connection)
+    return cluster_client(options.connection)
 
 
 def _read(options: SourceOptions, task: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -255,7 +255,7 @@ def _read(options: SourceOptions, task: InputPartition) -> Iterator[pa.RecordBat
     from spark_connector.reader import read_range
 
     if isinstance(task, ReadTask):
-        (topic, partition), start, end = task.records
+        (topic, partition), start, end = task.offset_range
         yield from read_range(
             options.connection,
             topic,

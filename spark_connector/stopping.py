@@ -34,9 +34,9 @@ class AbortWhenStopped(StreamingQueryListener):
         self._client = given.client
         self._prefix = given.transactional_id_prefix
         self._runs: dict[UUID, UUID] = {}
-        """Of each query the run that was started last; it ends by itself what the ones before left open."""
+        """Each query's latest run, which itself aborts what earlier ones left open."""
         self._aborting = Lock()
-        """A query that is started again waits for it: its transactions have the same names."""
+        """A query that is started again waits for it: its transactions have the same ids."""
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         with self._aborting:

@@ -22,7 +22,7 @@ from spark_connector.transactions import (
     BATCH_TIMEOUT_MS,
     STREAM_TIMEOUT_MS,
     Rows,
-    name_of,
+    transactional_id_of,
     transactional_task,
 )
 
@@ -53,7 +53,7 @@ class TransactionalWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Prepared:
         task, attempt = _task_and_attempt(_task_context())
-        return Prepared("", task, self._task.write(iterator, name_of(self._job, task, attempt)))
+        return Prepared("", task, self._task.write(iterator, transactional_id_of(self._job, task, attempt)))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         transactions = [each.rows.transaction for each in _prepared(messages)]
@@ -77,14 +77,14 @@ class TransactionalStreamWriter(DataSourceStreamArrowWriter):
         self.task = transactional_task(options, STREAM_TIMEOUT_MS)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Prepared:
-        """Raises SinkError where Spark does not tell the query."""
+        """Raises SinkError where Spark does not name the query."""
         context = _task_context()
         query = context.getLocalProperty(_QUERY_ID)
         if query is None:
             raise SinkError("KAFKA_TRANSACTION_FAILED", "Spark does not tell which query this is")
         task, attempt = _task_and_attempt(context)
-        name = name_of(self.transaction_names(query), task, attempt)
-        return Prepared(query, task, self.task.write(iterator, name))
+        transactional_id = transactional_id_of(self.query_prefix(query), task, attempt)
+        return Prepared(query, task, self.task.write(iterator, transactional_id))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         commit_all(self._client, self.prepare(messages, batchId))
@@ -96,22 +96,24 @@ class TransactionalStreamWriter(DataSourceStreamArrowWriter):
             return []
         query = prepared[0].query
         written = [TaskRows(each.task, each.rows) for each in sorted(prepared, key=lambda each: each.task)]
-        names, group = f"{self.transaction_names(query)}-", f"{self._prefix}-{query}"
-        return MicroBatch(group, names, batchId, written, self._mark_topic).prepare(self._client)
+        id_prefix, group = f"{self.query_prefix(query)}-", f"{self._prefix}-{query}"
+        return MicroBatch(group, id_prefix, batchId, written, self._mark_topic).prepare(self._client)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Where every task failed, none has sent the query's id; the checkpoint's path replaces it."""
         queries = [each.query for each in _prepared(messages)]
         if queries:
-            abort_all(self._client, f"{self.transaction_names(queries[0])}-")
+            abort_all(self._client, f"{self.query_prefix(queries[0])}-")
         elif self._checkpoint:
             abort_all(self._client, f"{self.checkpoint_prefix}-")
 
     @property
     def checkpoint_prefix(self) -> str:
+        """Of the transactional ids of all queries with that checkpoint."""
         return f"{self._prefix}-{sha256(self._checkpoint.encode()).hexdigest()[:_PLACE_CHARACTERS]}"
 
-    def transaction_names(self, query: str) -> str:
+    def query_prefix(self, query: str) -> str:
+        """Of the transactional ids of a query's tasks."""
         return f"{self.checkpoint_prefix}-{query}"
 
 

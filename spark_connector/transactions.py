@@ -1,12 +1,11 @@
 """Rows in a transaction, in a worker: each task leaves its own open, for the driver to end it.
 
-    TransactionalTask.write(rows, name)  -> Rows: their number and digest, and the open transaction
+    TransactionalTask.write(rows, transactional_id) -> Rows: their number and digest, and the open transaction
 
-Each attempt of a task has a name of its own, PREFIX-...-TASK-ATTEMPT, so that a second one (a retry, a
-speculative copy) does not abort what the first has finished: Spark decides which of the two counts. There are
-`ATTEMPT_NAMES` names for a task, the same in every run of the query. Starting a transaction fences the
-former producer of that name, and aborts what it left open. The driver's part is in micro_batches.py.
-"""
+Each attempt of a task has a transactional id of its own, PREFIX-...-TASK-ATTEMPT, so that a second one (a
+retry, a speculative copy) does not abort what the first has finished: Spark decides which of the two counts.
+There are `IDS_PER_TASK` ids for a task, the same in every run of the query. Starting a transaction fences the
+former producer of that id, and aborts what it left open. The driver's part is in micro_batches.py."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from confluent_kafka import Producer
 
-ATTEMPT_NAMES: Final = 4
+IDS_PER_TASK: Final = 4
 """As many as Spark tries a task (`spark.task.maxFailures`)."""
 STREAM_TIMEOUT_MS: Final = 300_000
 """A micro-batch's first task waits for its last one; so do consumers of committed records, where a query is
@@ -63,7 +62,7 @@ class TransactionalTask:
     def __repr__(self) -> str:
         return f"TransactionalTask(topic={self.topic!r})"  # the configuration has passwords
 
-    def write(self, batches: Iterator[pa.RecordBatch], name: str) -> Rows:
+    def write(self, batches: Iterator[pa.RecordBatch], transactional_id: str) -> Rows:
         """Raises `SinkError`."""
         first = next((batch for batch in batches if batch.num_rows), None)
         if first is None:
@@ -72,7 +71,7 @@ class TransactionalTask:
         producer = new_producer(
             {
                 **self.config,
-                "transactional.id": name,
+                "transactional.id": transactional_id,
                 "statistics.interval.ms": IDENTITY_INTERVAL_MS,
                 "stats_cb": identity,
             }
@@ -83,7 +82,7 @@ class TransactionalTask:
             producer.begin_transaction()
             number = write_rows(producer, chain([first], batches), self.topic, digest)
             topic = self.topic if self.topic is not None else first.column("topic")[0].as_py()
-            return Rows(number, digest.value, topic, identity.of(producer, name))
+            return Rows(number, digest.value, topic, identity.of(producer, transactional_id))
 
     @property
     def _patience_s(self) -> float:
@@ -97,9 +96,9 @@ def transactional_task(options: SinkOptions, timeout_ms: int) -> TransactionalTa
     return TransactionalTask(config, options.topic)
 
 
-def name_of(prefix: str, task: int, attempt: int) -> str:
-    """Of an attempt's transaction."""
-    return f"{prefix}-{task}-{attempt % ATTEMPT_NAMES}"
+def transactional_id_of(prefix: str, task: int, attempt: int) -> str:
+    """Of an attempt; later attempts use the first ones' ids again."""
+    return f"{prefix}-{task}-{attempt % IDS_PER_TASK}"
 
 
 @contextmanager
@@ -126,10 +125,10 @@ class _Identity:
     def __call__(self, statistics: str) -> None:
         self._on_log = statistics
 
-    def of(self, producer: Producer, name: str) -> OpenTransaction:
+    def of(self, producer: Producer, transactional_id: str) -> OpenTransaction:
         """The id in the next statistics."""
         self._on_log = ""
         while not self._on_log:
             producer.poll(IDENTITY_POLL_S)
         statistics = json.loads(self._on_log)["eos"]
-        return OpenTransaction(name, statistics["producer_id"], statistics["producer_epoch"])
+        return OpenTransaction(transactional_id, statistics["producer_id"], statistics["producer_epoch"])

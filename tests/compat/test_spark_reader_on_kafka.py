@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from metadata_quorum.foundation.model import TopicPartition
-from spark_connector.connections import close_clusters, cluster
+from spark_connector.connections import close_clusters, cluster_client
 from spark_connector.errors import OptionError, SourceError
 from spark_connector.reader import read_range
 from tests.support.kafka.apache_kafka import PASSWORD, STORE_PASSWORD, USER, ApacheKafka, running_kafka
@@ -68,7 +68,7 @@ def committed(kafka: ApacheKafka) -> list[tuple[bytes, bytes]]:
 
 
 def read(properties: dict[str, str], *, headers: bool = False) -> list[dict[str, object]]:
-    source = cluster(properties)
+    source = cluster_client(properties)
     start, end = source.earliest([PARTITION])[PARTITION], source.latest([PARTITION])[PARTITION]
     batches = read_range(properties, TOPIC, 0, start, end, include_headers=headers)
     return [row for batch in batches for row in batch.to_pylist()]
@@ -113,7 +113,7 @@ def test_behind_tls_and_sasl(
 def test_a_wrong_password(kafka: ApacheKafka, mechanism: str) -> None:
     module = f"common.security.{mechanism[:5].lower()}.{mechanism[:5].title()}LoginModule"
     with pytest.raises(SourceError, match="SASL_AUTHENTICATION_FAILED") as caught:
-        cluster(secured(kafka, mechanism, module, "wrong secret")).topic_names()
+        cluster_client(secured(kafka, mechanism, module, "wrong secret")).topic_names()
     assert "wrong secret" not in str(caught.value)
 
 
@@ -123,15 +123,15 @@ def test_a_truststore_of_java_converted_as_the_error_says(
     store, pem = kafka.certificate.with_suffix(".p12"), tmp_path / "ca.pem"
     properties = secured(kafka, "PLAIN", "common.security.plain.PlainLoginModule")
     with pytest.raises(OptionError, match="keytool -list -rfc -keystore STORE"):
-        cluster(properties | {"ssl.truststore.location": str(store), "ssl.truststore.type": "PKCS12"})
+        cluster_client(properties | {"ssl.truststore.location": str(store), "ssl.truststore.type": "PKCS12"})
     with pem.open("wb") as out:
         keytool = ["keytool", "-list", "-rfc", "-keystore", str(store), "-storepass", STORE_PASSWORD]
         subprocess.run(keytool, stdout=out, check=True)
-    assert cluster(properties | {"ssl.truststore.location": str(pem)}).topic_names() == [TOPIC]
+    assert cluster_client(properties | {"ssl.truststore.location": str(pem)}).topic_names() == [TOPIC]
 
 
 def test_a_broker_that_nobody_vouches_for(kafka: ApacheKafka) -> None:
     properties = secured(kafka, "PLAIN", "common.security.plain.PlainLoginModule")
     del properties["ssl.truststore.location"]
     with pytest.raises(SourceError, match=r"\[TLS\] .* is not trusted"):
-        cluster(properties).topic_names()
+        cluster_client(properties).topic_names()

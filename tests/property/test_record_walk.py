@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from metadata_quorum.foundation.batch import BATCH_OVERHEAD, CorruptBatchError, Record, encode_batch
 from spark_connector import record_walk
-from spark_connector.record_walk import BatchSpan, record_ends
+from spark_connector.record_walk import RecordSpan, record_ends
 from spark_connector.varints import read_varints
 
 
@@ -46,13 +46,13 @@ def _few_rows_make_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_same_ends(batches: list[list[bytes]]) -> None:
     parts = [body_of(values) for values in batches]
     begins = [0, *accumulate(map(len, parts))]
-    runs = [BatchSpan(begins[each], begins[each + 1], len(values)) for each, values in enumerate(batches)]
+    spans = [RecordSpan(begins[each], begins[each + 1], len(values)) for each, values in enumerate(batches)]
     data = np.frombuffer(b"".join(parts), np.uint8)
     expected = []
     for begin, values in zip(begins, batches, strict=False):
         # What all records before and up to one take, encoded together.
         expected += [begin + len(body_of(values[: count + 1])) for count in range(len(values))]
-    assert record_ends(data, runs).tolist() == expected
+    assert record_ends(data, spans).tolist() == expected
 
 
 @given(st.lists(value, min_size=30, max_size=60), st.data())
@@ -60,11 +60,11 @@ def test_damage_makes_no_difference_between_the_ways(values: list[bytes], data: 
     body = bytearray(body_of(values))
     for _ in range(data.draw(st.integers(1, 3), "damages")):
         body[data.draw(st.integers(0, len(body) - 1), "at")] = data.draw(st.integers(0, 255), "byte")
-    runs = [BatchSpan(0, len(body), len(values))]
+    spans = [RecordSpan(0, len(body), len(values))]
     array = np.frombuffer(body, np.uint8)
-    one_by_one = list(_one_by_one(memoryview(body), runs[0]))
+    one_by_one = list(_one_by_one(memoryview(body), spans[0]))
     try:
-        ends = record_ends(array, runs)
+        ends = record_ends(array, spans)
         sizes, _ = read_varints(array, np.concatenate([[0], ends[:-1]]))
     except (IndexError, CorruptBatchError):
         assert one_by_one[-1:] != [len(body)] or len(one_by_one) != len(values)
@@ -72,15 +72,15 @@ def test_damage_makes_no_difference_between_the_ways(values: list[bytes], data: 
         assert (sizes <= 0).any() or ends.tolist() == one_by_one  # the decoder refuses the former
 
 
-def _one_by_one(body: memoryview, run: BatchSpan) -> Iterator[int]:
+def _one_by_one(body: memoryview, span: RecordSpan) -> Iterator[int]:
     """As long as there is a next record."""
     with contextlib.suppress(IndexError, CorruptBatchError):
-        yield from record_walk.one_after_the_other(body, [run])
+        yield from record_walk.one_after_the_other(body, [span])
 
 
 def test_long_runs_are_cut() -> None:
     """Else this file would test nothing."""
     body = body_of([b"%07d" % number for number in range(500)])
-    lanes = record_walk.lanes_of(np.frombuffer(body, np.uint8), [BatchSpan(0, len(body), 500)])
+    lanes = record_walk.lanes_of(np.frombuffer(body, np.uint8), [RecordSpan(0, len(body), 500)])
     assert len(lanes) > 80
     assert sum(lane.rows for lane in lanes) == 500

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from spark_connector.connections import cluster
+from spark_connector.connections import cluster_client
 from spark_connector.coordinators import open_transactions
 from spark_connector.options import sink_options
 from tests.spark.copying_query import copy
@@ -38,7 +38,7 @@ class Copying:
             copy(spark, self.options, self.into, self.checkpoint).awaitTermination()
 
     def open(self, query: str) -> set[str]:
-        names = open_transactions(cluster(sink_options(self.into_sink).client), "kraft-spark-")
+        names = open_transactions(cluster_client(sink_options(self.into_sink).client), "kraft-spark-")
         return {name for name in names if query in name}
 
     def check_nothing_is_open(self) -> None:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import pyarrow as pa
 from confluent_kafka import TopicPartition
 
-from spark_connector.connections import cluster
+from spark_connector.connections import cluster_client
 from spark_connector.coordinators import open_transactions
 from spark_connector.options import sink_options
 from spark_connector.transactional_sink import Prepared, TransactionalStreamWriter
-from spark_connector.transactions import name_of
+from spark_connector.transactions import transactional_id_of
 from tests.spark.topics import Topics
 from tests.support.clients.rdkafka import consumer
 
@@ -29,7 +29,7 @@ class Sink:
 
     def task(self, number: int, *values: str, attempt: int = 0) -> Prepared:
         batches = iter([pa.record_batch({"value": [value]}) for value in values])
-        name = name_of(self.writer.transaction_names(self.query), number, attempt)
+        name = transactional_id_of(self.writer.query_prefix(self.query), number, attempt)
         return Prepared(self.query, number, self.writer.task.write(batches, name))
 
     def tasks(self, *rows: Sequence[str]) -> list[Prepared | None]:
@@ -39,7 +39,7 @@ class Sink:
         return committed(self.topics, self.topic, self.partitions)
 
     def open(self) -> set[str]:
-        return open_transactions(cluster(self.client), f"{self.writer.checkpoint_prefix}-")
+        return open_transactions(cluster_client(self.client), f"{self.writer.checkpoint_prefix}-")
 
 
 def committed(topics: Topics, topic: str, partitions: int) -> list[bytes]:

@@ -12,7 +12,7 @@ from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.batch import CorruptBatchError, Record, encode_batch
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
-from spark_connector.connections import close_clusters, cluster
+from spark_connector.connections import close_clusters, cluster_client
 from spark_connector.fetched_data import KEPT_FOR_S, FetchedData, FetchedDataPool
 from spark_connector.leaders import KnownLeader, PartitionLeader
 from spark_connector.reader import read_range
@@ -103,7 +103,7 @@ def test_whoever_leads_no_longer_is_asked_once(broker: ScriptedBroker) -> None:
 
 
 def test_what_is_known_is_not_replaced_by_what_is_older(broker: ScriptedBroker) -> None:
-    source = cluster({"bootstrap.servers": broker.bootstrap})
+    source = cluster_client({"bootstrap.servers": broker.bootstrap})
     known = source.leader_of(PARTITION)
     assert known == LEADER
     assert source.learn_leader(PARTITION, KnownLeader(LEADER._replace(epoch=2), "nowhere", 1)) == LEADER

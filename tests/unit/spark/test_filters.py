@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 )
 
 from metadata_quorum.foundation.model import TopicPartition
-from spark_connector.filters import pushed
+from spark_connector.filters import push_filters
 from spark_connector.offsets import (
     NO_OFFSET,
     OffsetRange,
@@ -72,7 +72,7 @@ FILTERS = st.builds(
 
 @given(st.lists(FILTERS, max_size=4))
 def test_no_row_that_matches_is_left_out_and_only_times_are_checked_again(filters):
-    taken, left = pushed(filters)
+    taken, left = push_filters(filters)
     assigned = {TopicPartition(topic, number) for topic in "tu" for number in range(3)}
     whole = [OffsetRange(each, 0, len(TIMES_MS)) for each in taken.partitions(assigned)]
     ranges = taken.ranges(whole, Times())
@@ -105,12 +105,12 @@ def test_no_row_that_matches_is_left_out_and_only_times_are_checked_again(filter
     ],
 )
 def test_what_spark_must_still_apply(foreign):
-    _, left = pushed([foreign])
+    _, left = push_filters([foreign])
     assert left == [foreign]
 
 
 def test_in_cuts_and_chooses():
-    taken, left = pushed([In(("offset",), (2, 5)), In(("partition",), (1,)), IsNotNull(("offset",))])
+    taken, left = push_filters([In(("offset",), (2, 5)), In(("partition",), (1,)), IsNotNull(("offset",))])
     (only,) = taken.partitions({TopicPartition("t", 0), TopicPartition("t", 1)})
     assert taken.ranges([OffsetRange(only, 0, 9)], Times()) == [OffsetRange(only, 2, 6)]
     assert len(left) == 1
@@ -119,7 +119,7 @@ def test_in_cuts_and_chooses():
 def test_a_time_before_1970_is_no_name_of_an_offset():
     """To a broker -1 is the latest offset: all records would be passed over."""
     before = EPOCH - timedelta(milliseconds=1)
-    found, _ = pushed([GreaterThanOrEqual(("timestamp",), before)])
+    found, _ = push_filters([GreaterThanOrEqual(("timestamp",), before)])
     asked = []
 
     class Asked(Times):

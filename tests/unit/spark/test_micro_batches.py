@@ -7,7 +7,7 @@ import pytest
 from spark_connector.coordinators import CommittedMark, OpenTransaction
 from spark_connector.errors import SinkError
 from spark_connector.micro_batches import MicroBatch, TaskRows
-from spark_connector.transactions import ATTEMPT_NAMES, Rows, name_of
+from spark_connector.transactions import IDS_PER_TASK, Rows, transactional_id_of
 
 
 def micro_batch(number: int, *digests: int) -> MicroBatch:
@@ -52,6 +52,6 @@ def test_the_first_transaction_decides_for_all() -> None:
 
 
 def test_attempts_have_names_of_their_own_as_often_as_spark_tries() -> None:
-    names = [name_of("p", 3, attempt) for attempt in range(ATTEMPT_NAMES)]
-    assert len(set(names)) == ATTEMPT_NAMES
-    assert name_of("p", 3, ATTEMPT_NAMES) == names[0]
+    ids = [transactional_id_of("p", 3, attempt) for attempt in range(IDS_PER_TASK)]
+    assert len(set(ids)) == IDS_PER_TASK
+    assert transactional_id_of("p", 3, IDS_PER_TASK) == ids[0]

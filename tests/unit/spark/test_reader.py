@@ -14,8 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kraft.local.free_ports import HOST
 from kraft.local.local_cluster import LocalCluster
 from metadata_quorum.foundation.model import TopicPartition
-from spark_connector.connections import close_clusters
-from spark_connector.connections import cluster as connected
+from spark_connector.connections import close_clusters, cluster_client
 from spark_connector.errors import DataLossError
 from spark_connector.reader import FIRST_FETCH_BYTES, read_range
 
@@ -81,7 +80,7 @@ def test_the_first_answer_is_small_the_next_ones_are_not(shared_cluster: LocalCl
 def test_offsets_of_all_partitions(shared_cluster: LocalCluster) -> None:
     create_topic(shared_cluster.bootstrap, "bounds", partitions=4)
     produce(shared_cluster.bootstrap, "bounds", numbered(10), partition=2)
-    source = connected({"bootstrap.servers": shared_cluster.bootstrap})
+    source = cluster_client({"bootstrap.servers": shared_cluster.bootstrap})
     partitions = [TopicPartition("bounds", each) for each in range(4)]
     assert source.partitions_of(["bounds"]) == set(partitions)
     assert source.earliest(partitions) == dict.fromkeys(partitions, 0)
@@ -114,7 +113,7 @@ def test_what_small_ranges_fetch(shared_cluster: LocalCluster) -> None:
     assert producer.flush(30) == 0
     properties = {"bootstrap.servers": shared_cluster.bootstrap}
     partition = TopicPartition("in-pieces", 0)
-    source = connected(properties)
+    source = cluster_client(properties)
     source.leader_of(partition, refresh=True)
     leader = source.known_leader(partition)
     read = [

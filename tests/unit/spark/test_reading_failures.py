@@ -15,7 +15,7 @@ from metadata_quorum.foundation.batch import CorruptBatchError, Record, encode_b
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from spark_connector import connections, reader
-from spark_connector.connections import close_clusters, cluster
+from spark_connector.connections import close_clusters, cluster_client
 from spark_connector.errors import DataLossError, SourceError
 from spark_connector.reader import read_range
 from tests.unit.spark.scripted_broker import (
@@ -355,12 +355,12 @@ def test_offsets_survive_trouble(broker: ScriptedBroker) -> None:
     broker.partition.batches = [batch(0, 0, 1, 2)]
     broker.offsets_failures.extend([HANG_UP, ErrorCode.NOT_LEADER_OR_FOLLOWER])
     partition = TopicPartition(TOPIC, 0)
-    assert cluster({"bootstrap.servers": broker.bootstrap}).latest([partition]) == {partition: 3}
+    assert cluster_client({"bootstrap.servers": broker.bootstrap}).latest([partition]) == {partition: 3}
 
 
 def test_what_does_not_exist_is_left_out(broker: ScriptedBroker) -> None:
     broker.partition = Partition([batch(0, 0)], is_there=False)
-    source = cluster({"bootstrap.servers": broker.bootstrap})
+    source = cluster_client({"bootstrap.servers": broker.bootstrap})
     assert source.partitions_of([TOPIC]) == set()
     assert source.earliest([TopicPartition(TOPIC, 0)]) == {}
     asked = len(broker.questions)
@@ -373,7 +373,7 @@ def test_what_does_not_exist_is_left_out(broker: ScriptedBroker) -> None:
 def test_nobody_there() -> None:
     with scripted_broker() as broker:
         pass
-    source = cluster({"bootstrap.servers": broker.bootstrap, "default.api.timeout.ms": "200"})
+    source = cluster_client({"bootstrap.servers": broker.bootstrap, "default.api.timeout.ms": "200"})
     with pytest.raises(SourceError, match=r"kafka.bootstrap.servers.*Connect call failed"):
         source.topic_names()
     close_clusters()
