@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
-from types import TracebackType
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from chaos.observer import Coordinated, Observer
+from chaos.repeated import repeated
 from kraft.peers.blocking_client import ask
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import MalformedMessage
@@ -19,46 +19,34 @@ SILENCE_S: Final = 1.0
 NONE_COMMITTED: Final = -1
 
 
-class CommittedOffsets:
-    def __init__(self, observer: Observer, groups: Sequence[str]) -> None:
-        self._observer = observer
-        self._groups = groups
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="committed", daemon=True)
+@contextmanager
+def committed_offsets(observer: Observer, groups: Sequence[str]) -> Iterator[None]:
+    """`observer` notes them until it is left."""
 
-    def __enter__(self) -> CommittedOffsets:
-        self._thread.start()
-        return self
+    def look() -> None:
+        for group in groups:
+            _note(observer, group)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stopping.set()
-        self._thread.join()
+    with repeated(look, EVERY_S, "committed"):
+        yield
 
-    def _run(self) -> None:
-        while not self._stopping.wait(EVERY_S):
-            for group in self._groups:
-                self._ask(group)
 
-    def _ask(self, group: str) -> None:
-        """Nothing is recorded where its coordinator is not found, or does not answer."""
-        node = self._observer.coordinator(Coordinated(group))
-        if node is None:
-            return
-        address = self._observer.address(node)
-        fields = {"group_id": group, "topics": None}
-        try:
-            answer = ask(
-                address.host, address.port, ApiKey.OFFSET_FETCH, OFFSET_FETCH_VERSIONS, fields, SILENCE_S
-            )
-        except (OSError, MalformedMessage):
-            return
-        if answer.error_code != ErrorCode.NONE:
-            return
-        for topic in answer.topics:
-            for each in topic.partitions:
-                if each.error_code == ErrorCode.NONE and each.committed_offset != NONE_COMMITTED:
-                    self._observer.note_committed(
-                        group, f"{topic.name}-{each.partition_index}", each.committed_offset
-                    )
+def _note(observer: Observer, group: str) -> None:
+    """Nothing is recorded where its coordinator is not found, or does not answer."""
+    node = observer.coordinator(Coordinated(group))
+    if node is None:
+        return
+    address = observer.address(node)
+    fields = {"group_id": group, "topics": None}
+    try:
+        answer = ask(
+            address.host, address.port, ApiKey.OFFSET_FETCH, OFFSET_FETCH_VERSIONS, fields, SILENCE_S
+        )
+    except (OSError, MalformedMessage):
+        return
+    if answer.error_code != ErrorCode.NONE:
+        return
+    for topic in answer.topics:
+        for each in topic.partitions:
+            if each.error_code == ErrorCode.NONE and each.committed_offset != NONE_COMMITTED:
+                observer.note_committed(group, f"{topic.name}-{each.partition_index}", each.committed_offset)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from chaos import schedule
-from chaos.committed import CommittedOffsets
+from chaos.committed import committed_offsets
 from chaos.events import CALM, HEALED, Event, EventLog
 from chaos.evidence import Evidence, RecoveryTimes
 from chaos.faults import FaultContext
@@ -29,7 +29,7 @@ from chaos.healing import RecoveryProgress, await_recovery
 from chaos.history import Header, HistoryWriter
 from chaos.ledger import expected_losses, unclean_elections
 from chaos.live.cluster import ChaosCluster
-from chaos.live.decisions import DecisionsWatch
+from chaos.live.decisions import watched_decisions
 from chaos.live.stage import LiveStage
 from chaos.observer import Coordinated, Observer, addresses_of
 from chaos.play import Coordinator, Player
@@ -209,8 +209,8 @@ def _on_own_cluster(plan: Plan) -> RecoveryTimes:
             context = FaultContext.of(cluster, random.Random(f"damage/{plan.seed}"))
             http = {node.id: node.http_port for node in cluster.local.nodes.values()}
             player = Player(LiveStage(context, events), observer, events, _coordinator(workload, observer))
-            decisions = DecisionsWatch(http, plan.directory / STORY, now_ns)
-            with CommittedOffsets(observer, watched), decisions:
+            decisions = watched_decisions(http, plan.directory / STORY, now_ns)
+            with committed_offsets(observer, watched), decisions:
                 player.play(steps, plan.fault_seconds)
                 player.heal()
                 events.point(CALM)

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import http.client
 import json
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 from chaos.events import DECIDED
+from chaos.repeated import repeated
 from kraft.local.free_ports import HOST
 from kraft.monitoring.cluster_events import ClusterEvent
 
@@ -24,39 +24,31 @@ EVERY_S: Final = 0.25
 SILENCE_S: Final = 0.5
 
 
-class DecisionsWatch:
-    """A context: it writes the file until it is left."""
+@contextmanager
+def watched_decisions(ports: Mapping[int, int], path: Path, now_ns: Callable[[], int]) -> Iterator[None]:
+    """Writes the file until it is left. `ports`: where each node serves HTTP."""
+    with path.open("w", buffering=1, encoding="utf-8") as file:
+        watch = _Watch(ports, file, now_ns)
+        with repeated(watch.look, EVERY_S, "decisions"):
+            yield
 
-    def __init__(self, ports: Mapping[int, int], path: Path, now_ns: Callable[[], int]) -> None:
-        """`ports`: where each node serves HTTP."""
+
+class _Watch:
+    def __init__(self, ports: Mapping[int, int], file: TextIO, now_ns: Callable[[], int]) -> None:
         self._ports = ports
-        self._file = path.open("w", buffering=1, encoding="utf-8")
+        self._file = file
         self._now_ns = now_ns
         self._heard = dict.fromkeys(ports, 0)
         """The number of each node's last event; a new process counts from the beginning."""
         self._newest = -1
         """Offset in the metadata log of what was written last."""
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="decisions", daemon=True)
 
-    def __enter__(self) -> DecisionsWatch:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stopping.set()
-        self._thread.join()
-        self._file.close()
-
-    def _run(self) -> None:
-        while not self._stopping.wait(EVERY_S):
-            for node in self._ports:
-                try:
-                    self._take(node, self._asked(node))
-                except (OSError, http.client.HTTPException, ValueError, KeyError):
-                    self._heard[node] = 0
+    def look(self) -> None:
+        for node in self._ports:
+            try:
+                self._take(node, self._asked(node))
+            except (OSError, http.client.HTTPException, ValueError, KeyError):
+                self._heard[node] = 0
 
     def _asked(self, node: int) -> list[dict[str, Any]]:
         connection = http.client.HTTPConnection(HOST, self._ports[node], timeout=SILENCE_S)
@@ -68,11 +60,11 @@ class DecisionsWatch:
             connection.close()
 
     def _take(self, node: int, found: list[dict[str, Any]]) -> None:
-        told = self._newest
+        written = self._newest
         for fields in found:
             event = ClusterEvent(**fields)
             self._heard[node] = event.number
-            if event.offset > told:
+            if event.offset > written:
                 self._newest = max(self._newest, event.offset)
                 line = {"time": self._now_ns(), "who": DECIDED, "what": str(event)}
                 self._file.write(json.dumps(line, separators=(",", ":")) + "\n")

@@ -110,9 +110,12 @@ class Worker:
         number = self.journal.process
         self._transactor.do(step)
         if self.journal.process != number and self._reader is not None:
-            self._discarded.take(self._reader.end)
-            self._reader = None
-            self._read_on()
+            self._renew_reader(self._reader)
+
+    def _renew_reader(self, old: ReadingClient) -> None:
+        self._discarded.take(old.end)
+        self._reader = None
+        self._read_on()
 
     def _read_on(self) -> None:
         """With a new client, as the last one did."""
@@ -134,9 +137,7 @@ class Worker:
         )  # fmt: skip
         reader.note_news(self.journal)
         if reader.is_dead:
-            self._discarded.take(reader.end)
-            self._reader = None
-            self._read_on()
+            self._renew_reader(reader)
 
     def assign(self, step: AssignStep, *, final: bool = False) -> None:
         start = self._now_ns()

@@ -83,13 +83,7 @@ class LoadedLog:
     disk: PartitionDirectory
     directory: str
     config: LogConfig
-    segments: SortedDict[int, LogSegment]
-    log_start_offset: int
-    log_end_offset: int
-    recovery_point: int
-    epochs: EpochCache
-    producers: ProducerStateManager
-    aborted: AbortedTransactions
+    contents: LogContents
     identity: LogIdentity
     clean: bool
 
@@ -104,7 +98,7 @@ class LogIdentity(NamedTuple):
     """The directory's name is not known to be durable."""
 
 
-class _Contents(NamedTuple):
+class LogContents(NamedTuple):
     """What is found in the files, or made."""
 
     segments: SortedDict[int, LogSegment]
@@ -163,18 +157,18 @@ def load(
         place.sync_dir(directory, may_block)
     contents.epochs.dirty = contents.epochs.dirty or not clean
     identity = _identify(place, directory, topic_id, stored)
-    return LoadedLog(place, directory, config, *contents, identity, clean)
+    return LoadedLog(place, directory, config, contents, identity, clean)
 
 
 def _without_records(
     place: PartitionDirectory, directory: str, config: LogConfig, now_ms: int, sizes: Mapping[str, int]
-) -> _Contents:
+) -> LogContents:
     """The files are made where there are none."""
     segment = LogSegment(place, directory, 0, config, now_ms, known_empty=bool(sizes))
     epochs = EpochCache()
     epochs.dirty = files.LEADER_EPOCHS in sizes  # no epoch of it has a record
     aborted = AbortedTransactions(place, directory)
-    return _Contents(SortedDict({0: segment}), 0, 0, 0, epochs, ProducerStateManager(), aborted)
+    return LogContents(SortedDict({0: segment}), 0, 0, 0, epochs, ProducerStateManager(), aborted)
 
 
 def _recovered(
@@ -188,7 +182,7 @@ def _recovered(
     *,
     clean: bool,
     machine_restarted: bool,
-) -> _Contents:
+) -> LogContents:
     _complete_swaps(place, directory, may_block)
     _remove_leftovers(place, directory, may_block)
     segments = _open_segments(place, directory, config, log_start_offset, now_ms, may_block)
@@ -222,7 +216,7 @@ def _recovered(
     if machine_restarted:
         remove_snapshots(place, directory, range(scanned_from + 1, ANY_OFFSET.stop), may_block)
     producers, aborted = _load_producers(place, directory, segments, end, scanned_from, may_block)
-    return _Contents(segments, log_start_offset, end, recovery_point, epochs, producers, aborted)
+    return LogContents(segments, log_start_offset, end, recovery_point, epochs, producers, aborted)
 
 
 # --- whose log it is ---------------------------------------------------------------------------

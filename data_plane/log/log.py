@@ -76,17 +76,18 @@ class UnifiedLog:
         self.topic_id = loaded.identity.topic_id
         self.unidentified = loaded.identity.unidentified
         self.inconsistent = False  # a change has stopped half-way (consistency.py)
-        self.log_start_offset = loaded.log_start_offset
-        self.log_end_offset = loaded.log_end_offset
-        self.epochs = loaded.epochs
-        self.producers = loaded.producers
-        self.aborted = loaded.aborted
+        contents = loaded.contents
+        self.log_start_offset = contents.log_start_offset
+        self.log_end_offset = contents.log_end_offset
+        self.epochs = contents.epochs
+        self.producers = contents.producers
+        self.aborted = contents.aborted
         self.cleaned_to = 0
         """Compaction has been over everything below; kept in the log dir's cleaner-offset-checkpoint."""
-        self.log_segments = LogSegments(self.disk, self.directory, loaded.segments)
-        self.unflushed = Unflushed(loaded.recovery_point, loaded.identity.new_directory)
+        self.log_segments = LogSegments(self.disk, self.directory, contents.segments)
+        self.unflushed = Unflushed(contents.recovery_point, loaded.identity.new_directory)
         if not loaded.clean:
-            self.log_segments.hold_last_sealed_before(loaded.recovery_point)
+            self.log_segments.hold_last_sealed_before(contents.recovery_point)
         self.prepared_truncation: TruncationWork | None = None  # prepared, not applied yet
         self.cleaning: CleanWork | None = None  # in the executor; valid while its segments stay as they are
 

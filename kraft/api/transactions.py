@@ -39,7 +39,7 @@ from kraft.wire.bridge import Message
 from metadata_quorum.decisions.topics import name_problem
 from metadata_quorum.foundation.client_pattern import ClientPattern
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from metadata_quorum.foundation.model import NO_EPOCH, ZERO_UUID, TopicPartition
+from metadata_quorum.foundation.model import NO_EPOCH, ZERO_UUID, TopicPartition, by_topic
 from metadata_quorum.foundation.supervision import awaited
 from metadata_quorum.security.acls import AclOperation, AclResourceType
 
@@ -250,9 +250,7 @@ async def _describe(broker: BrokerContext, transactional_id: str) -> dict[str, A
         known = await broker.transaction_coordinator.describe(transactional_id)
     except BrokerError as error:
         return _undescribed(transactional_id, error.code)
-    topics: dict[str, list[int]] = {}
-    for topic, partition in sorted(known.partitions):
-        topics.setdefault(topic, []).append(partition)
+    topics = by_topic(sorted(known.partitions))
     return {
         "error_code": 0,
         "transactional_id": transactional_id,

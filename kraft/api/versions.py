@@ -9,7 +9,7 @@ from typing import Final
 from kraft.api.context import NodeContext
 from kraft.api.request_context import ApiVersionRange, RequestContext, Role
 from kraft.api.row import ApiRow, Response
-from kraft.wire import record_counts
+from kraft.wire import record_counts, software
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -18,7 +18,6 @@ from metadata_quorum.foundation.features import SUPPORTED_FEATURES
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """What Kafka allows for a client's name and version."""
 
-OUR_SOFTWARE: Final = "kraft"
 RECORD_COUNTS: Final = ApiVersionRange(ApiKey.RECORD_COUNTS, record_counts.VERSION, record_counts.VERSION)
 
 _REMEMBERED_LETTERS: Final = 256
@@ -52,7 +51,7 @@ def handle(node: NodeContext, ctx: RequestContext, request: Message) -> Response
 
 def _ours(ctx: RequestContext, request: Message) -> tuple[ApiVersionRange, ...]:
     """What our commands ask, and nobody else: so they know whether a broker is one of ours."""
-    of_ours = ctx.version >= 3 and request.client_software_name == OUR_SOFTWARE
+    of_ours = ctx.version >= 3 and request.client_software_name == software.NAME
     return (RECORD_COUNTS,) if of_ours and ctx.role is Role.BROKER else ()
 
 

@@ -26,7 +26,7 @@ from data_plane.coordinator.transactions.verification_guard import VerificationG
 from kraft.peers.broker_channels import BrokerChannels
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from metadata_quorum.foundation.model import NO_LEADER, TopicPartition
+from metadata_quorum.foundation.model import NO_LEADER, TopicPartition, by_topic
 from metadata_quorum.metadata.metadata_cache import MetadataCache
 
 ADD_PARTITIONS_VERSION: Final = 5
@@ -142,15 +142,14 @@ class TransactionVerifier:
         partitions: Collection[TopicPartition],
         add: bool,
     ) -> dict[TopicPartition, ErrorCode]:
-        topics: dict[str, list[int]] = {}
-        for topic, partition in partitions:
-            topics.setdefault(topic, []).append(partition)
         transaction: dict[str, Any] = {
             "transactional_id": transactional_id,
             "producer_id": producer.producer_id,
             "producer_epoch": producer.epoch,
             "verify_only": not add,
-            "topics": [{"name": name, "partitions": numbers} for name, numbers in topics.items()],
+            "topics": [
+                {"name": name, "partitions": numbers} for name, numbers in by_topic(partitions).items()
+            ],
         }
         answer = await self._broker_channels.ask(
             coordinator,

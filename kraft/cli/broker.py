@@ -15,7 +15,7 @@ from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap
 from kraft.cli.errors import CliError
 from kraft.cli.numbers import MAX_INT32
 from kraft.cli.tables import prints_table, show
-from kraft.cli.wire_client import broker_address, of_each_broker, raise_for, request
+from kraft.cli.wire_client import api_versions, broker_address, of_each_broker, raise_for, request
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import ErrorCode
 
@@ -57,7 +57,7 @@ def unregister(broker_id: BrokerId, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) ->
 
 @app.command("api-versions")
 @prints_table
-def api_versions(
+def list_api_versions(
     broker: Annotated[
         str | None, typer.Argument(metavar="[ID]", help="The first that answers, where none is named.")
     ] = None,
@@ -65,9 +65,7 @@ def api_versions(
 ) -> None:
     """Show which APIs a broker answers, and in which versions."""
     address = any_broker(bootstrap) if broker is None else broker_address(bootstrap, broker)
-    software = {"client_software_name": "kraft", "client_software_version": "1"}
-    answer = request(address, ApiKey.API_VERSIONS, (0, 3), software)
-    raise_for(answer.error_code, f"{address[0]}:{address[1]}")
+    answer = api_versions(address, (0, 3))
     rows = [
         (each.api_key, _name(each.api_key), each.min_version, each.max_version) for each in answer.api_keys
     ]

@@ -33,7 +33,7 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from kraft.wire.coordinator_type import CoordinatorType
 from metadata_quorum.foundation.errors import ErrorCode
-from metadata_quorum.foundation.model import ResourceType, TopicPartition
+from metadata_quorum.foundation.model import ResourceType, TopicPartition, by_topic
 from metadata_quorum.foundation.offset_timestamps import LATEST_TIMESTAMP
 
 GROUPS: Final = 20
@@ -226,11 +226,8 @@ def _unfinished(
     newest_ms = (time.time() - quiet_s) * 1000
     found = {}
     for leader, places in by_leader(bootstrap, partitions).items():
-        topics: dict[str, list[int]] = {}
-        for place in places:
-            topics.setdefault(place.topic, []).append(place.partition)
-        fields = {"topics": [{"name": name, "partition_indexes": its} for name, its in topics.items()]}
-        for topic in request(leader, ApiKey.DESCRIBE_PRODUCERS, (0, 0), fields).topics:
+        topics = [{"name": name, "partition_indexes": its} for name, its in by_topic(places).items()]
+        for topic in request(leader, ApiKey.DESCRIBE_PRODUCERS, (0, 0), {"topics": topics}).topics:
             for partition in topic.partitions:
                 raise_for(partition.error_code, f"{topic.name}-{partition.partition_index}")
                 for each in partition.active_producers:

@@ -6,7 +6,7 @@ What a newer version brings is off until all nodes run it and its feature has be
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -15,11 +15,8 @@ from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap, key_values
 from kraft.cli.errors import CliError, UsageError
 from kraft.cli.numbers import MAX_INT16
 from kraft.cli.tables import prints_table, show
-from kraft.cli.wire_client import raise_for, request
+from kraft.cli.wire_client import api_versions, raise_for, request
 from kraft.wire.api_keys import ApiKey
-
-if TYPE_CHECKING:
-    from kraft.wire.bridge import Message
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -27,6 +24,8 @@ UPGRADE: Final = 1
 SAFE_DOWNGRADE: Final = 2
 UNSAFE_DOWNGRADE: Final = 3
 """UpdateFeatures, upgradeType."""
+WITH_FEATURES: Final = (3, 4)
+"""The versions of ApiVersions that tell them."""
 TIMEOUT_MS: Final = 10_000
 
 Levels = Annotated[
@@ -39,7 +38,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say whether it cou
 @prints_table
 def describe(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
     """Show the levels that a broker can run at, and those that the cluster runs at."""
-    answer = _features(any_broker(bootstrap))
+    answer = api_versions(any_broker(bootstrap), WITH_FEATURES)
     levels = {each.name: int(each.max_version_level) for each in answer.finalized_features}
     rows = [
         (each.name, each.min_version, each.max_version, levels.get(each.name, 0))
@@ -93,16 +92,8 @@ def _update(bootstrap: str, pairs: list[str], upgrade_type: int, *, dry_run: boo
 
 def _require_known(address: Address, names: Iterable[str]) -> None:
     """A controller, Kafka's too, takes level 0 of any name for done. Raises `CliError`."""
-    answer = _features(address)
+    answer = api_versions(address, WITH_FEATURES)
     known = {each.name for each in (*answer.supported_features, *answer.finalized_features)}
     for name in names:
         if name not in known:
             raise CliError(f"{name}: there is no such feature; `kraft features describe` shows them")
-
-
-def _features(address: Address) -> Message:
-    """ApiVersions, which tells them."""
-    software = {"client_software_name": "kraft", "client_software_version": "1"}
-    answer = request(address, ApiKey.API_VERSIONS, (3, 4), software)
-    raise_for(answer.error_code, f"{address[0]}:{address[1]}")
-    return answer

@@ -25,7 +25,7 @@ from kraft.cli.wire_client import at_coordinator, raise_for, request
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.coordinator_type import CoordinatorType
 from metadata_quorum.foundation.errors import ErrorCode
-from metadata_quorum.foundation.model import TopicPartition
+from metadata_quorum.foundation.model import TopicPartition, by_topic
 from metadata_quorum.foundation.offset_timestamps import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 GroupId = Annotated[str, typer.Argument(metavar="GROUP", autocompletion=completion.groups)]
@@ -125,10 +125,7 @@ def _selected(
     offsets: Mapping[TopicPartition, int] | None,
 ) -> list[TopicPartition]:
     if isinstance(rule, reset.FromFile):
-        by_topic: dict[str, list[int]] = {}
-        for place in rule.offsets:
-            by_topic.setdefault(place.topic, []).append(place.partition)
-        return partitions_of(bootstrap, by_topic)
+        return partitions_of(bootstrap, by_topic(rule.offsets))
     if topics:
         return partitions_of(bootstrap, reset.parse_selection(topics))
     if offsets is not None:

@@ -29,7 +29,7 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.coordinator_type import CoordinatorType
 from kraft.wire.record_counts import VERSION, Left, decode_counts, encode_offsets
 from metadata_quorum.foundation.errors import ErrorCode
-from metadata_quorum.foundation.model import TopicPartition
+from metadata_quorum.foundation.model import TopicPartition, by_topic
 
 if TYPE_CHECKING:
     from kraft.wire.bridge import Message
@@ -173,12 +173,8 @@ def offsets_at(
     partitions that are deleted, have no leader or no such record."""
     offsets: dict[TopicPartition, int] = {}
     for leader, its in by_leader(bootstrap, partitions).items():
-        topics: dict[str, list[int]] = {}
-        for place in its:
-            topics.setdefault(place.topic, []).append(place.partition)
-        answer = request(
-            leader, ApiKey.LIST_OFFSETS, (4, 7), _list_offsets(topics, timestamp_ms, int(committed_only))
-        )
+        fields = _list_offsets(by_topic(its), timestamp_ms, int(committed_only))
+        answer = request(leader, ApiKey.LIST_OFFSETS, (4, 7), fields)
         offsets |= {
             TopicPartition(topic.name, each.partition_index): int(each.offset)
             for topic in answer.topics

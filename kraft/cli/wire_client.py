@@ -15,6 +15,7 @@ from kraft.cli.errors import CliError
 from kraft.cli.silence import silence_of
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.coordinator_type import CoordinatorType
+from kraft.wire.software import API_VERSIONS_FIELDS
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
@@ -49,6 +50,13 @@ def request(
         raise NotAnswered(f"{address[0]}:{address[1]} {silence_of(error)}") from None
     except (OSError, MalformedMessage) as error:
         raise CliError(f"{address[0]}:{address[1]} {silence_of(error)}") from None
+
+
+def api_versions(address: Address, versions: tuple[int, int]) -> Message:
+    """Which APIs the node answers, and which features it has, in those versions of ApiVersions."""
+    answer = request(address, ApiKey.API_VERSIONS, versions, API_VERSIONS_FIELDS)
+    raise_for(answer.error_code, f"{address[0]}:{address[1]}")
+    return answer
 
 
 def metadata(bootstrap: str, topics: list[str] | None) -> Message:

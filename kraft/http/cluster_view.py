@@ -39,8 +39,8 @@ Json = dict[str, Any]
 Views = Mapping[int, Json]
 
 
-class _Told(NamedTuple):
-    """What the nodes have answered."""
+class _Answers(NamedTuple):
+    """Of the nodes."""
 
     views: Views
     quorum: Json
@@ -53,12 +53,12 @@ class ClusterView:
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._node = sources.node
-        self._asked: asyncio.Task[_Told] | None = None
+        self._asked: asyncio.Task[_Answers] | None = None
         self._asked_at = float("-inf")
 
     async def snapshot(self, visitor: Visitor, topic: str | None = None) -> Json:
         """What the visitor may see; of one topic only where it is named."""
-        views, quorum, counts = await self._told()
+        views, quorum, counts = await self._answers()
         node, image = self._node, self._node.image
         visible = _visible_to(image, views, visitor)
         head = {
@@ -84,26 +84,26 @@ class ClusterView:
         return await node.loop.run_in_executor(None, merged)
 
     async def groups(self, visitor: Visitor) -> list[Json]:
-        views, _, counts = await self._told()
+        views, _, counts = await self._answers()
         visible = _visible_to(self._node.image, views, visitor)
         return await self._node.loop.run_in_executor(None, _groups, views, counts, visible)
 
     async def transactions(self, visitor: Visitor) -> list[Json]:
         """What is not finished, and what nobody will finish."""
-        views, *_ = await self._told()
+        views, *_ = await self._answers()
         return transactions(views, self._node.image, visitor, self._node.now_ms())
 
-    async def _told(self) -> _Told:
+    async def _answers(self) -> _Answers:
         now = self._node.loop.time()
         if self._asked is None or (self._asked.done() and now - self._asked_at > FRESH_S):
             self._asked_at = now
             self._asked = awaited(self._node.loop, self._ask(), "cluster view")
         return await asyncio.shield(self._asked)
 
-    async def _ask(self) -> _Told:
+    async def _ask(self) -> _Answers:
         broker = self._sources.broker
         if broker is None:
-            return _Told({}, await self._quorum(), {})
+            return _Answers({}, await self._quorum(), {})
         others = [each for each in self._node.image.brokers if each != self._node.node_id]
         own, quorum, *views = await asyncio.gather(
             node_view(broker.context), self._quorum(), *(_ask_broker(broker.context, each) for each in others)
@@ -111,8 +111,8 @@ class ClusterView:
         described = {
             broker_id: view for broker_id, view in zip(others, views, strict=True) if view is not None
         }
-        told = {self._node.node_id: own, **described}
-        return _Told(told, quorum, await count_for_groups(broker.context, told))
+        views_by_node = {self._node.node_id: own, **described}
+        return _Answers(views_by_node, quorum, await count_for_groups(broker.context, views_by_node))
 
     async def _quorum(self) -> Json:
         partition = {"partition_index": 0}

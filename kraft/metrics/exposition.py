@@ -18,7 +18,7 @@ CONTENT_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-
 LINES_PER_PIECE: Final = 1000
 """Some 2 ms."""
 PARTITIONS_PER_LINE: Final = 10
-"""Many a row without labels looks at all partitions: so many take the time of a line."""
+"""Many a row walks over all partitions, whatever lines it makes: so many take the time of a line."""
 Labels = dict[tuple[tuple[str, ...], tuple[str, ...]], str]
 """As they are written, by names and values: a partition's are in a score of rows of one scrape."""
 _SUFFIX: Final = {Kind.COUNTER: "_total"}
@@ -30,18 +30,18 @@ async def exposition(sources: Sources, style: Style) -> AsyncIterator[bytes]:
         await sources.broker.lags.refresh()
     lines: list[str] = []
     labels: Labels = {}
-    row = _partitions(sources) // PARTITIONS_PER_LINE
-    rows = 0
+    lines_of_a_walk = _partitions(sources) // PARTITIONS_PER_LINE
+    walked = 0
     for metric in METRICS:
         if metric.only is not None and metric.only is not style:
             continue
-        rows += row
+        walked += lines_of_a_walk
         for line in _lines(metric, sources, style, labels):
             lines.append(line)
-            if len(lines) + rows >= LINES_PER_PIECE:
+            if len(lines) + walked >= LINES_PER_PIECE:
                 yield "".join(lines).encode()
                 lines.clear()
-                rows = 0
+                walked = 0
                 await asyncio.sleep(0)
     lines.append("# EOF\n")
     yield "".join(lines).encode()

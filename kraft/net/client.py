@@ -30,6 +30,7 @@ from kraft.net.connection import (
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Fields, MalformedMessage, Message, decode_response, encode_request
 from kraft.wire.header import request_header, response_body
+from kraft.wire.software import API_VERSIONS_FIELDS
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.supervision import report_fault
 
@@ -180,8 +181,9 @@ class PeerClient(asyncio.BufferedProtocol):
 
     async def negotiate(self, *, timeout_s: float = 10.0) -> None:
         """Learn which versions the other end answers. Raises UnsupportedVersion if it refuses."""
-        software = {"client_software_name": "kraft", "client_software_version": "1"}
-        answer = await self.request(ApiKey.API_VERSIONS, API_VERSIONS_VERSION, software, timeout_s=timeout_s)
+        answer = await self.request(
+            ApiKey.API_VERSIONS, API_VERSIONS_VERSION, API_VERSIONS_FIELDS, timeout_s=timeout_s
+        )
         if answer.error_code != ErrorCode.NONE:
             raise UnsupportedVersion(f"ApiVersions was answered with {ErrorCode(answer.error_code).name}")
         self._versions = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}

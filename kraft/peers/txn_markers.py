@@ -21,7 +21,7 @@ from kraft.peers.broker_channels import BrokerChannels
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import ErrorCode
-from metadata_quorum.foundation.model import NO_LEADER, TopicPartition
+from metadata_quorum.foundation.model import NO_LEADER, TopicPartition, by_topic
 from metadata_quorum.foundation.supervision import report_fault, supervised
 from metadata_quorum.metadata.metadata_cache import MetadataCache
 
@@ -182,15 +182,14 @@ class _Outbox:
 
 
 def _marker_fields(marker: TransactionMarker, partitions: Iterable[TopicPartition]) -> dict[str, Any]:
-    topics: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        topics.setdefault(topic, []).append(partition)
     return {
         "producer_id": marker.producer.producer_id,
         "producer_epoch": marker.producer.epoch,
         "transaction_result": marker.commit,
         "coordinator_epoch": marker.coordinator_epoch,
-        "topics": [{"name": name, "partition_indexes": numbers} for name, numbers in topics.items()],
+        "topics": [
+            {"name": name, "partition_indexes": numbers} for name, numbers in by_topic(partitions).items()
+        ],
     }
 
 

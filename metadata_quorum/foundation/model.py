@@ -9,6 +9,7 @@ Lowest floor: imports nothing of ours, everything may import it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -40,6 +41,14 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Their numbers, as requests have them."""
+    numbers: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        numbers.setdefault(topic, []).append(partition)
+    return numbers
 
 
 class SecurityProtocol(IntEnum):

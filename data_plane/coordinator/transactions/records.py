@@ -28,7 +28,7 @@ from metadata_quorum.foundation.codec import (
     String,
     Tag,
 )
-from metadata_quorum.foundation.model import TopicPartition
+from metadata_quorum.foundation.model import TopicPartition, by_topic
 from metadata_quorum.foundation.primitives import INT16, Reader, string
 
 _V0_HEAD: Final = struct.Struct(
@@ -150,9 +150,7 @@ def _read_version_0(reader: Reader) -> StoredTransaction:
 
 
 def _stored(transaction: TransactionMetadata) -> StoredTransaction:
-    topics: dict[str, list[int]] = {}
-    for topic, partition in sorted(transaction.partitions):
-        topics.setdefault(topic, []).append(partition)
+    topics = by_topic(sorted(transaction.partitions))
     return StoredTransaction(
         transaction.producer_id,
         transaction.producer_epoch,

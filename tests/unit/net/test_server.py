@@ -8,6 +8,7 @@ import resource
 import struct
 import threading
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
@@ -204,6 +205,15 @@ async def test_a_request_that_is_given_up_before_its_first_step_leaves_no_warnin
         writer.close()
 
 
+async def unchanged(count: Callable[[], int]) -> None:
+    """Until it stays the same over two hundred turns of the loop."""
+    before = None
+    while before != count():
+        before = count()
+        for _ in range(200):
+            await asyncio.sleep(0)
+
+
 @pytest.mark.row("P7")
 @on_a_loop
 async def test_a_client_that_never_reads_is_not_read_either():
@@ -223,11 +233,7 @@ async def test_a_client_that_never_reads_is_not_read_either():
         wanted = 400
         writer.write(request_frame(ApiKey.FETCH, 4) * wanted)
         await until(lambda: started >= OF_ONE_BYTES // len(answer))
-        before = -1
-        while before != started:  # until nothing more is started
-            before = started
-            for _ in range(200):
-                await asyncio.sleep(0)
+        await unchanged(lambda: started)
         assert started < wanted / 4  # what the sockets take, too
         writer.transport.resume_reading()
         for _ in range(wanted):
@@ -258,11 +264,7 @@ async def test_what_clients_do_not_read_is_bounded_over_all_of_them():
             writer.write(request_frame(ApiKey.HEARTBEAT, 0) * wanted)
         unread = running.server.memory.unread
         await until(lambda: unread.held_bytes)
-        before = -1
-        while before != started:  # until nothing more is started
-            before = started
-            for _ in range(200):
-                await asyncio.sleep(0)
+        await unchanged(lambda: started)
         assert started < clients * wanted
         assert unread.held_bytes <= limits.max_unread_bytes // SHARE + clients * 3 * len(answer)
         for reader, writer in streams:
