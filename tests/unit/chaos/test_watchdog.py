@@ -39,6 +39,8 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from chaos.seeds import end_with_parent
 
+CLEAN_UP_S = 3.0  # on a busy machine, too
+
 def work():
     print("working", flush=True)
     try:
@@ -48,7 +50,7 @@ def work():
 
 if __name__ == "__main__":
     with ProcessPoolExecutor(
-        1, get_context("spawn"), initializer=end_with_parent, initargs=(os.getpid(), 0.2)
+        1, get_context("spawn"), initializer=end_with_parent, initargs=(os.getpid(), CLEAN_UP_S)
     ) as pool:
         pool.submit(work)
         input()
