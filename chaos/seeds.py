@@ -132,10 +132,12 @@ def _run_apart(scenario: str, seed: int, seconds: float | None, keep: Path) -> S
 def end_with_parent(parent: int, clean_up_s: float = CLEAN_UP_S) -> None:
     """A run must not outlive its parent, which waits for the result. The pool would keep Ctrl-C as such a
     result, and wait for a parent that is gone."""
+    working = threading.get_ident()
 
     def wait_and_end() -> None:
         outlive(parent)
-        os.kill(os.getpid(), signal.SIGINT)
+        # To the thread that works: a signal to the process may be taken by another one, and wake nobody.
+        signal.pthread_kill(working, signal.SIGINT)
         time.sleep(clean_up_s)
         os._exit(INTERRUPTED)
 

@@ -42,8 +42,8 @@ from chaos.seeds import end_with_parent
 CLEAN_UP_S = 3.0  # on a busy machine, too
 
 def work():
-    print("working", flush=True)
     try:
+        print("working", flush=True)  # from now on the parent may be gone
         time.sleep(60)
     finally:
         print("cleaned up", flush=True)
