@@ -91,7 +91,7 @@ sim: $(READY) ## simulated clusters, seed after seed (SEEDS=1..500)
 bench: $(READY) ## kraft, and Apache Kafka where java and mvn are there
 	$(BIN)/python -m benchmarks
 
-bench-guard: $(READY) ## cost of a produce and a fetch, against the kept numbers (WRITE=1 keeps new ones)
+bench-guard: $(READY) ## cost of a produce and a fetch, against the baseline (WRITE=1 writes a new one)
 	@$(BIN)/python -m benchmarks.guard $(if $(WRITE),--write)
 
 scale: $(READY) ## what 1,000 to 100,000 partitions and 3 to 50 brokers cost, simulated (SIZES=1000,10000)

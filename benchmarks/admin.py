@@ -1,29 +1,20 @@
 """The benchmarks' admin requests: topics, leaders, ISR, the active controller.
 
-All by stock clients but one: librdkafka has no DescribeQuorum, so that is sent with kio.
+All by stock clients but one: librdkafka has no DescribeQuorum, so our own client sends that.
 """
 
 from __future__ import annotations
 
-import io
-import socket
-import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from kio.schema.describe_quorum.v0.request import DescribeQuorumRequest, PartitionData, TopicData
-from kio.schema.describe_quorum.v0.response import DescribeQuorumResponse
-from kio.schema.request_header.v2.header import RequestHeader
-from kio.schema.response_header.v1.header import ResponseHeader
-from kio.schema.types import TopicName
-from kio.serial import entity_reader, entity_writer
-from kio.static.primitive import i16, i32
 
 from benchmarks.cluster import NODES
-from metadata_quorum.foundation.model import METADATA_TOPIC
+from kraft.peers.blocking_client import describe_quorum
+from metadata_quorum.foundation.errors import BrokerError
 
 POLL_S = 0.02
 READY_TIMEOUT_S = 120.0
@@ -107,14 +98,17 @@ class Admin:
         return {number: (p.leader, len(p.isrs)) for number, p in metadata.partitions.items() if p.leader >= 0}
 
     def active_controller(self) -> int:
-        """The leader of the metadata quorum, from the first node that answers."""
+        """The leader of the metadata quorum, from the first node that knows it."""
         for address in self._bootstrap.split(","):
             host, _, port = address.partition(":")
             try:
-                return _describe_quorum(host, int(port))
-            except (OSError, EOFError):
+                answer = describe_quorum(host, int(port))
+            except (OSError, BrokerError):
                 continue
-        raise RuntimeError("no node answered DescribeQuorum")
+            leader = int(answer.topics[0].partitions[0].leader_id)
+            if leader >= 0:
+                return leader
+        raise RuntimeError("no node knows the quorum's leader")
 
 
 def _wait_until(condition: Callable[[], bool], what: str) -> None:
@@ -123,36 +117,3 @@ def _wait_until(condition: Callable[[], bool], what: str) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"waited {READY_TIMEOUT_S:.0f} s in vain until {what}")
         time.sleep(POLL_S)
-
-
-def _describe_quorum(host: str, port: int) -> int:
-    request = DescribeQuorumRequest(
-        topics=(
-            TopicData(
-                topic_name=TopicName(METADATA_TOPIC),
-                partitions=(PartitionData(partition_index=i32(0)),),
-            ),
-        )
-    )
-    header = RequestHeader(
-        request_api_key=request.__api_key__,
-        request_api_version=i16(0),
-        correlation_id=i32(1),
-        client_id="bench",
-    )
-    body = io.BytesIO()
-    entity_writer(RequestHeader)(body, header)
-    entity_writer(DescribeQuorumRequest)(body, request)
-    with socket.create_connection((host, port), SOCKET_TIMEOUT_S) as connection:
-        connection.sendall(struct.pack(">i", body.tell()) + body.getvalue())
-        with connection.makefile("rb") as stream:
-            (length,) = struct.unpack(">i", stream.read(4) or b"\xff\xff\xff\xff")
-            answer = stream.read(max(length, 0))
-    if len(answer) != length:
-        raise EOFError("the connection ended before the answer")
-    _, at = entity_reader(ResponseHeader)(answer, 0)
-    described, _ = entity_reader(DescribeQuorumResponse)(answer, at)
-    leader = int(described.topics[0].partitions[0].leader_id)
-    if leader < 0:
-        raise EOFError("the quorum has no leader now")
-    return leader

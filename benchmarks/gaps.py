@@ -13,5 +13,5 @@ def longest_gap(times: Sequence[float], since: float) -> float:
     """
     gaps = [later - earlier for earlier, later in pairwise(times) if later > since]
     if not gaps:
-        raise ValueError("nothing was acknowledged on both sides of the moment")
+        raise ValueError("nothing was acknowledged on both sides of the kill")
     return max(gaps)

@@ -1,14 +1,14 @@
-"""`make bench-guard`: what a produce and a fetch cost, against the numbers kept in guard.json.
+"""`make bench-guard`: what a produce and a fetch cost, against the baseline in guard.json.
 
 Counted are instructions (valgrind's cachegrind) of a fixed script (scripted.py) that runs three nodes in one
 process: two runs that differ only in how many requests are sent, so that start and end drop out. Without it
 the unit is CPU time, in steps of a loop that is timed just before and after: worth less on a busy machine.
 
-More than 5 % above the kept number is a failure; so is 5 % below, for then the number is to be written again:
+More than 5 % above the baseline is a failure; so is 5 % below, for then the baseline is to be written again:
 
     make bench-guard WRITE=1
 
-Numbers are kept for each version of Python, and for compiled and pure: others have other instructions.
+There is a baseline for each version of Python, and for compiled and pure: others have other instructions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import typer
 from benchmarks.scripted import BURST, NODES
 from kraft.variant import variant
 
-KEPT: Final = Path(__file__).with_name("guard.json")
+BASELINE: Final = Path(__file__).with_name("guard.json")
 TOLERANCE: Final = 0.05
 CPU_ROUNDS: Final = 5
 CALIBRATION_STEPS: Final = 300_000
@@ -69,7 +69,7 @@ def count_instructions(steps: Mapping[str, int]) -> int:
     """Of a whole run."""
     valgrind = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
     counted = COUNTED.search(run([*valgrind, *script(steps)]).stderr)
-    assert counted is not None, "valgrind has not said how many instructions it saw"
+    assert counted is not None, "valgrind did not print the number of instructions"
     return int(counted[1].replace(",", ""))
 
 
@@ -109,34 +109,34 @@ def cpu_loops() -> Costs:
     return best
 
 
-def judged(kind: str, unit: str, cost: float, kept: float) -> tuple[bool, str]:
+def compared(kind: str, unit: str, cost: float, baseline: float) -> tuple[bool, str]:
     """Whether it passes, and a line that says why."""
-    change = cost / kept - 1
-    line = f"{kind}: {cost:,.0f} {unit}, kept {kept:,.0f} ({change:+.1%})"
+    change = cost / baseline - 1
+    line = f"{kind}: {cost:,.0f} {unit}, baseline {baseline:,.0f} ({change:+.1%})"
     if abs(change) <= TOLERANCE:
         return True, line
-    advice = "it has become dearer" if change > 0 else "it has become cheaper: make bench-guard WRITE=1"
+    advice = "it costs more" if change > 0 else "it costs less: make bench-guard WRITE=1"
     return False, f"{line}: {advice}"
 
 
 def main(
-    write: Annotated[bool, typer.Option(help="Keep what is measured now.")] = False,
+    write: Annotated[bool, typer.Option(help="Write what is measured now as the baseline.")] = False,
 ) -> None:
-    """Compare the cost of requests with the numbers that are kept."""
+    """Compare the cost of requests with the baseline."""
     measure: Callable[[], Costs]
     unit, measure = (
         ("instructions", instructions) if shutil.which("valgrind") else ("loops of CPU", cpu_loops)
     )
     name = f"python {sys.version_info.major}.{sys.version_info.minor}, {variant()}, {unit}"
-    numbers = json.loads(KEPT.read_text())
+    numbers = json.loads(BASELINE.read_text())
     costs = measure()
     if write:
         numbers[name] = costs
-        KEPT.write_text(json.dumps(numbers, indent=2, sort_keys=True) + "\n")
+        BASELINE.write_text(json.dumps(numbers, indent=2, sort_keys=True) + "\n")
     if name not in numbers:
-        typer.echo(f"{costs}; nothing is kept for {name}: make bench-guard WRITE=1")
+        typer.echo(f"{costs}; there is no baseline for {name}: make bench-guard WRITE=1")
         raise typer.Exit(2)
-    results = [judged(kind, unit, cost, numbers[name][kind]) for kind, cost in costs.items()]
+    results = [compared(kind, unit, cost, numbers[name][kind]) for kind, cost in costs.items()]
     for _, line in results:
         typer.echo(line)
     if not all(passed for passed, _ in results):

@@ -1,4 +1,4 @@
-"""Apache Kafka as a `Cluster`: three combined nodes from Maven's jars, each on its own JVM.
+"""Apache Kafka as a `BenchmarkCluster`: three combined nodes from Maven's jars, each on its own JVM.
 
 The jars come from the directory named by KRAFT_KAFKA_JARS, or are fetched once by Maven into the user's
 cache. JVM flags are those of Kafka's own start script (G1, 1 GB heap); the configuration is Kafka's

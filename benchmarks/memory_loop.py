@@ -17,13 +17,13 @@ _CLIENT_PORT: Final = 60_000
 
 
 class _NoSockets(selectors.DefaultSelector):
-    """Instead of waiting, the clock goes on."""
+    """Instead of waiting, the clock advances."""
 
     now = _START_S
 
     def select(self, timeout: float | None = None) -> list[Any]:
         if timeout is None:
-            raise RuntimeError("nothing is scheduled: whoever waits, waits for ever")
+            raise RuntimeError("nothing is scheduled: the loop would wait for ever")
         self.now += max(timeout, 0.0)
         return []
 
@@ -46,7 +46,7 @@ class MemoryLoop(asyncio.SelectorEventLoop):
 
     async def create_connection(self, make: Any, host: Any = None, port: Any = None, **_: Any) -> Any:  # type: ignore[override]
         if port not in self._listening:
-            raise ConnectionRefusedError(f"nobody listens on port {port}")
+            raise ConnectionRefusedError(f"nothing listens on port {port}")
         here, there = _Half(self, (host, port)), _Half(self, (host, _CLIENT_PORT))
         here.other, there.other = there, here
         there.begin(self._listening[port]())
@@ -57,7 +57,7 @@ class MemoryLoop(asyncio.SelectorEventLoop):
         done = self.create_future()
         try:
             done.set_result(work(*arguments))
-        except Exception as error:  # noqa: BLE001 - it is whoever waits for the result that must see it
+        except Exception as error:  # noqa: BLE001 - it belongs to the caller that awaits the result
             done.set_exception(error)
         return done
 
@@ -74,7 +74,7 @@ class _MemoryServer:
 
 
 class _Socket:
-    """As much of a socket as is asked of one."""
+    """As much of a socket as nodes use."""
 
     def __init__(self, name: Address) -> None:
         self._name = name
@@ -89,7 +89,7 @@ class _Socket:
 
 
 class _Half(asyncio.Transport):
-    """One end of a connection. What is written in one turn of the loop arrives together, in the next."""
+    """One end of a connection. What is written in one iteration of the loop arrives together, in the next."""
 
     other: _Half
 

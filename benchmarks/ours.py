@@ -1,4 +1,5 @@
-"""kraft as a `Cluster`: the same processes that `kraft up` starts, of this checkout or of another one."""
+"""kraft as a `BenchmarkCluster`: the same processes that `kraft up` starts, of this checkout or of another
+one."""
 
 from __future__ import annotations
 

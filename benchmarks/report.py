@@ -6,7 +6,7 @@ kraft with its hot modules compiled has columns of its own where it was measured
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -94,22 +94,30 @@ def number(value: float) -> str:
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def print_table(console: Console, samples: Samples, facts: Mapping[str, str]) -> None:
+def table_of(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """For the terminal."""
     table = Table(title="median of the rounds (least-greatest)", title_justify="left")
-    for heading in headings(samples):
-        table.add_column(heading, justify="left" if heading in ("", "unit", "aim") else "right")
-    for line in lines(samples):
-        table.add_row(*line.cells())
-    console.print(table)
+    for title in titles:
+        table.add_column(title, justify="left" if title in ("", "unit", "aim") else "right")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def markdown_of(titles: Sequence[str], rows: Iterable[Sequence[str]], facts: Mapping[str, str]) -> str:
+    """The table as a page, with the facts of the machine below."""
+    table = "\n".join("| " + " | ".join(row) + " |" for row in (titles, ("-",) * len(titles), *rows))
+    machine = "\n".join(f"- {name}: {value}" for name, value in facts.items())
+    return f"Median of the rounds (least-greatest).\n\n{table}\n\n{machine}\n"
+
+
+def print_table(console: Console, samples: Samples, facts: Mapping[str, str]) -> None:
+    console.print(table_of(headings(samples), (line.cells() for line in lines(samples))))
     console.print(", ".join(f"{name} {value}" for name, value in facts.items()), highlight=False)
 
 
 def markdown(samples: Samples, facts: Mapping[str, str]) -> str:
-    top = headings(samples)
-    rows = [top, ("-",) * len(top), *(line.cells() for line in lines(samples))]
-    table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
-    machine = "\n".join(f"- {name}: {value}" for name, value in facts.items())
-    return f"Median of the rounds (least-greatest).\n\n{table}\n\n{machine}\n"
+    return markdown_of(headings(samples), (line.cells() for line in lines(samples)), facts)
 
 
 def write(directory: Path, name: str, samples: Samples, facts: Mapping[str, str]) -> Path:

@@ -27,15 +27,15 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.cluster import NODES
 from benchmarks.ours import KraftCluster
+from kraft.peers.blocking_client import ask
 from kraft.wire.api_keys import ApiKey
-from kraft.wire.bridge import decode_response, encode_request
-from kraft.wire.header import request_header, response_body
+from kraft.wire.bridge import encode_request
+from kraft.wire.header import request_header
 from metadata_quorum.foundation.batch import Record, encode_batch
 
 TOPIC: Final = "cost"
 FIRST_FLEXIBLE: Final = 9
 FIRST_WITH_IDS: Final = 13
-ADD_PARTITIONS_VERSION: Final = 3
 TRANSACTION_KEY: Final = 1
 """FindCoordinator's key type."""
 CLIENT_ID: Final = "request-cost"
@@ -62,7 +62,7 @@ class Load:
 
     @property
     def first_error_at(self) -> int:
-        """Where a response says what became of its first partition, from its correlation id on."""
+        """Where a response has the error code of its first partition, from its correlation id on."""
         if self.version < FIRST_FLEXIBLE:
             return 4 + 4 + 2 + len(TOPIC) + 4 + 4
         return 5 + 1 + (16 if self.version >= FIRST_WITH_IDS else 1 + len(TOPIC)) + 1 + 4
@@ -82,7 +82,6 @@ class Cost:
     """Of one request, on all nodes together."""
 
     cpu_us: float
-    by_node_us: tuple[float, ...]
     per_s: float
 
 
@@ -139,7 +138,8 @@ class Producer:
             self.socket.sendall(b"".join(frames))
 
     def received(self, *, warming_up: bool) -> int:
-        """How many answers have come; raises where one is an error. New partitions have no leader yet."""
+        """How many responses have arrived; raises `ValueError` where one has an error. While warming up they
+        may: new partitions have no leader yet."""
         data = self.socket.recv(1 << 18)
         if not data:
             raise ConnectionResetError("the node has ended the connection")
@@ -163,28 +163,18 @@ def _framed(api_key: ApiKey, version: int, body: bytes) -> bytes:
     return _LENGTH.pack(len(header) + len(body)) + header + body
 
 
-def ask(address: tuple[str, int], api_key: ApiKey, version: int, fields: dict[str, Any]) -> Any:
-    """One request over a connection of its own, and its answer."""
-    with socket.create_connection(address, timeout=PATIENCE_S) as connection:
-        connection.sendall(_framed(api_key, version, encode_request(api_key, version, fields)))
-        file = connection.makefile("rb")
-        (size,) = _LENGTH.unpack(file.read(4))
-        frame = memoryview(file.read(size))
-    return decode_response(api_key, version, frame[response_body(api_key, version, frame) :])
-
-
 def new_producer_id(topic: Topic, transactional_id: str | None) -> int:
     """With a transaction of all partitions begun, where there is a transactional id."""
     address = next(iter(topic.led))
     if transactional_id is not None:
         fields: dict[str, Any] = {"key_type": TRANSACTION_KEY, "coordinator_keys": [transactional_id]}
         deadline = time.monotonic() + PATIENCE_S
-        while (found := ask(address, ApiKey.FIND_COORDINATOR, 4, fields).coordinators[0]).error_code:
+        while (found := ask(*address, ApiKey.FIND_COORDINATOR, (4, 4), fields).coordinators[0]).error_code:
             assert time.monotonic() < deadline, found
             time.sleep(0.1)
         address = found.host, found.port
     fields = {"transactional_id": transactional_id, "transaction_timeout_ms": 60_000}
-    while (made := ask(address, ApiKey.INIT_PRODUCER_ID, 4, fields)).error_code:
+    while (made := ask(*address, ApiKey.INIT_PRODUCER_ID, (4, 4), fields)).error_code:
         time.sleep(0.1)
     if transactional_id is not None:
         fields = {
@@ -195,7 +185,7 @@ def new_producer_id(topic: Topic, transactional_id: str | None) -> int:
                 {"name": TOPIC, "partitions": [number for led in topic.led.values() for number in led]}
             ],
         }
-        ask(address, ApiKey.ADD_PARTITIONS_TO_TXN, ADD_PARTITIONS_VERSION, fields)
+        ask(*address, ApiKey.ADD_PARTITIONS_TO_TXN, (3, 3), fields)
     return int(made.producer_id)
 
 
@@ -217,7 +207,7 @@ def create_topic(bootstrap: str, partitions: int) -> Topic:
     for number, partition in sorted(topic.partitions.items()):
         node = found.brokers[partition.leader]
         by_node.setdefault((str(node.host), node.port), []).append(number)
-    described = ask(next(iter(by_node)), ApiKey.METADATA, 12, {"topics": [{"name": TOPIC}]})
+    described = ask(*next(iter(by_node)), ApiKey.METADATA, (12, 12), {"topics": [{"name": TOPIC}]})
     return Topic(described.topics[0].topic_id, by_node)
 
 
@@ -259,8 +249,7 @@ def measure(
     count = sum(run(producers, load.depth, seconds, warming_up=warming_up))
     took = time.monotonic() - began
     spent = [after - first for first, after in zip(before, cpu_ns(cluster.pids()), strict=True)]
-    by_node = tuple(each / 1000 / count for each in spent)
-    return Cost(sum(by_node), by_node, count / took)
+    return Cost(sum(spent) / 1000 / count, count / took)
 
 
 def main(

@@ -16,6 +16,7 @@ from benchmarks.clients import client, run_client
 from benchmarks.cluster import cpu_seconds, rss_bytes
 from benchmarks.gaps import longest_gap
 from benchmarks.page_cache import evict
+from benchmarks.percentiles import QUANTILES
 from benchmarks.quiet import CpuUse, disturbed
 from benchmarks.session import GB, MB, Session
 
@@ -94,7 +95,7 @@ def cold_backlog(session: Session) -> None:
                 read = _consume(session, backlog, messages)
                 session.record(f"cold-backlog.{way}.rate", read["bytes"] / MB / read["seconds"])
             (phase,) = sender.result(job.warm_up_s + job.seconds + SETTLE_TIMEOUT_S)["phases"]
-        for quantile in ("p50", "p99", "p99.9"):
+        for quantile in QUANTILES:
             session.record(f"cold-backlog.{way}.{quantile}", phase["latency_s"][quantile] * 1e3)
     session.note_memory()
     session.admin.delete_topics([backlog, hot])
@@ -239,7 +240,7 @@ def _measure_latency(session: Session, partitions: int) -> None:
                 f"{rate}/s: {phase['failed']} failed, {phase['unfinished']} still unanswered at the end"
             )
         arrived = received["latency_s"].get(str(number), {})
-        for quantile in ("p50", "p99", "p99.9"):
+        for quantile in QUANTILES:
             name = f"latency-{partitions}.{rate}"
             session.record(f"{name}.ack.{quantile}", phase["latency_s"][quantile] * 1e3)
             if quantile in arrived:
@@ -254,7 +255,7 @@ def _measure_failover(session: Session, *, kill_controller: bool) -> None:
     controller = session.admin.active_controller()
     victims = [leader for leader in leaders.values() if (leader == controller) is kill_controller]
     if not victims:
-        raise WorkloadFailed(f"leaders {leaders} and controller {controller} leave nobody to kill")
+        raise WorkloadFailed(f"leaders {leaders} and controller {controller} leave no node to kill")
     victim = victims[0]
     job = ProbeJob(session.cluster.bootstrap, topic, 3, PROBE_RATE, PROBE_TIMEOUT_S)
     with client("probe", job) as probe:

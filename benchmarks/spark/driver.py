@@ -18,7 +18,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from benchmarks.spark.nothing import OneRow
+from benchmarks.spark.one_row import OneRow
 from spark_connector.java import java_environment
 
 SETTINGS = {

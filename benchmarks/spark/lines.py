@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from rich.console import Console
-from rich.table import Table
 
-from benchmarks.report import cell, number
+from benchmarks.report import cell, markdown_of, number, table_of
 from benchmarks.spark.data import LARGE, LZ4, SHAPES, SMALL, ZSTD
 from benchmarks.spark.systems import System
 
@@ -97,18 +96,8 @@ def rows(samples: Samples, systems: Sequence[System]) -> list[tuple[str, ...]]:
 
 
 def print_table(console: Console, samples: Samples, systems: Sequence[System]) -> None:
-    table = Table(title="median of the rounds (least-greatest)", title_justify="left")
-    for heading in headings(systems):
-        table.add_column(heading, justify="left" if heading in ("", "unit", "aim") else "right")
-    for row in rows(samples, systems):
-        table.add_row(*row)
-    console.print(table)
+    console.print(table_of(headings(systems), rows(samples, systems)))
 
 
 def markdown(samples: Samples, systems: Sequence[System], facts: Mapping[str, str]) -> str:
-    names = headings(systems)
-    table = "\n".join(
-        "| " + " | ".join(row) + " |" for row in [names, ("-",) * len(names), *rows(samples, systems)]
-    )
-    machine = "\n".join(f"- {name}: {value}" for name, value in facts.items())
-    return f"Median of the rounds (least-greatest).\n\n{table}\n\n{machine}\n"
+    return markdown_of(headings(systems), rows(samples, systems), facts)

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from benchmarks.guard import judged
+from benchmarks.guard import compared
 from benchmarks.memory_loop import MemoryLoop
 from benchmarks.scripted import script
 
@@ -14,15 +14,15 @@ from benchmarks.scripted import script
 @pytest.mark.parametrize(
     ("cost", "passes", "said"),
     [
-        (100.0, True, "produce: 100 instructions, kept 100 (+0.0%)"),
+        (100.0, True, "produce: 100 instructions, baseline 100 (+0.0%)"),
         (104.0, True, "(+4.0%)"),
         (96.0, True, "(-4.0%)"),
-        (106.0, False, "it has become dearer"),
+        (106.0, False, "it costs more"),
         (94.0, False, "make bench-guard WRITE=1"),
     ],
 )
 def test_five_percent_either_way(cost: float, passes: bool, said: str) -> None:
-    passed, line = judged("produce", "instructions", cost, 100.0)
+    passed, line = compared("produce", "instructions", cost, 100.0)
     assert passed is passes
     assert said in line
 

@@ -1,4 +1,4 @@
-"""The data source "one-row": what Spark itself takes for a source in Python, whatever that does."""
+"""The data source "one-row": what Spark itself takes for a source in Python that does nothing."""
 
 from __future__ import annotations
 
