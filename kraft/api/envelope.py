@@ -44,7 +44,7 @@ def seal_request(ctx: RequestContext, body: memoryview) -> Fields:
     return {
         "request_data": header + bytes(body),
         "request_principal": encode_principal(ctx.principal),
-        "client_host_address": _encode_address(ctx.client_host),
+        "client_host_address": encode_address(ctx.client_host),
     }
 
 
@@ -109,7 +109,7 @@ def decode_principal(data: bytes) -> str:
     return f"{kind}:{name}"
 
 
-def _encode_address(host: str) -> bytes:
+def encode_address(host: str) -> bytes:
     try:
         return ipaddress.ip_address(host.partition("%")[0]).packed
     except ValueError:

@@ -12,6 +12,7 @@ from typing import Final
 from kraft.api import (
     acls,
     brokers,
+    client_envelope,
     config_resources,
     configs,
     consumer_groups,
@@ -72,6 +73,7 @@ FAMILIES: Final[tuple[tuple[ApiRow, ...], ...]] = (
     raft.ROWS,
     node_view.ROWS,
     record_counts.ROWS,
+    client_envelope.ROWS,
 )
 
 ROWS: Final[dict[int, ApiRow]] = {

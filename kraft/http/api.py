@@ -14,24 +14,17 @@ from math import isfinite
 from typing import Any, Final
 
 from kraft.api.context import BrokerContext
+from kraft.http.client_requests import Client, Pauses
 from kraft.http.cluster_view import ClusterView
 from kraft.http.login import Visitor
 from kraft.http.messages import MAX_MESSAGES, messages
+from kraft.http.refused import Refused
 from kraft.http.security_view import acls, quotas, users
 from kraft.metrics.sources import Sources
 from metadata_quorum.foundation.model import ResourceType, TopicPartition
 from metadata_quorum.metadata.image import TopicImage
 
 Json = dict[str, Any]
-
-
-class Refused(Exception):
-    """An answer that is no success."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +53,7 @@ class Service:
 
     sources: Sources
     view: ClusterView
+    pauses: Pauses = field(default_factory=Pauses)
     opening: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Batches are opened for one reader at a time: in memory they may take a hundred times their size."""
 
@@ -128,9 +122,8 @@ async def _messages(service: Service, asked: Asked) -> Json:
         raise Refused(403, f"{asked.visitor.principal} may not READ topic {tp.topic}")
     offset, time_ms = asked.number("offset"), asked.number("time_ms")
     limit = asked.number("limit")
-    return await messages(
-        broker_of(service), tp, offset, time_ms, 20 if limit is None else limit, service.opening
-    )
+    client = client_of(service, asked)
+    return await messages(client, tp, offset, time_ms, 20 if limit is None else limit, service.opening)
 
 
 async def _groups(service: Service, asked: Asked) -> Json:
@@ -211,6 +204,11 @@ def broker_of(service: Service) -> BrokerContext:
     if service.sources.broker is None:
         raise Refused(503, "this node is no broker: ask another")
     return service.sources.broker.context
+
+
+def client_of(service: Service, asked: Asked) -> Client:
+    """Raises `Refused` where this node is no broker."""
+    return Client(broker_of(service), asked.visitor, service.pauses)
 
 
 # ---- the table ---------------------------------------------------------------------------------------

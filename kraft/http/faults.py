@@ -21,7 +21,7 @@ from typing import Any, Final
 from kraft import own_packages
 from kraft.api.context import NodeContext
 from kraft.config.node_config import Config
-from kraft.http.api import Refused
+from kraft.http.refused import Refused
 from metadata_quorum.foundation.blocking import MayBlock
 
 LINKS_FILE: Final = "links.json"

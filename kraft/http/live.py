@@ -1,4 +1,4 @@
-"""The live stream of the console: server-sent events, until the reader goes.
+"""The live stream of the console: server-sent events, until the reader goes, or may not read any more.
 
 event: cluster   the snapshot, once a second
 event: events    what has happened, as soon as it has; `id` is the last one's number, from which a reader
@@ -11,8 +11,9 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Final
 
-from kraft.http.api import Refused, Service, events_since
+from kraft.http.api import Service, events_since
 from kraft.http.login import Visitor
+from kraft.http.refused import Refused
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -54,7 +55,7 @@ class LiveStreams:
     ) -> None:
         loop, events = self._service.sources.node.loop, self._service.sources.events
         due = 0.0
-        while visitor.may_see_cluster():
+        while visitor.is_logged_in and visitor.may_see_cluster():
             news.clear()
             recent, known = events_since(self._service, visitor, known), events.newest
             if recent:

@@ -2,8 +2,8 @@
 
 Where no listener of the node asks for a login, everybody is User:ANONYMOUS, as on the listeners. Where one
 does, a name and a password of PLAIN or SCRAM are asked for. Checking a SCRAM password takes milliseconds by
-design, so it is done outside the loop, and the outcome is remembered for a while, by a digest under a key of
-this process.
+design, so it is done outside the loop, and the outcome is remembered, by a digest under a key of this
+process, until the credential that it was checked against is changed or deleted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 ANONYMOUS: Final = "User:ANONYMOUS"
 REMEMBERED: Final = 256
-REMEMBER_S: Final = 60.0
 
 
 class LoginRequired(Exception):
@@ -42,6 +41,13 @@ class Visitor:
     principal: str
     host: str
     node: NodeContext
+    proved: UserScramCredentialRecord | None = None
+    """What the password was checked against, if that can change."""
+
+    @property
+    def is_logged_in(self) -> bool:
+        """Whether the password still counts: a stream of events outlives many changes."""
+        return self.proved is None or _is_current(self.node, self.proved)
 
     def may(self, operation: AclOperation, resource_type: AclResourceType, name: str) -> bool:
         authorizer = self.node.authorizer
@@ -85,8 +91,8 @@ class Logins:
     _key: bytes = field(init=False)
     _checking: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Passwords are checked one after the other: who guesses keeps one thread busy, not all."""
-    _known: OrderedDict[bytes, float] = field(default_factory=OrderedDict)
-    """Digests of names and passwords that were right, and until when that counts."""
+    _known: OrderedDict[bytes, UserScramCredentialRecord] = field(default_factory=OrderedDict)
+    """Digests of names and passwords that were right, and what they were checked against."""
 
     def __post_init__(self) -> None:
         self._key = self.node.random.randbytes(32)
@@ -97,32 +103,43 @@ class Logins:
         if not self.node.logins:
             return Visitor(ANONYMOUS, host, self.node)
         name, password = _credentials(request.headers.get("Authorization", ""))
+        if self._is_plain_user(name, password):
+            return Visitor(f"User:{name}", host, self.node)
         digest = hmac.digest(self._key, f"{name}\0{password}".encode(), "sha256")
-        now = self.node.loop.time()
-        until = self._known.get(digest)
-        if until is None or until < now:
-            if not await self._is_right(name, password):
-                raise LoginRequired
-            self._known[digest] = now + REMEMBER_S
+        proved = self._known.get(digest)
+        if proved is None or not _is_current(self.node, proved):
+            proved = await self._proved(name, password)
+            self._known[digest] = proved
             while len(self._known) > REMEMBERED:
                 self._known.popitem(last=False)
-        return Visitor(f"User:{name}", host, self.node)
+        return Visitor(f"User:{name}", host, self.node, proved)
 
-    async def _is_right(self, name: str, password: str) -> bool:
-        for rules in self.node.logins.values():
-            plain = rules.plain_users.get(name)
-            if plain is not None and password and hmac.compare_digest(plain.encode(), password.encode()):
-                return True
+    def _is_plain_user(self, name: str, password: str) -> bool:
+        known = [rules.plain_users.get(name) for rules in self.node.logins.values()]
+        return bool(password) and any(
+            hmac.compare_digest(each.encode(), password.encode()) for each in known if each is not None
+        )
+
+    async def _proved(self, name: str, password: str) -> UserScramCredentialRecord:
+        """By which credential. Raises `LoginRequired`."""
         users = self.node.scram_users
+        # Of an unknown name it takes as long: who guesses names learns nothing.
         found = [(each, users.find(name, each) or users.decoy(name, each)) for each in ScramMechanism]
-        known = [users.find(name, each) is not None for each in ScramMechanism]
 
-        def check(_: MayBlock) -> bool:
-            proved = [_proves(password, mechanism, credential) for mechanism, credential in found]
-            return any(right and real for right, real in zip(proved, known, strict=True))
+        def check(_: MayBlock) -> list[UserScramCredentialRecord]:
+            proofs = [(_proves(password, mechanism, each), each) for mechanism, each in found]
+            return [each for proves, each in proofs if proves]
 
         async with self._checking:
-            return await self.node.blocking(check)
+            proved = await self.node.blocking(check)
+        for each in proved:
+            if _is_current(self.node, each):
+                return each
+        raise LoginRequired
+
+
+def _is_current(node: NodeContext, credential: UserScramCredentialRecord) -> bool:
+    return node.scram_users.find(credential.name, ScramMechanism(credential.mechanism)) == credential
 
 
 def _proves(password: str, mechanism: ScramMechanism, credential: UserScramCredentialRecord) -> bool:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from kraft.api.context import BrokerContext
+from kraft.http.client_requests import Client
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.batch import BatchHeader, CorruptBatchError, iter_headers, iter_records
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -37,14 +38,15 @@ Json = dict[str, Any]
 
 
 async def messages(
-    broker: BrokerContext,
+    client: Client,
     tp: TopicPartition,
     offset: int | None,
     time_ms: int | None,
     limit: int,
     opening: asyncio.Lock,
 ) -> Json:
-    """From an offset on, or from a time on, or the newest. Raises BrokerError, OSError."""
+    """From an offset on, or from a time on, or the newest. Raises `Refused`, BrokerError, OSError."""
+    broker = client.broker
     registration = broker.node.image.partition(tp)
     if registration is None:
         raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(tp))
@@ -59,7 +61,7 @@ async def messages(
         first = end if at < 0 else at
     else:
         first = max(end - limit, start) if offset is None else min(max(offset, start), end)
-    records = await _fetch(broker, leader, tp, first) if first < end else b""
+    records = await _fetch(client, leader, tp, first) if first < end else b""
     async with opening:
         found = await broker.node.loop.run_in_executor(None, _readable, records, first, limit)
     return {
@@ -88,7 +90,7 @@ async def _offset_at(broker: BrokerContext, leader: int, tp: TopicPartition, tim
     return int(answered.offset)
 
 
-async def _fetch(broker: BrokerContext, leader: int, tp: TopicPartition, offset: int) -> bytes:
+async def _fetch(client: Client, leader: int, tp: TopicPartition, offset: int) -> bytes:
     partition = {
         "partition": tp.partition,
         "current_leader_epoch": -1,
@@ -108,7 +110,14 @@ async def _fetch(broker: BrokerContext, leader: int, tp: TopicPartition, offset:
         "forgotten_topics_data": [],
         "rack_id": "",
     }
-    answer = await broker.console_channels.ask(leader, ApiKey.FETCH, _FETCH_VERSION, fields, _TIMEOUT_S)
+    try:
+        answer = await client.ask(leader, ApiKey.FETCH, _FETCH_VERSION, fields, _TIMEOUT_S)
+    except ConnectionError:  # a broker of another make, which knows no API of ours
+        answer = await client.broker.console_channels.ask(
+            leader, ApiKey.FETCH, _FETCH_VERSION, fields, _TIMEOUT_S
+        )
+    if not answer.responses:
+        client.check()
     (answered,) = answer.responses[0].partitions
     if answered.error_code:
         raise BrokerError(ErrorCode(answered.error_code))

@@ -23,11 +23,12 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
-from kraft.http.api import LIVE, ROUTES, Asked, Json, Refused, Route, Service
+from kraft.http.api import LIVE, ROUTES, Asked, Json, Route, Service
 from kraft.http.cluster_view import ClusterView
 from kraft.http.live import LiveStreams
 from kraft.http.login import LoginRequired, Logins, Visitor
 from kraft.http.openapi import WRITES, openapi
+from kraft.http.refused import Refused
 from kraft.http.status import is_fenced, status
 from kraft.http.writes import ROUTES as WRITE_ROUTES
 from kraft.http.writes import Writes, what_is_allowed
@@ -121,7 +122,10 @@ class HttpServer:
                 return await answer(request)
             return await self._respond_to(request, await self._logins.visitor(request))
         except Refused as refused:
-            return _json({"error": refused.message}, refused.status)
+            answer = _json({"error": refused.message}, refused.status)
+            if refused.retry_after_s is not None:
+                answer.headers["Retry-After"] = str(refused.retry_after_s)
+            return answer
         except LoginRequired:
             return _json({"error": "log in as a user of the cluster"}, 401)
         except BrokerError as error:

@@ -18,19 +18,20 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from data_plane.coordinator.topics import INTERNAL_TOPICS
-from kraft.api.context import BrokerContext, NodeContext
+from kraft.api.context import NodeContext
 from kraft.http.api import (
     BASE,
     PARTITION_MESSAGES,
     Asked,
-    Refused,
     Route,
     Service,
-    broker_of,
+    client_of,
     known_partition,
 )
+from kraft.http.client_requests import Client
 from kraft.http.faults import run_fault, state_of_faults
 from kraft.http.login import Visitor
+from kraft.http.refused import Refused
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -120,8 +121,8 @@ async def _produce(service: Service, asked: Asked) -> Json:
         value=_bytes(body, "value"),
         headers=_headers(body.get("headers", {})),
     )
-    offset = await _append(broker_of(service), tp, encode_batch([record]))
-    return {"topic": tp.topic, "partition": tp.partition, "offset": offset}
+    offset, pause_ms = await _append(client_of(service, asked), tp, encode_batch([record]))
+    return {"topic": tp.topic, "partition": tp.partition, "offset": offset, "throttle_time_ms": pause_ms}
 
 
 def _bytes(body: Mapping[str, Any], name: str) -> bytes | None:
@@ -148,9 +149,10 @@ def _headers(given: object) -> tuple[tuple[str, bytes | None], ...]:
     return tuple((name, None if value is None else _encoded(value, name)) for name, value in given.items())
 
 
-async def _append(broker: BrokerContext, tp: TopicPartition, records: bytes) -> int:
-    """At its leader, with acks=all; its offset. Raises BrokerError, OSError."""
-    registration = broker.node.image.partition(tp)
+async def _append(client: Client, tp: TopicPartition, records: bytes) -> tuple[int, int]:
+    """At its leader, with acks=all; its offset, and for how many ms the client must pause. Raises `Refused`,
+    BrokerError, OSError."""
+    registration = client.broker.node.image.partition(tp)
     if registration is None or registration.leader == NO_LEADER:
         raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"{tp} has no leader")
     fields = {
@@ -159,13 +161,11 @@ async def _append(broker: BrokerContext, tp: TopicPartition, records: bytes) -> 
         "timeout_ms": int(_TIMEOUT_S * 1000),
         "topic_data": [{"name": tp.topic, "partition_data": [{"index": tp.partition, "records": records}]}],
     }
-    answer = await broker.console_channels.ask(
-        registration.leader, ApiKey.PRODUCE, _PRODUCE_VERSION, fields, _TIMEOUT_S
-    )
+    answer = await client.ask(registration.leader, ApiKey.PRODUCE, _PRODUCE_VERSION, fields, _TIMEOUT_S)
     (answered,) = answer.responses[0].partition_responses
     if answered.error_code:
         raise BrokerError(ErrorCode(answered.error_code), answered.error_message or "")
-    return int(answered.base_offset)
+    return int(answered.base_offset), int(answer.throttle_time_ms)
 
 
 # ---- one fault --------------------------------------------------------------------------------------

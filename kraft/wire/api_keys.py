@@ -9,8 +9,8 @@ from enum import IntEnum
 
 
 class ApiKey(IntEnum):
-    """The number of an API in request headers. `RAFT_FRAME`, `NODE_VIEW` and `RECORD_COUNTS` are ours, far
-    from the numbers of Kafka."""
+    """The number of an API in request headers. `RAFT_FRAME` and those after it are ours, far from the
+    numbers of Kafka."""
 
     api_name: str
     """As Kafka's documentation and schemas write it: `LIST_OFFSETS` is ListOffsets."""
@@ -91,6 +91,7 @@ class ApiKey(IntEnum):
     RAFT_FRAME = 32001
     NODE_VIEW = 32002
     RECORD_COUNTS = 32003
+    CLIENT_ENVELOPE = 32004
 
     def __init__(self, key: int) -> None:
         self.api_name = "".join(word.capitalize() for word in self.name.split("_"))

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kraft.http.client_requests import CLIENT_ID
 from kraft.local.local_cluster import LocalCluster
 from kraft.peers.blocking_client import ask as wire_ask
 from kraft.wire.api_keys import ApiKey
@@ -18,6 +19,7 @@ from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.support.clients.rdkafka import QUIET, read
 from tests.support.nodes.cluster import running_cluster
+from tests.support.nodes.forks import run_kraft
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.row("U5")
@@ -115,3 +117,15 @@ def test_another_sites_page_writes_nothing(writable: LocalCluster) -> None:
     for changed in ({"Origin": "http://evil.example"}, {"X-Kraft-Token": "guessed"}):
         assert ask(writable, "POST", PATH, {"value": "evil"}, **(page | changed))[0] == 403
     assert ask(writable, "OPTIONS", PATH, **page)[0] == 405
+
+
+def test_what_is_read_counts_for_the_quota_of_whoever_reads(writable: LocalCluster) -> None:
+    """As that of any client: a fetch that is over it brings nothing."""
+    read_it = PATH + "?offset=0&limit=1"
+    assert ask(writable, "POST", PATH, {"value": "v" * 10_000}, **of_the_page(writable))[0] == 200
+    assert ask(writable, "GET", read_it)[0] == 200
+    of_console = ("--client-id", CLIENT_ID, "-b", writable.bootstrap)
+    assert run_kraft("quota", "set", "consumer_byte_rate=100", *of_console).returncode == 0
+    wait_until(lambda: ask(writable, "GET", read_it)[0] == 429, "it is over its quota")
+    assert ask(writable, "GET", "/api/v1/topics/written")[0] == 200, "what is no fetch is told"
+    assert run_kraft("quota", "delete", *of_console).returncode == 0

@@ -87,6 +87,7 @@ def guarded(
         "listener.name.controller.plain.sasl.jaas.config": jaas,
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:node",
+        "kraft.http.writes": "true",
     }
     with secured(tmp_path_factory.mktemp("rights"), free_ports(3), settings, login("node")) as cluster:
         create_topics(admin_of(cluster, "node"), THERE)
@@ -411,12 +412,20 @@ def test_acls_are_found_and_taken_from_anna(guarded: LocalCluster) -> None:
 # ---- over HTTP ----------------------------------------------------------------------------------------
 
 
-def over_http(cluster: LocalCluster, path: str, user: str | None, password: str | None = None) -> Any:
-    """The status, and the JSON."""
+def over_http(
+    cluster: LocalCluster,
+    path: str,
+    user: str | None,
+    password: str | None = None,
+    body: bytes | None = None,
+    **headers: str,
+) -> Any:
+    """The status, and the JSON. With a body it is a POST."""
     connection = http.client.HTTPConnection(HOST, cluster.nodes[1].http_port, timeout=30)
     try:
         credentials = base64.b64encode(f"{user}:{password or f'of {user}'}".encode()).decode()
-        connection.request("GET", path, headers={"Authorization": f"Basic {credentials}"} if user else {})
+        headers |= {"Authorization": f"Basic {credentials}"} if user else {}
+        connection.request("GET" if body is None else "POST", path, body, headers)
         response = connection.getresponse()
         return response.status, json.loads(response.read())
     finally:
@@ -453,3 +462,38 @@ def test_anna_sees_over_http_what_she_may(guarded: LocalCluster) -> None:
     assert over_http(guarded, "/api/v1/topics/shown", "anna")[1]["configs"] is None
     status, refused = over_http(guarded, "/api/v1/topics/shown/partitions/0/messages", "anna")
     assert (status, refused["error"]) == (403, "User:anna may not READ topic shown")
+
+
+@pytest.mark.row("U5")
+def test_what_anna_writes_over_http_counts_for_her_quota(guarded: LocalCluster) -> None:
+    admin = admin_of(guarded, "node")
+    create_topics(admin, "written")
+    for operation, name, kind in (
+        (AclOperation.DESCRIBE, "kafka-cluster", ResourceType.BROKER),
+        (AclOperation.WRITE, "written", ResourceType.TOPIC),
+    ):
+        allow(guarded, operation, name, kind=kind)
+    wait_until(lambda: over_http(guarded, "/api/v1/topics/written", "anna")[0] == 200, "she may")
+    token = over_http(guarded, "/api/v1/writes", "anna")[1]["token"]
+    page = {
+        "Content-Type": "application/json",
+        "X-Kraft-Token": token,
+        "Origin": f"http://{HOST}:{guarded.nodes[1].http_port}",
+    }
+
+    def write(size: int) -> Any:
+        body = json.dumps({"value": "v" * size}).encode()
+        return over_http(guarded, "/api/v1/topics/written/partitions/0/messages", "anna", None, body, **page)
+
+    status, told = write(10_000)
+    assert (status, told.get("throttle_time_ms")) == (200, 0), told
+    with contextlib.closing(Asking(guarded, "node")) as node:
+        entity = [{"entity_type": "user", "entity_name": "anna"}]
+        ops = [{"key": "producer_byte_rate", "value": 500.0, "remove": False}]
+        fields = {"entries": [{"entity": entity, "ops": ops}], "validate_only": False}
+        node(Role.BROKER, ApiKey.ALTER_CLIENT_QUOTAS, 1, fields)
+        wait_until(lambda: write(10_000)[1].get("throttle_time_ms"), "the quota counts")
+        status, refused = write(1)
+        assert (status, "User:anna is over its quota" in refused["error"]) == (429, True)
+        ops[0]["remove"] = True
+        node(Role.BROKER, ApiKey.ALTER_CLIENT_QUOTAS, 1, fields)

@@ -27,8 +27,10 @@ async function produce() {
       value: $("produce-null").checked ? null : $("produce-value").value,
       headers: headersOf($("produce-headers").value),
     });
-    $("produce-note").textContent = `✓ acknowledged by all in sync, offset ${count(told.offset)}`;
-    await browse();
+    const pause = told.throttle_time_ms
+      ? `; your quota is used up, pause for ${Math.ceil(told.throttle_time_ms / 1000)} s` : "";
+    $("produce-note").textContent = `✓ acknowledged by all in sync, offset ${count(told.offset)}${pause}`;
+    if (!pause) await browse();
   } catch (error) {
     $("produce-note").textContent = `⚠ ${error.message}`;
   }

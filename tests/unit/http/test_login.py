@@ -22,24 +22,22 @@ OPEN: dict[str, LoginRules] = {}
 CLOSED = {"SASL": LoginRules(("PLAIN", "SCRAM-SHA-256"), {"paul": "plain-secret"})}
 
 
-def scram_users() -> ScramUsers:
+def scram_users(password: str = "scram-secret") -> ScramUsers:
     sha_512 = ScramMechanism.SHA_512
-    return ScramUsers([derive("sara", sha_512, salted(sha_512, "scram-secret", SALT, 4096), SALT, 4096)])
+    return ScramUsers([derive("sara", sha_512, salted(sha_512, password, SALT, 4096), SALT, 4096)])
 
 
 class Node:
     """What `Logins` needs of a node; counts how often a password was checked at length."""
 
     def __init__(self, logins: dict[str, LoginRules]) -> None:
-        self.loop: Any = SimpleNamespace(time=lambda: self.now)
-        self.now = 0.0
         self.random = random.Random(1)
         self.logins = logins
         self.scram_users = scram_users()
         self.authorizer = None
         self.checks = 0
 
-    async def blocking(self, work: Callable[[MayBlock], bool]) -> bool:
+    async def blocking(self, work: Callable[[MayBlock], Any]) -> Any:
         self.checks += 1
         return work(MayBlock("a test"))
 
@@ -91,19 +89,41 @@ def test_nobody_else_is(authorization: str | None) -> None:
         visit(Logins(node), authorization)
 
 
-def test_a_password_is_remembered_for_a_while_and_a_wrong_one_never() -> None:
+def test_a_password_is_remembered_and_a_wrong_one_never() -> None:
     node: Any = Node(CLOSED)
     logins = Logins(node)
     for _ in range(3):
         visit(logins, basic("sara", "scram-secret"))
     assert node.checks == 1
-    node.now = 1000.0
-    visit(logins, basic("sara", "scram-secret"))
-    assert node.checks == 2
     for _ in range(2):
         with pytest.raises(LoginRequired):
             visit(logins, basic("sara", "wrong"))
-    assert node.checks == 4
+    assert node.checks == 3
+    visit(logins, basic("paul", "plain-secret"))
+    assert node.checks == 3, "a password of PLAIN takes no time"
+
+
+@pytest.mark.parametrize("now", [scram_users("another"), ScramUsers([])], ids=["changed", "deleted"])
+def test_a_password_that_is_changed_or_deleted_ends_at_once(now: ScramUsers) -> None:
+    node: Any = Node(CLOSED)
+    logins = Logins(node)
+    visitor = visit(logins, basic("sara", "scram-secret"))
+    assert visitor.is_logged_in
+    node.scram_users = now
+    assert not visitor.is_logged_in, "nor does a stream of events go on"
+    with pytest.raises(LoginRequired):
+        visit(logins, basic("sara", "scram-secret"))
+
+
+def test_nor_does_one_that_is_changed_while_it_is_checked_let_anybody_in() -> None:
+    class ChangingNode(Node):
+        async def blocking(self, work: Callable[[MayBlock], Any]) -> Any:
+            self.scram_users = scram_users("another")
+            return await super().blocking(work)
+
+    node: Any = ChangingNode(CLOSED)
+    with pytest.raises(LoginRequired):
+        visit(Logins(node), basic("sara", "scram-secret"))
 
 
 class SlowNode(Node):
@@ -112,7 +132,7 @@ class SlowNode(Node):
     at_once = 0
     most_at_once = 0
 
-    async def blocking(self, work: Callable[[MayBlock], bool]) -> bool:
+    async def blocking(self, work: Callable[[MayBlock], Any]) -> Any:
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         await asyncio.sleep(0)

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from kraft.http.api import Refused
 from kraft.http.faults import arguments
 from kraft.http.login import Visitor
+from kraft.http.refused import Refused
 from kraft.http.writes import MAX_BODY_BYTES, TOKEN_HEADER, Writes
 
 HOST = "127.0.0.1:9292"
