@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +11,13 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from kraft.api.request_context import Role
+from kraft.local.free_ports import HOST
 from kraft.local.local_cluster import LocalCluster
+from kraft.net.client import Address, PeerClient
+from kraft.net.connection_security import ConnectionSecurity, Login, dial
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.bridge import Message as WireMessage
 from tests.support.nodes.cluster import ended_at_once
 from tests.support.waiting import wait_until
 
@@ -62,3 +69,34 @@ def refusals(cluster: LocalCluster, client: Mapping[str, Any]) -> set[int]:
 
     wait_until(refused, "the client is refused")
     return heard
+
+
+class Asking:
+    """Our own client, logged in, at both listeners of the node."""
+
+    def __init__(self, cluster: LocalCluster, user: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        way = ConnectionSecurity(login=Login("PLAIN", user, f"of {user}"))
+        node = cluster.nodes[1]
+
+        def connected(port: int) -> PeerClient:
+            return self._loop.run_until_complete(
+                dial(self._loop, Address(HOST, port), "test", way, timeout_s=10)
+            )
+
+        self._clients = {
+            Role.BROKER: connected(node.client_port),
+            Role.CONTROLLER: connected(node.controller_port),
+        }
+
+    def __call__(self, role: Role, key: int, version: int, fields: dict[str, Any]) -> WireMessage:
+        return self._loop.run_until_complete(self._clients[role].request(key, version, fields, timeout_s=60))
+
+    def exchange(self, api_key: ApiKey) -> None:
+        self._loop.run_until_complete(self._clients[Role.BROKER].exchange(api_key, 0, (b"",), timeout_s=60))
+
+    def close(self) -> None:
+        for client in self._clients.values():
+            client.close()
+        self._loop.run_until_complete(asyncio.sleep(0))
+        self._loop.close()

@@ -3,7 +3,6 @@ in any version, not even whether a topic exists; and each right lets through wha
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import contextlib
 import http.client
@@ -30,12 +29,10 @@ from kraft.api.row import ApiRow
 from kraft.api.table import ROWS
 from kraft.local.free_ports import HOST
 from kraft.local.local_cluster import LocalCluster
-from kraft.net.client import Address, PeerClient
-from kraft.net.connection_security import ConnectionSecurity, Login, dial
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message as WireMessage
 from metadata_quorum.foundation.errors import ErrorCode
-from tests.compat.secured import secured
+from tests.compat.secured import Asking, secured
 from tests.compat.small_requests import ASKED, SmallRequests
 from tests.support.clients.rdkafka import read, send
 from tests.support.waiting import wait_until
@@ -107,34 +104,6 @@ def create_topics(admin: AdminClient, *names: str) -> None:
 # ---- without any right -------------------------------------------------------------------------------
 
 
-class Asking:
-    """Our own client, logged in, at both listeners of the node."""
-
-    def __init__(self, cluster: LocalCluster, user: str) -> None:
-        self._loop = asyncio.new_event_loop()
-        way = ConnectionSecurity(login=Login("PLAIN", user, f"of {user}"))
-        node = cluster.nodes[1]
-
-        def connected(port: int) -> PeerClient:
-            return self._loop.run_until_complete(
-                dial(self._loop, Address(HOST, port), "test", way, timeout_s=10)
-            )
-
-        self._clients = {
-            Role.BROKER: connected(node.client_port),
-            Role.CONTROLLER: connected(node.controller_port),
-        }
-
-    def __call__(self, role: Role, key: int, version: int, fields: dict[str, Any]) -> WireMessage:
-        return self._loop.run_until_complete(self._clients[role].request(key, version, fields, timeout_s=60))
-
-    def close(self) -> None:
-        for client in self._clients.values():
-            client.close()
-        self._loop.run_until_complete(asyncio.sleep(0))
-        self._loop.close()
-
-
 @pytest.fixture(scope="module")
 def nobody(guarded: LocalCluster) -> Iterator[Asking]:
     with contextlib.closing(Asking(guarded, "nobody")) as asking:
@@ -185,6 +154,14 @@ def test_nobody_gets_nothing(guarded: LocalCluster, nobody: Asking, there: UUID,
             assert "secret" not in shown
             other = repr(nobody(role, row.key, version, unknown(row.key, version)))
             assert other.replace(NOT_THERE, THERE) == shown, f"v{version} tells whether the topic exists"
+
+
+@pytest.mark.parametrize("api_key", [ApiKey.NODE_VIEW, ApiKey.CLIENT_ENVELOPE], ids=lambda key: key.api_name)
+def test_what_nodes_ask_each_other_ends_the_connection_of_anybody_else(
+    guarded: LocalCluster, api_key: ApiKey
+) -> None:
+    with contextlib.closing(Asking(guarded, "nobody")) as asking, pytest.raises(ConnectionError):
+        asking.exchange(api_key)
 
 
 def test_nobody_sees_no_topics(guarded: LocalCluster) -> None:
