@@ -23,7 +23,7 @@ from kraft.cli.tables import prints_table, show
 from metadata_quorum.foundation.errors import BrokerError
 
 if TYPE_CHECKING:
-    from kraft.cli.doctor_questions import GroupHealth
+    from kraft.cli.doctor_questions import GroupHealth, Hanging
     from kraft.cli.survey import Survey
     from kraft.wire.bridge import Message
 
@@ -311,15 +311,16 @@ def groups(found: Sequence[GroupHealth]) -> Finding:
     return Finding("groups", State.OK, f"{len(found)}{most}")
 
 
-def hanging(found: Sequence[str]) -> Finding:
+def hanging(found: Sequence[Hanging]) -> Finding:
     """Does one hold back readers for ever, because no coordinator will end it?"""
     if not found:
         return Finding("hanging", State.OK, "no transaction is open that no coordinator knows")
+    (topic, partition), _, offset = found[0]
     advice = (
-        "readers of committed records wait for ever: kafka-transactions.sh abort --topic T --partition P "
-        "--start-offset O"
+        "readers of committed records wait for ever: "
+        f"kraft txn abort --topic {topic} --partition {partition} --start-offset {offset}"
     )
-    return Finding("hanging", State.ERROR, f"no coordinator knows: {_named(found)}", advice)
+    return Finding("hanging", State.ERROR, f"no coordinator knows: {_named(list(map(str, found)))}", advice)
 
 
 def progress(stuck: Sequence[str]) -> Finding:

@@ -27,6 +27,7 @@ from kraft.cli.bootstrap import Address
 from kraft.cli.errors import CliError
 from kraft.cli.group_view import by_leader, committed, group_at, lags, offsets_at
 from kraft.cli.survey import TIMEOUT_S
+from kraft.cli.txn import UNFINISHED
 from kraft.cli.wire_client import NotAnswered, at_coordinator, metadata, of_each_broker, raise_for, request
 from kraft.peers.blocking_client import SECURITY
 from kraft.wire.api_keys import ApiKey
@@ -186,7 +187,18 @@ def stuck(bootstrap: str, found: Sequence[GroupHealth], watch_s: float) -> list[
     return stopped
 
 
-def hanging(bootstrap: str, known: Message, silent: Set[Address], quiet_s: float) -> list[str]:
+class Hanging(NamedTuple):
+    """A transaction that no coordinator knows, on one partition."""
+
+    place: TopicPartition
+    producer_id: int
+    start_offset: int
+
+    def __str__(self) -> str:
+        return f"producer {self.producer_id} on {self.place} from offset {self.start_offset}"
+
+
+def hanging(bootstrap: str, known: Message, silent: Set[Address], quiet_s: float) -> list[Hanging]:
     """Transactions that hold back readers of committed records, nothing of which was written for so long, and
     that no coordinator knows. Raises `CliError`, `BrokerError`."""
     everywhere = [TopicPartition(t.name, p.partition_index) for t in known.topics for p in t.partitions]
@@ -200,7 +212,7 @@ def hanging(bootstrap: str, known: Message, silent: Set[Address], quiet_s: float
     if not unfinished:
         return []
     fields = {
-        "state_filters": ["Ongoing", "PrepareCommit", "PrepareAbort"],
+        "state_filters": list(UNFINISHED),
         "producer_id_filters": sorted({producer_id for _, producer_id in unfinished}),
         "duration_filter": -1,
         "transactional_id_pattern": None,
@@ -213,7 +225,7 @@ def hanging(bootstrap: str, known: Message, silent: Set[Address], quiet_s: float
     left = {place for place, producer_id in unfinished if producer_id not in coordinated}
     again = _unfinished(bootstrap, sorted(left), quiet_s) if left else {}
     return [
-        f"producer {producer_id} on {place} from offset {offset}"
+        Hanging(place, producer_id, offset)
         for (place, producer_id), offset in again.items()
         if producer_id not in coordinated
     ]

@@ -1,19 +1,24 @@
 """`kraft txn`: list and describe transactions, and abort one by force.
 
+    abort ID                                        its coordinator aborts it, and fences its producer
+    abort --topic T --partition P --start-offset O  one that no coordinator knows: the partition's leader is
+                                                    sent its marker (WriteTxnMarkers)
+
 It uses our own client: librdkafka has no calls for most of this.
 """
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from kraft.cli import completion
 from kraft.cli.bootstrap import Address
 from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap
-from kraft.cli.errors import CliError
+from kraft.cli.errors import CliError, UsageError
+from kraft.cli.group_view import by_leader, partitions_of
 from kraft.cli.tables import prints_table, show, show_facts
 from kraft.cli.wire_client import (
     at_coordinator,
@@ -25,10 +30,14 @@ from kraft.cli.wire_client import (
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.coordinator_type import CoordinatorType
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import TopicPartition
 
 if TYPE_CHECKING:
     from kraft.wire.bridge import Message
 
+
+UNFINISHED: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
+"""States in which a coordinator will write markers yet."""
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -80,10 +89,26 @@ def describe(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
 
 
 @app.command()
-def abort(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
-    """Abort what a transactional id has open, and fence its producer."""
-    at_coordinator(bootstrap, name, CoordinatorType.TRANSACTION, lambda address: _abort(address, name))
-    print(f"Nothing of {name} is open; its producer is fenced.")
+def abort(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[ID]", autocompletion=completion.transactional_ids)
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option(help="Instead of ID: of one that hangs.", autocompletion=completion.topics)
+    ] = None,
+    partition: Annotated[int | None, typer.Option(min=0, help="Where it is open.")] = None,
+    start_offset: Annotated[int | None, typer.Option(min=0, help="Of its first record there.")] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Abort what a transactional id has open, and fence its producer; or what hangs on a partition."""
+    if name is not None and (topic, partition, start_offset) == (None, None, None):
+        at_coordinator(bootstrap, name, CoordinatorType.TRANSACTION, lambda address: _abort(address, name))
+        print(f"Nothing of {name} is open; its producer is fenced.")
+    elif name is None and topic is not None and partition is not None and start_offset is not None:
+        producer_id = _abort_hanging(bootstrap, TopicPartition(topic, partition), start_offset)
+        print(f"What producer {producer_id} had open on {topic}-{partition} is aborted.")
+    else:
+        raise UsageError("give ID, or --topic, --partition and --start-offset")
 
 
 def _abort(address: Address, name: str) -> None:
@@ -95,6 +120,49 @@ def _abort(address: Address, name: str) -> None:
             break
         if code is not ErrorCode.CONCURRENT_TRANSACTIONS:  # else it is being aborted
             raise BrokerError(code, name)
+
+
+def _abort_hanging(bootstrap: str, place: TopicPartition, start_offset: int) -> int:
+    """Returns its producer id. Raises CliError where none begins there, or a coordinator knows it, which
+    would then commit elsewhere what is aborted here."""
+    partitions_of(bootstrap, {place.topic: [place.partition]})
+    for leader in by_leader(bootstrap, [place]):
+        for hanging in _active_producers(leader, place):
+            if hanging.current_txn_start_offset == start_offset:
+                _require_unknown(bootstrap, hanging.producer_id)
+                _write_abort_marker(leader, place, hanging)
+                return int(hanging.producer_id)
+        raise CliError(f"{place}: no transaction is open there from offset {start_offset}")
+    raise CliError(f"{place} has no leader")
+
+
+def _active_producers(leader: Address, place: TopicPartition) -> list[Message]:
+    fields = {"topics": [{"name": place.topic, "partition_indexes": [place.partition]}]}
+    (found,) = request(leader, ApiKey.DESCRIBE_PRODUCERS, (0, 0), fields).topics[0].partitions
+    raise_for(found.error_code, str(place))
+    return list(found.active_producers)
+
+
+def _require_unknown(bootstrap: str, producer_id: int) -> None:
+    """Raises CliError."""
+    fields = {"state_filters": list(UNFINISHED), "producer_id_filters": [producer_id]}
+    answers = of_each_broker(bootstrap, ApiKey.LIST_TRANSACTIONS, (0, 2), fields)
+    known = [each.transactional_id for a in answers.by_id.values() for each in a.transaction_states]
+    if known:
+        raise CliError(f"it does not hang, its coordinator knows it: kraft txn abort {known[0]}")
+    answers.require_all()
+
+
+def _write_abort_marker(leader: Address, place: TopicPartition, hanging: Message) -> None:
+    marker = {
+        "producer_id": hanging.producer_id,
+        "producer_epoch": hanging.producer_epoch,
+        "transaction_result": False,
+        "topics": [{"name": place.topic, "partition_indexes": [place.partition]}],
+        "coordinator_epoch": max(hanging.coordinator_epoch, 0),
+    }
+    (written,) = request(leader, ApiKey.WRITE_TXN_MARKERS, (1, 1), {"markers": [marker]}).markers
+    raise_for(written.topics[0].partitions[0].error_code, str(place))
 
 
 def _describe(address: Address, name: str) -> Message:

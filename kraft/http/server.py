@@ -122,10 +122,10 @@ class HttpServer:
                 return await answer(request)
             return await self._respond_to(request, await self._logins.visitor(request))
         except Refused as refused:
-            answer = _json({"error": refused.message}, refused.status)
+            refusal = _json({"error": refused.message}, refused.status)
             if refused.retry_after_s is not None:
-                answer.headers["Retry-After"] = str(refused.retry_after_s)
-            return answer
+                refusal.headers["Retry-After"] = str(refused.retry_after_s)
+            return refusal
         except LoginRequired:
             return _json({"error": "log in as a user of the cluster"}, 401)
         except BrokerError as error:

@@ -17,13 +17,16 @@ from kraft.peers.blocking_client import ask as wire_ask
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.errors import ErrorCode
-from tests.support.clients.rdkafka import QUIET, read
+from tests.cli.shell import Shell
+from tests.support.clients.rdkafka import QUIET, read, send
+from tests.support.clients.transactions import committed, transactional, write
 from tests.support.nodes.cluster import running_cluster
 from tests.support.nodes.forks import run_kraft
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.row("U5")
 
+DOCTOR = ("doctor", "--watch", "0", "--output", "json")
 PATH = "/api/v1/topics/written/partitions/0/messages"
 
 
@@ -40,7 +43,7 @@ def writable(
     with running_cluster(directory, free_ports(3), settings) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
         for topic, created in admin.create_topics(
-            [NewTopic("written", 1, 1), NewTopic("haunted", 1, 1)]
+            [NewTopic(name, 1, 1) for name in ("written", "haunted", "alive")]
         ).items():
             created.result()
             messages = f"/api/v1/topics/{topic}/partitions/0/messages"
@@ -110,6 +113,31 @@ def test_a_transaction_that_no_coordinator_knows_hangs(writable: LocalCluster) -
     assert (told["transactional_id"], told["producer_id"]) == (None, 77)
     assert told["problem"].startswith("hangs")
     assert told["partitions"] == [{"topic": "haunted", "partition": 0, "first_offset": 0}]
+
+    shell = Shell(writable.bootstrap)
+    findings = {each["check"]: each for each in json.loads(shell.run(*DOCTOR).stdout)}
+    assert findings["hanging"]["found"] == "no coordinator knows: producer 77 on haunted-0 from offset 0"
+    send(writable.bootstrap, "haunted", [{"value": b"behind it"}])
+    assert committed(writable.bootstrap, "haunted") == [], "readers of committed records wait"
+    command = findings["hanging"]["what to do"].partition("kraft ")[2].split()
+    assert shell.refused(*command[:-1], "7") == "haunted-0: no transaction is open there from offset 7"
+    assert shell(*command) == "What producer 77 had open on haunted-0 is aborted.\n"
+    assert committed(writable.bootstrap, "haunted") == ["behind it"]
+    findings = {each["check"]: each for each in json.loads(shell.run(*DOCTOR).stdout)}
+    assert findings["hanging"]["state"] == "ok"
+    wait_until(lambda: not ask(writable, "GET", "/api/v1/transactions")[1]["transactions"], "it is gone")
+
+
+def test_what_a_coordinator_knows_is_not_aborted_behind_its_back(writable: LocalCluster) -> None:
+    producer = transactional(writable.bootstrap, "alive")
+    producer.begin_transaction()
+    write(producer, "alive", ["a"], partitions=1)
+    shell = Shell(writable.bootstrap)
+    refusal = shell.refused("txn", "abort", "--topic", "alive", "--partition", "0", "--start-offset", "0")
+    assert refusal == "it does not hang, its coordinator knows it: kraft txn abort alive"
+    assert shell.refused("txn", "abort", "--topic", "alive").startswith("give ID, or --topic, --partition")
+    producer.commit_transaction(60)
+    assert committed(writable.bootstrap, "alive") == ["a"]
 
 
 def test_another_sites_page_writes_nothing(writable: LocalCluster) -> None:

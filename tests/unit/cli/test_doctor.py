@@ -7,9 +7,10 @@ from typing import Any
 
 from kraft.cli import doctor
 from kraft.cli.doctor import Finding, State
-from kraft.cli.doctor_questions import GroupHealth
+from kraft.cli.doctor_questions import GroupHealth, Hanging
 from kraft.cli.survey import ControllerView, Survey
 from kraft.net.client import Address
+from metadata_quorum.foundation.model import TopicPartition
 
 AT = {node_id: Address("127.0.0.1", 9091 + node_id) for node_id in (1, 2, 3)}
 
@@ -135,10 +136,11 @@ def test_transactions_and_groups() -> None:
 
 def test_what_nobody_ends_and_groups_that_stand_still() -> None:
     assert state_of(doctor.hanging([])) is state_of(doctor.progress([])) is State.OK
-    hanging = doctor.hanging(["producer 7 on t-0 from offset 3"])
+    hanging = doctor.hanging([Hanging(TopicPartition("t", 0), 7, 3)])
     assert (state_of(hanging), hanging.found) == (
         State.ERROR, "no coordinator knows: producer 7 on t-0 from offset 3"
     )  # fmt: skip
+    assert (hanging.advice or "").endswith("kraft txn abort --topic t --partition 0 --start-offset 3")
     stuck = doctor.progress(["readers (at 3 of t-0)"])
     assert (state_of(stuck), stuck.found) == (
         State.WARNING, "behind, and committed nothing: readers (at 3 of t-0)"
