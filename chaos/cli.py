@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from chaos.scenarios.scenario import Scenario
     from chaos.schedule import Schedule
 
-RESULTS = Path("chaos-results")
 SHOWN_ANOMALIES = 10
 
 app = typer.Typer(
@@ -150,6 +149,7 @@ def _planned(
     scenario: str, seed: int, minutes: float | None, schedule_file: Path | None, report: Path | None
 ) -> Iterator[Plan]:
     """The plan, and room for its files; what hangs while it is carried out is ended."""
+    from chaos.results import RESULTS, make_room
     from chaos.run import Plan
     from chaos.watchdog import ended_if_it_hangs
 
@@ -158,7 +158,7 @@ def _planned(
         raise CliError(f"{scenario} has a schedule of its own; --minutes is for scenarios without one")
     steps = None if schedule_file is None else _steps(schedule_file, chosen)
     directory = report or RESULTS / f"{scenario}-{seed}"
-    _make_room(directory)
+    make_room(directory)
     with _progress() as say:
         plan = Plan(
             scenario=chosen, directory=directory, seed=seed,
@@ -198,24 +198,6 @@ def _steps(path: Path, scenario: Scenario) -> Schedule:
     except (schedule.BadSchedule, BadFault) as error:
         raise CliError(f"{path}: {error}") from None
     return steps
-
-
-def _make_room(directory: Path) -> None:
-    """Of an earlier run nothing may be left; what is not a run is not touched."""
-    import shutil
-
-    from chaos.run_files import ALL, HISTORY, SCHEDULE, SIMULATED
-
-    if not directory.exists() or not any(directory.iterdir()):
-        return
-    if not any((directory / name).exists() for name in (HISTORY, SCHEDULE, f"{SIMULATED}/{SCHEDULE}")):
-        raise CliError(f"{directory} is not empty, and not the directory of a run")
-    for name in ALL:
-        path = directory / name
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
 
 
 # Output -----------------------------------------------------------------------------------------------------

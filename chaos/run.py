@@ -104,6 +104,8 @@ class RunVerdict:
     story: str = ""
     """The scenario's."""
     simulated: bool = False
+    command: str = ""
+    """That plays it again, where it is no scenario of the lab."""
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -115,6 +117,7 @@ class RunVerdict:
             "ledger": list(self.ledger),
             "story": self.story,
             "simulated": self.simulated,
+            "command": self.command,
             "healing": None
             if self.healing is None
             else {
@@ -138,6 +141,7 @@ class RunVerdict:
             fields.get("ledger", ()),
             fields.get("story", ""),
             fields.get("simulated", False),
+            fields.get("command", ""),
         )
 
 

@@ -62,7 +62,8 @@ def _verdict(directory: Path, run: RecordedRun) -> dict[str, Any]:
         "seed": seed,
         "ok": bool(verdict["ok"]),
         "sentence": _sentence(run),
-        "command": _command(scenario, seed) + (" --simulate" if verdict.get("simulated") else ""),
+        "command": verdict.get("command")
+        or _command(scenario, seed) + (" --simulate" if verdict.get("simulated") else ""),
         "twin": TWIN_REPORT if (directory / TWIN_REPORT).exists() else None,
         "expectations": list(verdict.get("expectations", ())),
         "facts": _facts(run),

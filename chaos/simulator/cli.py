@@ -105,8 +105,14 @@ def replay(
         typer.Option(metavar="FILE", help="These instead of the seed's, as `shrink` prints them."),
     ] = None,
     topics: Annotated[str | None, typer.Option(metavar="A,B", help="Only these of the profile's.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where history, verdict and report.html go.")
+    ] = None,
 ) -> None:
-    """Run one seed again and tell its story."""
+    """Run one seed again and tell its story; the report has it as a page."""
+    from chaos.results import RESULTS, make_room
+    from chaos.run_files import SCHEDULE
+    from chaos.simulator.record import SeedRecord
     from chaos.simulator.run import Simulation
 
     logging.disable(logging.CRITICAL)
@@ -115,8 +121,17 @@ def replay(
         kept = topics.split(",")
         chosen = replace(chosen, topics={name: chosen.topics[name] for name in chosen.topics if name in kept})
     listed = None if faults is None else _faults(faults)
-    outcome = Simulation(seed, chosen, seconds, listener=print, until=until, faults=listed).run()
+    directory = report or RESULTS / f"sim-{seed}"
+    make_room(directory)
+    simulation = Simulation(seed, chosen, seconds, listener=print, until=until, faults=listed)
+    record = SeedRecord(simulation, directory)
+    outcome = simulation.run()
     _show(outcome)
+    command = f"kraft sim replay {seed} --profile {chosen.name} --seconds {seconds:g}"
+    command += "" if until is None else f" --until {until:g}"
+    command += "" if topics is None else f" --topics {topics}"
+    command += "" if faults is None else f" --faults {SCHEDULE}"
+    print(f"report: {record.write(outcome, command)}")
     raise typer.Exit(0 if outcome.ok else 1)
 
 

@@ -31,7 +31,12 @@ class SimulatedObserver:
         self._topics = topics
         self._now_ns = now_ns
         self._seen = ObservedCluster(write)
-        self._look()
+
+    def keep_looking(self) -> None:
+        """As part of what happens: roles of a schedule are filled with what it sees."""
+        scheduler = self._cluster.scheduler
+        scheduler.at(scheduler.now + LOOK_S, self.keep_looking)
+        self.look()
 
     def keys(self) -> Sequence[str]:
         return sorted(self._seen.partitions)
@@ -52,9 +57,7 @@ class SimulatedObserver:
         controller = self._seen.controller()
         return controller.id if controller is not None else None
 
-    def _look(self) -> None:
-        scheduler = self._cluster.scheduler
-        scheduler.at(scheduler.now + LOOK_S, self._look)
+    def look(self) -> None:
         now_ns = self._now_ns()
         for node, machine in self._cluster.machines.items():
             running = self._cluster.running.get(node)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import Final
+from typing import Final, Literal
 
 from chaos.simulator.cluster import BROKER_PORT, CONTROLLER_PORT, WORLD, Cluster, host_of
 from chaos.simulator.draws import Draws
@@ -32,6 +32,10 @@ SOON_S: Final = 0.001
 RESTART_S: Final = (0.5, 3.0)
 
 Lift = Callable[[], None]
+
+
+Noted = Callable[[Literal["begin", "end", "point"], SimFault, str], None]
+"""Told of each fault that begins, ends, or is over at once; why, where it found nothing to do."""
 
 
 class NothingToDo(Exception):
@@ -67,11 +71,15 @@ class FaultPlayer:
         self._cluster = cluster
         self._draws = draws
         self._scheduler = cluster.scheduler
+        self.noted: Noted = lambda kind, fault, why: None
+        self.victims: dict[SimFault, int] = {}
+        """The node that each which has begun has struck."""
         self._lifts: dict[int, Lift] = {}
         """Of those that last, by their place in the list."""
         self._down: Counter[int] = Counter()
         """Nodes that stay down, and by how many they are kept so."""
-        self._is_over = False
+        self.is_over = False
+        """Everything is healed."""
         self._begin: Mapping[str, Callable[[SimFault, int], Lift | None]] = {
             "isolate": self._isolate, "bridge": self._bridge, "refuse": self._refuse,
             "kill": self._kill, "successor": self._successor, "die-in": self._die_in, "stop": self._stop,
@@ -92,7 +100,7 @@ class FaultPlayer:
 
     def heal(self) -> None:
         """Lift everything; every node runs."""
-        self._is_over = True
+        self.is_over = True
         for place in list(self._lifts):
             self._lift(place)
         self._down.clear()
@@ -110,15 +118,17 @@ class FaultPlayer:
         self._cluster.story.tell(self._scheduler.now, WORLD, " ".join(what.split()))
 
     def _start(self, place: int) -> None:
-        if self._is_over:
+        if self.is_over:
             return
         fault = self.faults[place]
         try:
             lift = self.begin(fault)
         except NothingToDo as why:
             self._tell(f"{fault.kind} {fault.target}: nothing to do, {why}")
+            self.noted("point", fault, str(why))
             return
         self._cluster.story.visit(f"fault {fault.kind}")
+        self.noted("point" if lift is None else "begin", fault, "")
         if lift is not None:
             self._lifts[place] = lift
             self._scheduler.at(self._scheduler.now + fault.for_s, self._lift, place)
@@ -133,7 +143,7 @@ class FaultPlayer:
             source, _, target = fault.target.partition(">")
             self._tell(f"{fault.kind} {fault.target} {fault.detail} {lasting}")
             return self._links[fault.kind](fault, _end(source), _end(target))
-        node_id = self._node(fault)
+        node_id = self.victims[fault] = self._node(fault)
         self._tell(f"{fault.kind} {fault.target} ({node_id}) {fault.detail} {lasting}")
         return self._begin[fault.kind](fault, node_id)
 
@@ -142,6 +152,7 @@ class FaultPlayer:
         if lift is not None:
             fault = self.faults[place]
             self._tell(f"{fault.kind} {fault.target} is lifted")
+            self.noted("end", fault, "")
             lift()
 
     def _node(self, fault: SimFault) -> int:
@@ -266,7 +277,7 @@ class FaultPlayer:
         elected = next(
             (leaders[each] for each in succession.led if leaders.get(each, before) != before), None
         )
-        if self._is_over:
+        if self.is_over:
             return
         if elected is not None:
             if succession.is_alone and not succession.is_lifted:
@@ -279,7 +290,7 @@ class FaultPlayer:
             self._scheduler.at(now + SOON_S, self._follow, succession)
 
     def _end_successor(self, node_id: int) -> None:
-        if not self._is_over:
+        if not self.is_over:
             self._cluster.machines[node_id].kill("just elected")
 
     def _die_in(self, fault: SimFault, node_id: int) -> Lift:

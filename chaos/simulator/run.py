@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Final
 
 from chaos.checker.check import check
@@ -129,6 +130,8 @@ class Simulation:
         self._until = until
         self._breaking = breaking
         self._collects_at = COLLECT_S
+        self._look: Callable[[], None] = lambda: None
+        self._look_every_s = inf
         self.clients: list[ClusterClient] = []
         """They work until all is calm."""
         self._pause_s = min(profile.pause_s * self.draws.stream("pace").choice(PACES), LONGEST_PAUSE_S)
@@ -165,6 +168,10 @@ class Simulation:
                 self.scheduler.digest, self.scheduler.now, self.scheduler.events,
                 dict(self.recorder.outcomes), self._partitions,
             )  # fmt: skip
+
+    def watch(self, look: Callable[[], None], every_s: float) -> None:
+        """Call it so often, between two callbacks: what only looks changes nothing of the run."""
+        self._look, self._look_every_s = look, every_s
 
     def violated(self, rule: str, what: str) -> None:
         """The first of each rule is kept."""
@@ -382,8 +389,11 @@ class Simulation:
             self._run_until(end)
 
     def _run_until(self, end: float, reached: Callable[[], bool] | None = None) -> None:
-        """Until then, or until garbage is to be collected, or until it is reached."""
-        self.scheduler.run(min(end, self._collects_at), reached)
+        """Until then, or until garbage is to be collected, or somebody looks, or until it is reached."""
+        looks_at = self.scheduler.now + self._look_every_s
+        self.scheduler.run(min(end, self._collects_at, looks_at), reached)
+        if self.scheduler.now >= looks_at:
+            self._look()
         if self.scheduler.now >= self._collects_at:
             gc.collect()
             self._collects_at = self.scheduler.now + COLLECT_S

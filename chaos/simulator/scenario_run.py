@@ -8,18 +8,15 @@ A run of half a minute takes a second or two, and is the same each time.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 from chaos import faults, history, roles, schedule
 from chaos.events import CALM, HEALED, EventLog
-from chaos.evidence import RecoveryTimes
 from chaos.history import Header
 from chaos.live.link_faults import BadFault
 from chaos.observed import Line
@@ -29,13 +26,12 @@ from chaos.run import QUIET_S, WARM_ACKS, WARM_PATIENCE_S, Plan, RunVerdict, eve
 from chaos.run_files import CLUSTER, EVENTS, HISTORY, SCHEDULE, STORY
 from chaos.scenarios.expect import Expectation, Finding
 from chaos.scenarios.scenario import Scenario
-from chaos.simulator.cluster import WORLD, ClusterShape
+from chaos.simulator.cluster import ClusterShape
 from chaos.simulator.observer import LOOK_S, SimulatedObserver
-from chaos.simulator.oracles.recovery import leaderless, under_replicated
 from chaos.simulator.profile import SESSIONS, Profile
+from chaos.simulator.record import Recovery, story_lines, write_lines
 from chaos.simulator.run import BrokenRule, Simulation
 from chaos.simulator.stage import SimulatedStage, simulated_faults
-from chaos.simulator.story import Story
 from data_plane.coordinator.topics import OFFSETS_TOPIC, partition_for_key
 
 PAUSE_S: Final = 0.05
@@ -59,26 +55,15 @@ def play(plan: Plan) -> RunVerdict:
         run = _Run(plan, profile)
         outcome = run.simulation.run()
     run.events.close()
-    _write_lines(plan.directory / CLUSTER, run.lines)
-    _write_lines(plan.directory / STORY, _story(outcome.story))
+    write_lines(plan.directory / CLUSTER, run.lines)
+    write_lines(plan.directory / STORY, story_lines(outcome.story))
     header = Header(profile.topics, plan.scenario.name, plan.seed)
     history.write(plan.directory / HISTORY, outcome.history._replace(header=header))
     scenario = plan.scenario
     if scenario.twin_plant is not None:  # bugs are planted in real processes only
         scenario = replace(scenario, expectations=())
     expectations = (*scenario.all_expectations, oracles_hold(outcome.violations))
-    return judge(plan, run.healing, expectations, simulated=True)
-
-
-def _write_lines(path: Path, lines: Iterable[Line]) -> None:
-    path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
-
-
-def _story(story: Story) -> Iterator[Line]:
-    """Without the faults: events.jsonl has those."""
-    for at_s, who, what in story.lines:
-        if who != WORLD:
-            yield {"time": int(at_s * 1e9), "who": who, "what": what}
+    return judge(plan, run.recovery.times, expectations, simulated=True)
 
 
 @contextmanager
@@ -155,19 +140,14 @@ class _Run:
         self.events = EventLog(
             plan.directory / EVENTS, self._now_ns, lambda event: plan.say(event_line(event))
         )
-        self._calm_ns = 0
-        self._took: dict[str, float] = {}
-
-    @property
-    def healing(self) -> RecoveryTimes:
-        took = self._took.get
-        return RecoveryTimes(took("controller"), took("leaders"), took("ISR"), {})
+        self.recovery = Recovery(self.simulation.cluster, self._now_ns)
 
     def _break(self) -> None:
         simulation = self.simulation
         observer = SimulatedObserver(
             simulation.cluster, list(self.profile.topics), self._now_ns, self.lines.append
         )
+        observer.keep_looking()
         stage = SimulatedStage(
             simulation.cluster, simulation.player, clients_of(self.profile), simulation.pass_time
         )
@@ -179,7 +159,7 @@ class _Run:
         player.play(self.plan.schedule, self.plan.fault_seconds)
         player.heal()
         self.events.point(CALM)
-        self._calm_ns = self._now_ns()
+        self.recovery = Recovery(simulation.cluster, self._now_ns)
         self._look()
         simulation.pass_time(QUIET_S)
 
@@ -209,20 +189,10 @@ class _Run:
         return topic.partitions[partition_for_key(GROUP, len(topic.partitions))].leader
 
     def _look(self) -> None:
-        """After the heal: which part of the cluster is whole again."""
-        cluster = self.simulation.cluster
-        leader = cluster.leader
-        if leader is not None:
-            image = leader.node.context.metadata_cache.image
-            whole = {
-                "controller": True,
-                "leaders": not any(leaderless(image)),
-                "ISR": not any(under_replicated(image)),
-            }
-            for part, is_whole in whole.items():
-                if is_whole and part not in self._took:
-                    self._took[part] = (self._now_ns() - self._calm_ns) / 1e9
-        if len(self._took) == len(("controller", "leaders", "ISR")):
-            self.events.point(HEALED, healed_line(self.healing))
+        """After the heal."""
+        self.recovery.look()
+        if self.recovery.is_whole:
+            self.events.point(HEALED, healed_line(self.recovery.times))
         else:
-            cluster.scheduler.at(cluster.scheduler.now + LOOK_S, self._look)
+            scheduler = self.simulation.scheduler
+            scheduler.at(scheduler.now + LOOK_S, self._look)
