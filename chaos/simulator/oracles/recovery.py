@@ -64,6 +64,7 @@ class RecoveryOracle:
         self._healed_at = cluster.scheduler.now
         self._left = [
             Condition("controller", CONTROLLER_S, self._without_controller),
+            Condition("nodes", LEADERS_S, self._not_serving),
             Condition("brokers", LEADERS_S, self._fenced),
             Condition("leaders", LEADERS_S, self._leaderless),
             Condition("isr", ISR_S, self._not_in_sync),
@@ -100,6 +101,14 @@ class RecoveryOracle:
     def _without_controller(self) -> str:
         return "no active controller" if self._image() is None else ""
 
+    def _not_serving(self) -> str:
+        starting = [
+            node_id
+            for node_id in self._cluster.machines
+            if (running := self._cluster.running.get(node_id)) is None or not running.is_ready
+        ]
+        return f"nodes {starting} do not serve" if starting else ""
+
     def _fenced(self) -> str:
         image = self._image()
         fenced = [
@@ -113,6 +122,9 @@ class RecoveryOracle:
         return f"{names} have no leader" if names else ""
 
     def _not_in_sync(self) -> str:
+        """Before all serve, the metadata may be of a process that died and is not missed yet."""
+        if starting := self._not_serving():
+            return starting
         image = self._image()
         names = ["everything"] if image is None else list(under_replicated(image))
         return f"{names} are under-replicated" if names else ""

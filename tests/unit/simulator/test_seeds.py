@@ -41,6 +41,15 @@ def test_a_controller_that_was_stopped_is_no_witness() -> None:
     assert outcome.story.visited["raft leader"] > 1
 
 
+def test_nothing_is_calm_before_every_node_serves() -> None:
+    """It lost power just before the heal: for the rest of its session metadata has it in every ISR, the high
+    watermark waits for it, and a final read would miss what acks=1 was told."""
+    outcome = Simulation(3, COMBINED, 2.0, faults=[SimFault.parse("at 1.5 for 9: power 3")]).run()
+    assert outcome.violations == []
+    told = [f"{line.who} {line.what}" for line in outcome.story.lines]
+    assert told.index("n3.2 is up") < told.index("world all is calm, the clients have stopped")
+
+
 def leader_counts_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The high watermark does not wait for followers: what is acknowledged goes with the leader."""
     monkeypatch.setattr(LeaderState, "high_watermark", lambda self, before, end, now, own: own)
