@@ -54,17 +54,14 @@ class Recovery:
         self._took: dict[str, float | None] = {"controller": None, "leaders": None, "ISR": None}
 
     @property
-    def is_whole(self) -> bool:
-        return None not in self._took.values()
-
-    @property
     def times(self) -> RecoveryTimes:
         return RecoveryTimes(self._took["controller"], self._took["leaders"], self._took["ISR"], {})
 
-    def look(self) -> None:
+    def look(self) -> bool:
+        """Whether it is whole, since this look."""
         leader = self._cluster.leader
-        if leader is None:
-            return
+        if leader is None or None not in self._took.values():
+            return False
         image = leader.node.context.metadata_cache.image
         whole = {
             "controller": True,
@@ -74,6 +71,7 @@ class Recovery:
         for part, is_whole in whole.items():
             if is_whole and self._took[part] is None:
                 self._took[part] = (self._now_ns() - self._calm_ns) / 1e9
+        return None not in self._took.values()
 
 
 class SeedRecord:
@@ -116,10 +114,8 @@ class SeedRecord:
         if self._recovery is None:
             self._events.point(CALM)
             self._recovery = Recovery(self._simulation.cluster, self._now_ns)
-        if not self._recovery.is_whole:
-            self._recovery.look()
-            if self._recovery.is_whole:
-                self._events.point(HEALED, healed_line(self._recovery.times))
+        if self._recovery.look():
+            self._events.point(HEALED, healed_line(self._recovery.times))
 
     def write(self, outcome: Outcome, command: str) -> Path:
         """The report's path. `command` plays it again."""

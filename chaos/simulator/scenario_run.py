@@ -190,8 +190,7 @@ class _Run:
 
     def _look(self) -> None:
         """After the heal."""
-        self.recovery.look()
-        if self.recovery.is_whole:
+        if self.recovery.look():
             self.events.point(HEALED, healed_line(self.recovery.times))
         else:
             scheduler = self.simulation.scheduler
