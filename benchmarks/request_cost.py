@@ -30,14 +30,13 @@ from benchmarks.ours import KraftCluster
 from kraft.peers.blocking_client import ask
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import encode_request
+from kraft.wire.coordinator_type import CoordinatorType
 from kraft.wire.header import request_header
 from metadata_quorum.foundation.batch import Record, encode_batch
 
 TOPIC: Final = "cost"
 FIRST_FLEXIBLE: Final = 9
 FIRST_WITH_IDS: Final = 13
-TRANSACTION_KEY: Final = 1
-"""FindCoordinator's key type."""
 CLIENT_ID: Final = "request-cost"
 PATIENCE_S: Final = 60.0
 _LENGTH: Final = struct.Struct(">i")
@@ -167,7 +166,10 @@ def new_producer_id(topic: Topic, transactional_id: str | None) -> int:
     """With a transaction of all partitions begun, where there is a transactional id."""
     address = next(iter(topic.led))
     if transactional_id is not None:
-        fields: dict[str, Any] = {"key_type": TRANSACTION_KEY, "coordinator_keys": [transactional_id]}
+        fields: dict[str, Any] = {
+            "key_type": int(CoordinatorType.TRANSACTION),
+            "coordinator_keys": [transactional_id],
+        }
         deadline = time.monotonic() + PATIENCE_S
         while (found := ask(*address, ApiKey.FIND_COORDINATOR, (4, 4), fields).coordinators[0]).error_code:
             assert time.monotonic() < deadline, found

@@ -29,6 +29,7 @@ from sys import intern
 from typing import Any, Literal, NamedTuple, TextIO
 
 from chaos.garbage import collection_paused
+from metadata_quorum.foundation.model import TopicPartition
 
 VERSION = 1
 
@@ -126,6 +127,12 @@ class History(NamedTuple):
 
 def topic_of(key: str) -> str:
     return key.rpartition("-")[0]
+
+
+def partition_of(key: str) -> TopicPartition:
+    """The partition that a key names."""
+    topic, _, number = key.rpartition("-")
+    return TopicPartition(topic, int(number))
 
 
 class HistoryWriter:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from chaos.checker.verdict import ExpectedLosses, LostRecords
 from chaos.evidence import NS, Evidence, Span
-from chaos.history import Poll, Send
+from chaos.history import Poll, Send, topic_of
 
 
 class UncleanElection(NamedTuple):
@@ -41,7 +41,7 @@ def unclean_elections(evidence: Evidence, topics: Iterable[str]) -> Iterator[Unc
     """Of the partitions of those topics, as they were seen from outside."""
     allowed = set(topics)
     for key in evidence.keys:
-        if key.rpartition("-")[0] not in allowed:
+        if topic_of(key) not in allowed:
             continue
         isr: tuple[int, ...] = ()
         victim = -1

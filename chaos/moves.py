@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from chaos.history import partition_of
 from chaos.live.cluster import ChaosCluster
 from chaos.live.link_faults import BadFault
 from kraft.local.free_ports import HOST
@@ -58,8 +59,8 @@ class ReassignmentRequest:
         return refusal
 
     def _answers(self, cluster: ChaosCluster) -> Iterator[str | None]:
-        topic, _, number = self.key.rpartition("-")
-        partition = {"partition_index": int(number), "replicas": self.replicas}
+        topic, number = partition_of(self.key)
+        partition = {"partition_index": number, "replicas": self.replicas}
         fields: dict[str, Any] = {
             "timeout_ms": int(SILENCE_S * 1000),
             "topics": [{"name": topic, "partitions": [partition]}],

@@ -34,6 +34,7 @@ from kraft.net.client import Address, PeerClient
 from kraft.peers.blocking_client import ask
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import MalformedMessage, Message
+from kraft.wire.coordinator_type import CoordinatorType
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import METADATA_TOPIC
 from metadata_quorum.foundation.offset_timestamps import LATEST_TIMESTAMP
@@ -58,7 +59,7 @@ class Coordinated(NamedTuple):
     """A group, or a transactional id."""
 
     key: str
-    key_type: int = 0  # 0: group, 1: transactional id
+    kind: CoordinatorType = CoordinatorType.GROUP
 
 
 def addresses_of(bootstrap: str, timeout_s: float = 10.0) -> dict[int, Address]:
@@ -155,7 +156,7 @@ class Observer:
 
     def coordinator(self, of: Coordinated) -> int | None:
         """Asked of the nodes now, one after the other, until one knows."""
-        fields = {"key": of.key, "key_type": of.key_type}
+        fields = {"key": of.key, "key_type": int(of.kind)}
         for node in self.nodes:
             if self.state(node) != "up":
                 continue

@@ -43,6 +43,7 @@ from chaos.schedule import Schedule
 from chaos.workload import TopicSpec, Workload, create_topics
 from kraft.local.free_ports import HOST
 from kraft.net.client import Address
+from kraft.wire.coordinator_type import CoordinatorType
 
 WARM_ACKS: Final = 10
 """Of every topic, before the first fault."""
@@ -230,7 +231,7 @@ def _coordinator(workload: Workload, observer: Observer) -> Coordinator:
     """Whose coordinator a schedule may name."""
     named = {READERS: Coordinated(workload.group), COPIES: Coordinated(workload.copiers_group)}
     for transactional_id in workload.transactional_ids[:1]:
-        named[WRITER] = Coordinated(transactional_id, key_type=1)
+        named[WRITER] = Coordinated(transactional_id, CoordinatorType.TRANSACTION)
     return lambda of: observer.coordinator(named[of]) if of in named else None
 
 

@@ -17,8 +17,8 @@ from benchmarks.percentiles import summary
 from kraft.net.client import Address, PeerClient
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
-
-MEMBER_ID_REQUIRED: Final = 79
+from kraft.wire.coordinator_type import CoordinatorType
+from metadata_quorum.foundation.errors import ErrorCode
 
 CONNECTIONS: Final = 20
 SESSION_MS: Final = 45_000
@@ -58,7 +58,7 @@ class BenchmarkMember:
     async def join_and_sync(self, round_number: int) -> None:
         """Until it has its assignment. Metadata is new in every round: that is what makes a rebalance."""
         joined = await self._join(round_number)
-        if joined.error_code == MEMBER_ID_REQUIRED:
+        if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self._id = joined.member_id
             joined = await self._join(round_number)
         _expect_success("JoinGroup", joined.error_code)
@@ -194,7 +194,9 @@ async def _coordinator(bootstrap: str, group: str) -> Address:
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             answer = await client.request(
-                ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": [group]}
+                ApiKey.FIND_COORDINATOR,
+                4,
+                {"key_type": int(CoordinatorType.GROUP), "coordinator_keys": [group]},
             )
             (coordinator,) = answer.coordinators
             if coordinator.error_code == 0:

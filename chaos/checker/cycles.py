@@ -139,14 +139,14 @@ def _add_time_edges(operations: Sequence[Operation], graph: Graph) -> None:
     ended = sorted((o.end, index) for index, o in enumerate(operations) if o.outcome != "info")
     begun = sorted((o.start, index) for index, o in enumerate(operations))
     moment = len(operations)  # before anything has ended
-    place = 0
+    ends = 0  # how many of them are in the graph
     for start, index in begun:
-        if place < len(ended) and ended[place][0] < start:
+        if ends < len(ended) and ended[ends][0] < start:
             graph.add(moment, moment + 1)
             moment += 1
-            while place < len(ended) and ended[place][0] < start:
-                graph.add(ended[place][1], moment)
-                place += 1
+            while ends < len(ended) and ended[ends][0] < start:
+                graph.add(ended[ends][1], moment)
+                ends += 1
         graph.add(moment, index)
 
 

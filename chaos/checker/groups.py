@@ -78,17 +78,17 @@ def _commits(seen: Observations) -> dict[GroupKey, list[Commit]]:
     for each in commits.values():
         each.sort()
         highest = each[0]
-        for place, commit in enumerate(each):
+        for index, commit in enumerate(each):
             if commit.offset > highest.offset:
                 highest = commit
-            each[place] = highest._replace(end=commit.end)
+            each[index] = highest._replace(end=commit.end)
     return commits
 
 
 def _committed_before(commits: list[Commit], time: int) -> Commit | None:
     """The highest of those that were acknowledged before a time."""
-    place = bisect_left(commits, time, key=lambda commit: commit.end)
-    return commits[place - 1] if place else None
+    index = bisect_left(commits, time, key=lambda commit: commit.end)
+    return commits[index - 1] if index else None
 
 
 class Start(NamedTuple):
@@ -235,8 +235,8 @@ def _group_skips(
         if group in by_transactions or key not in orders:
             continue
         order, offsets = orders[key], given.get((group, key), {})
-        for place in range(bisect_left(order.offsets, furthest + 1)):
-            offset, value = order.offsets[place], order.values[place]
+        for index in range(bisect_left(order.offsets, furthest + 1)):
+            offset, value = order.offsets[index], order.values[index]
             if offset not in offsets and value not in order.superseded:
                 findings.add(
                     GROUP_SKIP,

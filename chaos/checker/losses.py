@@ -159,16 +159,16 @@ class PartitionFinalRead:
             return f"the final read saw offsets {self.offsets[0]} to {self.offsets[-1]}"
         if offset in self.ops:
             return f"the final read saw another value at {offset}"
-        place = bisect_left(self.offsets, offset)
-        if place == len(self.offsets):
+        index = bisect_left(self.offsets, offset)
+        if index == len(self.offsets):
             return f"the final read ended at {self.offsets[-1]}"
-        if place == 0:
+        if index == 0:
             return f"the final read began at {self.offsets[0]}"
-        return f"the final read saw {self.offsets[place - 1]} and {self.offsets[place]}"
+        return f"the final read saw {self.offsets[index - 1]} and {self.offsets[index]}"
 
     def witnesses(self, offset: int | None) -> list[int]:
         """Its polls on both sides of an offset."""
         if offset is None:
             return []
-        place = bisect_left(self.offsets, offset)
-        return [self.ops[near] for near in self.offsets[max(0, place - 1) : place + 1]]
+        index = bisect_left(self.offsets, offset)
+        return [self.ops[near] for near in self.offsets[max(0, index - 1) : index + 1]]

@@ -34,17 +34,17 @@ def check_polls(
     seen: Observations, orders: VersionOrders, uncommitted: VersionOrders, findings: Findings
 ) -> None:
     """`uncommitted`: what readers of uncommitted records see, where it differs."""
-    places: dict[tuple[int, bool], dict[str, PolledOffset]] = {}
+    positions: dict[tuple[int, bool], dict[str, PolledOffset]] = {}
     """Process, and whether it read uncommitted -> key -> where its last operation stopped reading."""
     for index, operation in enumerate(seen.operations):
         if operation.f in ("assign", "subscribe", "crash"):
             for uncommitted_too in (False, True):
-                places.pop((operation.process, uncommitted_too), None)
+                positions.pop((operation.process, uncommitted_too), None)
             continue
-        mine = places.setdefault((operation.process, operation.uncommitted), {})
+        mine = positions.setdefault((operation.process, operation.uncommitted), {})
         for key in operation.rebalanced:
             mine.pop(key, None)
-            places.get((operation.process, not operation.uncommitted), {}).pop(key, None)
+            positions.get((operation.process, not operation.uncommitted), {}).pop(key, None)
         reached: dict[str, PolledOffset] = {}
         visible = {**orders, **uncommitted} if operation.uncommitted else orders
         for poll in polls_of(operation):

@@ -52,7 +52,7 @@ class Anomaly:
     key: str  # the partition; of a cycle that spans several, all of them
     allowed: bool
     summary: str  # one sentence with operations, offsets and values
-    evidence: tuple[int, ...]  # operations, by their place in the history
+    evidence: tuple[int, ...]  # operations, by their index in the history
     detail: Mapping[str, Any]
     expected: bool = False  # allowed because the run's ledger has it (chaos/ledger.py), not by its mode
 
@@ -141,8 +141,8 @@ class Findings:
         return kind is LOST_COMMIT and detail["committed"] - 1 in lost.offsets
 
     def verdict(self, stats: Mapping[str, int]) -> Verdict:
-        place = {kind.name: place for place, kind in enumerate(KINDS)}
-        anomalies = sorted(self._anomalies, key=lambda a: (a.allowed, place[a.kind], a.key))
+        order = {kind.name: index for index, kind in enumerate(KINDS)}
+        anomalies = sorted(self._anomalies, key=lambda a: (a.allowed, order[a.kind], a.key))
         counts = {kind.name: self._count(kind.name) for kind in KINDS}
         return Verdict(
             ok=not self.not_judged and not any(count.forbidden for count in counts.values()),

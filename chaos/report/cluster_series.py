@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from chaos.events import CALM, ENDED_ITSELF, HEALED, SKIPPED, Event
+from chaos.history import partition_of
 from chaos.report.buckets import Buckets, milliseconds, thinned
 from chaos.report.recorded import Fields
 
@@ -97,7 +98,7 @@ def cluster(observed: Iterable[Fields], buckets: Buckets) -> dict[str, Any]:
             controllers.append((at, line["id"], line["term"]))
         elif line["f"] == "partition":
             partitions.setdefault(line["key"], []).append(line)
-    made = [_partition(key, partitions[key], buckets) for key in sorted(partitions, key=_by_topic_and_number)]
+    made = [_partition(key, partitions[key], buckets) for key in sorted(partitions, key=partition_of)]
     seen = {
         member for lines in partitions.values() for line in lines for member in (*line["isr"], line["leader"])
     }
@@ -110,11 +111,6 @@ def cluster(observed: Iterable[Fields], buckets: Buckets) -> dict[str, Any]:
         "controllers": thinned(controllers, buckets, MAX_CHANGES),
         "partitions": made,
     }
-
-
-def _by_topic_and_number(key: str) -> tuple[str, int]:
-    topic, _, number = key.rpartition("-")
-    return topic, int(number)
 
 
 def _partition(key: str, lines: Sequence[Fields], buckets: Buckets) -> dict[str, Any]:

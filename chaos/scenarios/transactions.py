@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Final
 
 from chaos.evidence import Evidence
-from chaos.history import Poll
+from chaos.history import Poll, topic_of
 from chaos.scenarios import expect
 from chaos.scenarios.expect import ELECTION_S, Expectation, named
 from chaos.scenarios.scenario import Scenario, always
@@ -31,7 +31,7 @@ def all_copied(evidence: Evidence) -> tuple[bool, str]:
         for micro in operation.ops if operation.final else ():
             if isinstance(micro, Poll):
                 for key, pairs in micro.messages.items():
-                    polled.setdefault(key.rpartition("-")[0], set()).update((key, at) for at, _ in pairs)
+                    polled.setdefault(topic_of(key), set()).update((key, at) for at, _ in pairs)
     inputs, outputs = len(polled[WRITTEN.name]), len(polled[COPIED.name])
     return inputs == outputs > 0, f"{inputs:,} committed inputs, {outputs:,} committed outputs"
 

@@ -92,7 +92,6 @@ class RaftWorld:
         """Term -> its leader."""
         self._committed: dict[int, tuple[int, int]] = {}
         """Index -> (term of the entry, term in which it was first seen committed)."""
-        self._commit_checked = 1
         self.histories: dict[int, tuple[int, int]] = {}
         self._votes: dict[tuple[UUID, int], int] = {}
         self._identities: dict[int, UUID] = {}

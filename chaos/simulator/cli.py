@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from chaos.simulator.run import Outcome
 
 SECONDS = 20.0
-TOLD = 60
-"""Lines of the story before the violation."""
+STORY_LINES = 60
+"""How many lines of the story are printed before the violation."""
 
 app = typer.Typer(
     name="sim",
@@ -58,8 +58,8 @@ def run(
         simulated_s += outcome.simulated_s
         if not outcome.ok:
             failed.append(seed)
-            _tell(outcome)
-            _show(outcome)
+            _print_story(outcome)
+            _print_outcome(outcome)
             if not keep_going:
                 break
     cpu_s = time.process_time() - began
@@ -126,7 +126,7 @@ def replay(
     simulation = Simulation(seed, chosen, seconds, listener=print, until=until, faults=listed)
     record = SeedRecord(simulation, directory)
     outcome = simulation.run()
-    _show(outcome)
+    _print_outcome(outcome)
     command = f"kraft sim replay {seed} --profile {chosen.name} --seconds {seconds:g}"
     command += "" if until is None else f" --until {until:g}"
     command += "" if topics is None else f" --topics {topics}"
@@ -163,17 +163,17 @@ def _range(text: str) -> range:
         raise CliError(f"{text!r} is no range of seeds: say 1..200") from None
 
 
-def _tell(outcome: Outcome) -> None:
+def _print_story(outcome: Outcome) -> None:
     """How it came to the first violation: faults, what the cluster decided, and by which rule."""
     first = outcome.violations[0]
-    lines = outcome.story.until(first.at_s, TOLD)
-    if len(lines) == TOLD:
+    lines = outcome.story.until(first.at_s, STORY_LINES)
+    if len(lines) == STORY_LINES:
         print(f"… `kraft sim replay {outcome.seed} --profile {outcome.profile}` tells all of it")
     for line in lines:
         print(line)
 
 
-def _show(outcome: Outcome) -> None:
+def _print_outcome(outcome: Outcome) -> None:
     print(
         f"seed {outcome.seed}, profile {outcome.profile}: {outcome.simulated_s:.1f} s, "
         f"{outcome.events:,} events, digest {outcome.digest:08x}"

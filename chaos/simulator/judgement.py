@@ -1,11 +1,11 @@
-"""The verdict over what the clients of a simulation were told: the lab's checker, and what it must
+"""The verdict over the responses that the clients of a simulation got: the lab's checker, and what it must
 tolerate of real clients but not of these.
 
-    history -> chaos/checker -> forbidden, not judged -> tolerated without a cause -> nobody wrote -> report
+    history -> chaos/checker -> forbidden, not judged -> tolerated without a cause -> idle clients -> report
 
 Simulated clients send a batch once, or under its sequence numbers: nothing that they sent may be there twice,
-or in another order. At acks=1 a record goes with its leader, and only so: of a partition that nobody else has
-led nothing may be lost.
+or in another order. At acks=1 a record goes with its leader, and only so: of a partition that had only one
+leader nothing may be lost.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Final
 
 from chaos.checker import Anomaly, Verdict
 from chaos.history import History, Operation, Send, topic_of
-from chaos.simulator.clients.producer import OF_SEQUENCES
+from chaos.simulator.clients.producer import SEQUENCE_ERRORS
 from chaos.simulator.oracles.quorum import Report
 
-OF_CLIENTS_THAT_REPEAT: Final = frozenset({"duplicate", "int-nonmonotonic-send"})
+ONLY_BY_RESENDING: Final = frozenset({"duplicate", "int-nonmonotonic-send"})
 LOSSES: Final = frozenset({"unseen", "lost-write", "send-poll-mismatch"})
-SEQUENCE_REFUSALS: Final = frozenset(code.name for code in OF_SEQUENCES)
+SEQUENCE_REFUSALS: Final = frozenset(code.name for code in SEQUENCE_ERRORS)
 """One batch of a producer is under way at a time, and is sent until it is there: no sequence number is ever
 missing."""
 
@@ -44,7 +44,7 @@ def _broken(history: History, verdict: Verdict, was_elected: Container[str]) -> 
 
 
 def _is_without_cause(history: History, anomaly: Anomaly, was_elected: Container[str]) -> bool:
-    if anomaly.kind in OF_CLIENTS_THAT_REPEAT:
+    if anomaly.kind in ONLY_BY_RESENDING:
         return True
     if anomaly.kind not in LOSSES or anomaly.key in was_elected:
         return False

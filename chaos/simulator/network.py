@@ -25,10 +25,10 @@ LEAST_S: Final = 100e-6
 """One way, without faults."""
 SPREAD_S: Final = 600e-6
 """How much longer it may take."""
-AGAIN_S: Final = 1.0
+RETRANSMIT_S: Final = 1.0
 """A connection attempt that nobody answered is repeated so often, and what was lost is sent again by then."""
-CHUNKED: Final = 0.05
-"""How many writes arrive in two pieces."""
+SPLIT_PROBABILITY: Final = 0.05
+"""That a write arrives in two pieces."""
 FIRST_PORT: Final = 32_768
 
 Address = tuple[str, int]
@@ -100,7 +100,7 @@ class Network:
         if link.cuts:
             return
         held, link.held = link.held, []
-        again_s = link.random.uniform(0.0, AGAIN_S)
+        again_s = link.random.uniform(0.0, RETRANSMIT_S)
         for stream, kind, data in held:
             self._carry(link, stream, kind, data, again_s)
 
@@ -149,7 +149,7 @@ class Network:
         while True:
             await asyncio.sleep(self._delay(out))
             if self.is_silent(here, host) or self.is_silent(host, here):
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(RETRANSMIT_S)
                 continue
             break
         server = self._servers.get((host, port))
@@ -194,7 +194,7 @@ class Network:
         if kind == "data":
             for tap in self.taps:
                 tap(stream, data)
-            if len(data) > 1 and link.random.random() < CHUNKED:
+            if len(data) > 1 and link.random.random() < SPLIT_PROBABILITY:
                 at = link.random.randrange(1, len(data))
                 self._carry(link, stream, kind, data[:at], 0.0)
                 data = data[at:]

@@ -75,7 +75,7 @@ class FaultPlayer:
         self.victims: dict[SimFault, int] = {}
         """The node that each which has begun has struck."""
         self._lifts: dict[int, Lift] = {}
-        """Of those that last, by their place in the list."""
+        """Of those that last, by their index in the list."""
         self._down: Counter[int] = Counter()
         """Nodes that stay down, and by how many they are kept so."""
         self.is_over = False
@@ -94,15 +94,15 @@ class FaultPlayer:
     def play(self) -> None:
         """From now on."""
         began = self._scheduler.now
-        for place, fault in enumerate(self.faults):
-            self._scheduler.at(began + fault.at_s, self._start, place)
+        for index, fault in enumerate(self.faults):
+            self._scheduler.at(began + fault.at_s, self._start, index)
         self._scheduler.at(began + LOOK_S, self._keep_up)
 
     def heal(self) -> None:
         """Lift everything; every node runs."""
         self.is_over = True
-        for place in list(self._lifts):
-            self._lift(place)
+        for index in list(self._lifts):
+            self._lift(index)
         self._down.clear()
         for node_id, machine in self._cluster.machines.items():
             machine.disk.heal()
@@ -117,10 +117,10 @@ class FaultPlayer:
     def _tell(self, what: str) -> None:
         self._cluster.story.tell(self._scheduler.now, WORLD, " ".join(what.split()))
 
-    def _start(self, place: int) -> None:
+    def _start(self, index: int) -> None:
         if self.is_over:
             return
-        fault = self.faults[place]
+        fault = self.faults[index]
         try:
             lift = self.begin(fault)
         except NothingToDo as why:
@@ -130,8 +130,8 @@ class FaultPlayer:
         self._cluster.story.visit(f"fault {fault.kind}")
         self.noted("point" if lift is None else "begin", fault, "")
         if lift is not None:
-            self._lifts[place] = lift
-            self._scheduler.at(self._scheduler.now + fault.for_s, self._lift, place)
+            self._lifts[index] = lift
+            self._scheduler.at(self._scheduler.now + fault.for_s, self._lift, index)
 
     def begin(self, fault: SimFault) -> Lift | None:
         """How it is lifted; None where it is over when it is done. Raises `NothingToDo`."""
@@ -147,10 +147,10 @@ class FaultPlayer:
         self._tell(f"{fault.kind} {fault.target} ({node_id}) {fault.detail} {lasting}")
         return self._begin[fault.kind](fault, node_id)
 
-    def _lift(self, place: int) -> None:
-        lift = self._lifts.pop(place, None)
+    def _lift(self, index: int) -> None:
+        lift = self._lifts.pop(index, None)
         if lift is not None:
-            fault = self.faults[place]
+            fault = self.faults[index]
             self._tell(f"{fault.kind} {fault.target} is lifted")
             self.noted("end", fault, "")
             lift()

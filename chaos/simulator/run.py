@@ -234,7 +234,7 @@ class Simulation:
         answered = all(self._do(each.note_committed(), CALM_S, each.client.loop) for each in one_of_each)
         self._expect("groups tell", answered)
         read = self._do(self._read_all(final), CALM_S, loop)
-        self._expect("final read", read, f"stuck at {final.places} of {self.recorder.highest_seen}")
+        self._expect("final read", read, f"stuck at {final.positions} of {self.recorder.highest_seen}")
         self._expect("ends", self._do(final.note_ends(), CALM_S, loop))
         self._settle()
         self._replicas.compare()
@@ -242,7 +242,7 @@ class Simulation:
         assert leader is not None
         assert leader.node.controller_role is not None
         for admin in self._admins:
-            for what in admin.broken(leader.node.controller_role.state_machine.image):
+            for what in admin.violations(leader.node.controller_role.state_machine.image):
                 self.violated("administration", what)
         history = self.recorder.history()
         judge(history, check(history), self._metadata.elected, self.violated)
@@ -351,8 +351,8 @@ class Simulation:
                     reader.client.forget_leader(key)
                     await reader.client.pause(0.2)
                     continue
-                place = reader.places.get(key, 0)
-                if end is not None and place >= max(end, self.recorder.highest_seen.get(key, 0)):
+                position = reader.positions.get(key, 0)
+                if end is not None and position >= max(end, self.recorder.highest_seen.get(key, 0)):
                     del left[key]
 
     # ---- time

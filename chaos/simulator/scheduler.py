@@ -120,10 +120,6 @@ class Scheduler:
         self._alarm_set_at = 0.0
         self._alarm_at = BUSY_EVENTS
 
-    def soon(self, callback: Callable[..., object], *args: object) -> None:
-        """Call what belongs to no process."""
-        self.ready.append(ScheduledCall(None, callback, args, self._context))
-
     def at(self, time: float, callback: Callable[..., object], *args: object) -> ScheduledCall:
         """Call what belongs to no process at a time of the simulation."""
         call = ScheduledCall(None, callback, args, self._context, time)

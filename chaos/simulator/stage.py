@@ -158,8 +158,8 @@ class SimulatedStage:
     def _roll(self, node: int) -> None:
         """Starts with that node and wraps around. Raises FaultSkipped."""
         nodes = sorted(self.nodes)
-        place = nodes.index(node)
-        for each in nodes[place:] + nodes[:place]:
+        index = nodes.index(node)
+        for each in nodes[index:] + nodes[:index]:
             self._restart(each)
             if not self._wait_for(partial(self._is_full, each), ROLL_PATIENCE_S):
                 raise FaultSkipped(f"not every ISR is full {ROLL_PATIENCE_S:g} s after node {each} came back")

@@ -1,6 +1,6 @@
 """A worker's consumer: it reads assigned partitions or as a member of the group, and never commits by hand.
 
-`places` are the next offsets, per key, as the worker saw them: a new client continues there. At the
+`positions` are the next offsets, per key, as the worker saw them: a new client continues there. At the
 end of a partition that may be behind the last message: markers and aborted records have offsets too.
 """
 
@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from chaos.history import AlteredRecord
+from chaos.history import AlteredRecord, partition_of
 from chaos.workload.journal import Journal
 from chaos.workload.producer import CLIENT_SETTINGS, SILENT
 from chaos.workload.record import differences
@@ -87,10 +87,10 @@ class ReadingClient:
         self.is_dead = False
         """After a fatal error, such as being fenced by its successor, it reads nothing any more."""
 
-    def assign(self, keys: Iterable[str], places: Mapping[str, int]) -> None:
-        """Read these, each from its place, or from offset 0 where it has none: not from "the beginning", to
-        which librdkafka may return although it was given another offset meanwhile (docs/CHAOS.md)."""
-        self._consumer.assign([TopicPartition(*_parts(key), places.get(key, 0)) for key in keys])
+    def assign(self, keys: Iterable[str], positions: Mapping[str, int]) -> None:
+        """Read these, each from its position, or from offset 0 where it has none: not from "the beginning",
+        to which librdkafka may return although it was given another offset meanwhile (docs/CHAOS.md)."""
+        self._consumer.assign([TopicPartition(*partition_of(key), positions.get(key, 0)) for key in keys])
 
     def subscribe(self, topics: Iterable[str]) -> None:
         """Read what the group assigns. Not on a client that was assigned partitions by hand, nor the reverse:
@@ -104,9 +104,9 @@ class ReadingClient:
             self._note_fatal(problem)
 
     def poll(
-        self, timeout_s: float, places: MutableMapping[str, int], most: int = MOST_MESSAGES
+        self, timeout_s: float, positions: MutableMapping[str, int], most: int = MOST_MESSAGES
     ) -> dict[str, list[tuple[int, int]]]:
-        """The messages that come within the timeout; `places` advance."""
+        """The messages that come within the timeout; `positions` advance."""
         polled: dict[str, list[tuple[int, int]]] = {}
         try:
             first = self._consumer.poll(timeout_s)
@@ -122,14 +122,14 @@ class ReadingClient:
                 if error.code() != KafkaError._PARTITION_EOF:
                     self._note_error(error)
                 elif offset is not None:
-                    places[key] = offset
+                    positions[key] = offset
                 continue
             value = message.value()
             assert offset is not None
             assert isinstance(value, bytes)
             self._altered += [AlteredRecord(key, offset, what) for what in differences(message)]
             polled.setdefault(key, []).append((offset, int(value)))
-            places[key] = offset + 1
+            positions[key] = offset + 1
         if self._commits:
             self._store(polled)
         return polled
@@ -138,16 +138,18 @@ class ReadingClient:
         """What was handed out may be committed."""
         try:
             self._consumer.store_offsets(
-                offsets=[TopicPartition(*_parts(key), pairs[-1][0] + 1) for key, pairs in polled.items()]
+                offsets=[
+                    TopicPartition(*partition_of(key), pairs[-1][0] + 1) for key, pairs in polled.items()
+                ]
             )
         except KafkaException:
             pass  # some of it was revoked meanwhile: its next reader begins where it was
 
-    def seek(self, places: Mapping[str, int]) -> bool:
+    def seek(self, positions: Mapping[str, int]) -> bool:
         """Go back to them; False where a key is no longer this member's."""
         try:
-            for key, offset in places.items():
-                self._consumer.seek(TopicPartition(*_parts(key), offset))
+            for key, offset in positions.items():
+                self._consumer.seek(TopicPartition(*partition_of(key), offset))
         except KafkaException:
             return False
         return True
@@ -160,7 +162,7 @@ class ReadingClient:
         """Where reading of it ends for consumers now; None where no broker answers."""
         try:
             ends = self._consumer.get_watermark_offsets(
-                TopicPartition(*_parts(key)), timeout=WATERMARK_TIMEOUT_S
+                TopicPartition(*partition_of(key)), timeout=WATERMARK_TIMEOUT_S
             )
         except KafkaException as error:
             self._note_error(error.args[0])
@@ -172,7 +174,7 @@ class ReadingClient:
         does not answer. Waits for transactions that are about to end."""
         try:
             found = self._consumer.committed(
-                [TopicPartition(*_parts(key)) for key in keys], timeout=WATERMARK_TIMEOUT_S
+                [TopicPartition(*partition_of(key)) for key in keys], timeout=WATERMARK_TIMEOUT_S
             )
         except KafkaException as error:
             self._note_error(error.args[0])
@@ -244,8 +246,3 @@ class ReadingClient:
         self._note_error(raised.args[0])
         if not self.is_dead:
             raise raised
-
-
-def _parts(key: str) -> tuple[str, int]:
-    topic, _, partition = key.rpartition("-")
-    return topic, int(partition)

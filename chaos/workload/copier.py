@@ -40,7 +40,7 @@ class Copier:
         discarded: DiscardedClients,
     ) -> None:
         self.source = source
-        self.places: dict[str, int] = {}
+        self.positions: dict[str, int] = {}
         """Up to where the input is in committed transactions, or ends, as far as this member knows."""
         self._steps = steps
         self._written = written
@@ -62,7 +62,7 @@ class Copier:
             return
         reader.note_news(self._journal)
         start = self._journal.now_ns()
-        polled = reader.poll(POLL_S, self.places, MOST_INPUTS)
+        polled = reader.poll(POLL_S, self.positions, MOST_INPUTS)
         poll = Poll(polled, self._journal.now_ns(), reader.take_altered())
         rebalanced = reader.take_rebalanced()
         if not polled:
@@ -109,10 +109,10 @@ class Copier:
             self._journal.note("subscribe", start, "ok", keys=self.source.keys, group=self._group)
         return self._reader
 
-    def _rewind(self, reader: ReadingClient, places: Mapping[str, int]) -> None:
+    def _rewind(self, reader: ReadingClient, positions: Mapping[str, int]) -> None:
         """What was aborted is to be read again."""
-        if reader.seek(places):
-            self.places.update(places)
+        if reader.seek(positions):
+            self.positions.update(positions)
         else:
             self._drop_reader()
 
@@ -120,7 +120,7 @@ class Copier:
         if self._reader is not None:
             self._discarded.take(self._reader.end)
             self._reader = None
-        self.places.clear()
+        self.positions.clear()
 
 
 def copy_the_rest(
@@ -129,7 +129,7 @@ def copy_the_rest(
     """In a quiet cluster, until the group has copied everything; each of them does this on its own thread."""
     while now_ns() < deadline_ns:
         ends = mine.ends()
-        together = {key: max(each.places.get(key, 0) for each in copiers) for key in mine.source.keys}
+        together = {key: max(each.positions.get(key, 0) for each in copiers) for key in mine.source.keys}
         if len(ends) == len(together) and all(together[key] >= end for key, end in ends.items()):
             return
         again_ns = now_ns() + ASK_AGAIN_NS

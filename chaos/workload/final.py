@@ -66,8 +66,8 @@ def _read_on(
         if not _missing(worker, at_least, ends):
             return {}
         worker.poll(POLL_S, final=True)
-        if worker.places != before:
-            before, moved_ns = dict(worker.places), now_ns()
+        if worker.positions != before:
+            before, moved_ns = dict(worker.positions), now_ns()
     return _missing(worker, at_least, ends)
 
 
@@ -78,9 +78,9 @@ def _ask_for_ends(worker: Worker, keys: Mapping[str, int], ends: dict[str, int])
 
 
 def _missing(worker: Worker, at_least: Mapping[str, int], ends: Mapping[str, int]) -> dict[str, int]:
-    places = worker.places
+    positions = worker.positions
     return {
-        key: places.get(key, 0)
+        key: positions.get(key, 0)
         for key, bound in at_least.items()
-        if key not in ends or places.get(key, 0) < max(bound, ends[key])
+        if key not in ends or positions.get(key, 0) < max(bound, ends[key])
     }

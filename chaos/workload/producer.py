@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from chaos.history import Outcome, Send
+from chaos.history import Outcome, Send, partition_of
 from chaos.workload.outcome import RETRY_BACKOFF_MS, outcome_of
 from chaos.workload.record import record_of
 from chaos.workload.topics import Writing
@@ -73,16 +73,16 @@ class SendingClient:
     def send(self, sends: Sequence[tuple[str, int]]) -> Dispatch:
         """Hand them over, in this order."""
         dispatch = Dispatch(sends, self._now_ns)
-        for place, (key, value) in enumerate(sends):
-            topic, _, partition = key.rpartition("-")
+        for index, (key, value) in enumerate(sends):
+            topic, partition = partition_of(key)
             try:
                 self.producer.produce(
-                    topic, partition=int(partition), on_delivery=dispatch.report_to(place), **record_of(value)
+                    topic, partition=partition, on_delivery=dispatch.report_to(index), **record_of(value)
                 )
             except BufferError:
-                dispatch.refuse(place, "the client's queue is full")
+                dispatch.refuse(index, "the client's queue is full")
             except KafkaException as error:
-                dispatch.refuse(place, error.args[0].str())
+                dispatch.refuse(index, error.args[0].str())
                 self.is_dead |= error.args[0].fatal()
         return dispatch
 
@@ -139,26 +139,26 @@ class Dispatch:
             Send(key, value, offset) for (key, value), offset in zip(self._sends, self._offsets, strict=True)
         )
 
-    def report_to(self, place: int) -> Callable[[KafkaError | None, Message], None]:
+    def report_to(self, index: int) -> Callable[[KafkaError | None, Message], None]:
         def report(error: KafkaError | None, message: Message) -> None:
             age_ms = (self._now_ns() - self._since_ns) / 1e6
-            self._close(place, outcome_of(error, age_ms))
+            self._close(index, outcome_of(error, age_ms))
             if error is not None:
                 self.error = self.error or error.str()
                 self.was_fatal |= error.fatal()
                 return
             offset = message.offset()
             # Negative: acks=0, or a batch so old that the broker knows only that it has it.
-            self._offsets[place] = offset if offset is not None and offset >= 0 else None
+            self._offsets[index] = offset if offset is not None and offset >= 0 else None
 
         return report
 
-    def refuse(self, place: int, error: str) -> None:
+    def refuse(self, index: int, error: str) -> None:
         """The client did not even take it."""
         self.error = self.error or error
-        self._close(place, "fail")
+        self._close(index, "fail")
 
-    def _close(self, place: int, outcome: Outcome) -> None:
-        if self._outcomes[place] is None:
+    def _close(self, index: int, outcome: Outcome) -> None:
+        if self._outcomes[index] is None:
             self._open -= 1
-        self._outcomes[place] = outcome
+        self._outcomes[index] = outcome

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from chaos.history import Outcome, Send
+from chaos.history import Outcome, Send, partition_of
 from chaos.workload.producer import Dispatch, SendingClient
 
 ATTEMPT_S: Final = 5.0
@@ -34,8 +34,8 @@ class Consumed:
     def offsets(self) -> list[TopicPartition]:
         offsets = []
         for key, offset in self.upto.items():
-            topic, _, partition = key.rpartition("-")
-            offsets.append(TopicPartition(topic, int(partition), offset))
+            topic, partition = partition_of(key)
+            offsets.append(TopicPartition(topic, partition, offset))
         return offsets
 
 

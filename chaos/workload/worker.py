@@ -62,7 +62,7 @@ class Worker:
     ) -> None:
         """`reads_uncommitted`: its readers show what is open or aborted, too."""
         self.journal = journal
-        self.places: dict[str, int] = {}
+        self.positions: dict[str, int] = {}
         """The next offset, by key, as this worker has seen it."""
         self._steps = steps
         self._making = making
@@ -128,7 +128,7 @@ class Worker:
         reader = self._reader
         assert reader is not None
         start = self._now_ns()
-        messages = reader.poll(timeout_s, self.places)
+        messages = reader.poll(timeout_s, self.positions)
         error = reader.take_error()
         outcome: Outcome = "ok" if messages or error is None else "fail"
         self.journal.note(
@@ -143,12 +143,12 @@ class Worker:
         start = self._now_ns()
         if step.from_beginning:
             for key in step.keys:
-                self.places.pop(key, None)
+                self.positions.pop(key, None)
         if self._reader is None or not isinstance(self._reading, AssignStep):
             self._read_with(self._making.reader())
         assert self._reader is not None
         self._reading = AssignStep(step.keys, from_beginning=False)
-        self._reader.assign(step.keys, self.places)
+        self._reader.assign(step.keys, self.positions)
         self.journal.note("assign", start, "ok", final=final, keys=step.keys)
 
     def _subscribe(self, step: SubscribeStep) -> None:

@@ -1,6 +1,6 @@
-"""A simulated administrator: it moves partitions between brokers, and makes, writes and deletes topics.
+"""A simulated administrator: it moves partitions between brokers, and creates, writes and deletes topics.
 
-    run -> AlterPartitionReassignments | CreateTopics, a few records, DeleteTopics … -> `broken`, in the end
+    run -> AlterPartitionReassignments | CreateTopics, a few records, DeleteTopics … -> `violations`
 
 It remembers what was acknowledged. What was not answered may be carried out at any later time.
 """
@@ -10,20 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from chaos.history import partition_of
 from chaos.simulator.clients.cluster_client import ClusterClient
 from chaos.simulator.clients.producer import encoded, send_once
 from chaos.simulator.clients.recorder import Recorder
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import ErrorCode
-from metadata_quorum.foundation.model import TopicPartition
 from metadata_quorum.metadata.image import MetadataImage
 
 PAUSE_S: Final = 1.5
 TIMEOUT_MS: Final = 4_000
-MOVES: Final = 0.6
-"""How often it moves a partition; else it makes a topic, or deletes it."""
+MOVE_PROBABILITY: Final = 0.6
+"""That it moves a partition; else it creates a topic, or deletes it."""
 RECORDS: Final = 3
-ALL: Final = -1
+ACKS_ALL: Final = -1
 REFUSALS: Final = (ErrorCode.INVALID_REPLICA_ASSIGNMENT, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 """They prove that nothing has changed; other errors do not, after a request that was passed on."""
 
@@ -39,7 +39,7 @@ class SimAdmin:
         brokers: Sequence[int],
         copies: int,
     ) -> None:
-        """`keys`: what it moves."""
+        """`keys`: of the partitions that it moves."""
         self.client = client
         self._recorder = recorder
         self._keys = keys
@@ -47,10 +47,10 @@ class SimAdmin:
         self._copies = copies
         self._placed: dict[str, tuple[int, ...]] = {}
         """Where each partition was last sent, as was acknowledged."""
-        self._perhaps: dict[str, set[tuple[int, ...]]] = {}
+        self._maybe_placed: dict[str, set[tuple[int, ...]]] = {}
         """Where it may be instead: what was not answered may be carried out at any later time."""
-        self._exists: dict[str, set[bool]] = {}
-        """Of each topic that it made, what may be so."""
+        self._may_exist: dict[str, set[bool]] = {}
+        """Of each topic that it created: whether it may exist, and whether it may not."""
         self._created: set[str] = set()
         self._topics = 0
         self._topic: str | None = None
@@ -60,7 +60,7 @@ class SimAdmin:
         client = self.client
         while not client.is_stopping:
             try:
-                if client.random.random() < MOVES:
+                if client.random.random() < MOVE_PROBABILITY:
                     await self._move()
                 elif self._topic is None:
                     await self._create()
@@ -73,17 +73,17 @@ class SimAdmin:
 
     async def _move(self) -> None:
         key = self.client.random.choice(list(self._keys))
-        topic, _, number = key.rpartition("-")
+        topic, number = partition_of(key)
         replicas = tuple(self.client.random.sample(list(self._brokers), self._copies))
-        partition = {"partition_index": int(number), "replicas": list(replicas)}
+        partition = {"partition_index": number, "replicas": list(replicas)}
         fields = {"timeout_ms": TIMEOUT_MS, "topics": [{"name": topic, "partitions": [partition]}]}
-        perhaps = self._perhaps.setdefault(key, set())
-        is_new = replicas not in perhaps
-        perhaps.add(replicas)
+        maybe = self._maybe_placed.setdefault(key, set())
+        is_new = replicas not in maybe
+        maybe.add(replicas)
         answer = await self.client.request_any(ApiKey.ALTER_PARTITION_REASSIGNMENTS, fields)
         code = ErrorCode(answer.error_code or answer.responses[0].partitions[0].error_code)
         if is_new and code in (ErrorCode.NONE, *REFUSALS):
-            perhaps.discard(replicas)
+            maybe.discard(replicas)
         if code is ErrorCode.NONE:
             self._placed[key] = replicas
             self._recorder.visited("move")
@@ -91,7 +91,7 @@ class SimAdmin:
     async def _create(self) -> None:
         self._topics += 1
         name = self._topic = f"extra-{self._topics}"
-        self._exists[name] = {True, False}
+        self._may_exist[name] = {True, False}
         topic = {
             "name": name, "num_partitions": 2, "replication_factor": self._copies, "assignments": [],
             "configs": [],
@@ -100,15 +100,15 @@ class SimAdmin:
         answer = await self.client.request_any(ApiKey.CREATE_TOPICS, fields)
         if answer.topics[0].error_code:
             return
-        self._exists[name] = {True}
+        self._may_exist[name] = {True}
         self._created.add(name)
         self._recorder.visited("topic created")
         for number in range(RECORDS):
             batch = encoded(self.client, [number])
-            await send_once(self.client, f"{name}-{number % 2}", batch, ALL)
+            await send_once(self.client, f"{name}-{number % 2}", batch, ACKS_ALL)
 
     async def _delete(self, name: str) -> None:
-        self._exists[name] |= {False}
+        self._may_exist[name] |= {False}
         fields = {"topics": [{"name": name, "topic_id": None}], "timeout_ms": TIMEOUT_MS}
         answer = await self.client.request_any(ApiKey.DELETE_TOPICS, fields)
         code = ErrorCode(answer.responses[0].error_code)
@@ -117,15 +117,14 @@ class SimAdmin:
             if code is ErrorCode.NONE:
                 self._recorder.visited("topic deleted")
             if name in self._created:  # else a request to make it may be carried out yet
-                self._exists[name] = {False}
+                self._may_exist[name] = {False}
 
-    def broken(self, image: MetadataImage) -> Iterator[str]:
-        """What was acknowledged and is not so, when all is calm."""
+    def violations(self, image: MetadataImage) -> Iterator[str]:
+        """What was acknowledged and does not hold, once the cluster has recovered."""
         for key, place in sorted(self._placed.items()):
-            topic, _, number = key.rpartition("-")
-            state = image.partition(TopicPartition(topic, int(number)))
-            if state is None or state.replicas not in {place, *self._perhaps[key]}:
+            state = image.partition(partition_of(key))
+            if state is None or state.replicas not in {place, *self._maybe_placed[key]}:
                 yield f"{key} was sent to {place}, and is {state}"
-        for name, may_be in sorted(self._exists.items()):
+        for name, may_be in sorted(self._may_exist.items()):
             if (name in image.topics_by_name) not in may_be:
                 yield f"{name} was {'created' if True in may_be else 'deleted'}, and is not as it should be"

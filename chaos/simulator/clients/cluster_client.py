@@ -1,6 +1,6 @@
 """What every simulated client needs of a cluster: leaders, coordinators, and a connection to each broker.
 
-request_leader(key, …) -> metadata, where the leader is not known -> a connection -> the answer
+leader(key) -> Metadata, where it is not known -> connection(broker) -> request -> the response
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from random import Random
 from typing import Final
 from uuid import UUID
 
+from chaos.history import topic_of
 from chaos.simulator.process_loop import ProcessLoop
 from kraft.net.client import Address, PeerClient
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Fields, Message, encode_request
+from kraft.wire.coordinator_type import CoordinatorType
 from kraft.wire.header import request_header
 
 CONNECT_S: Final = 1.0
@@ -42,13 +44,11 @@ VERSIONS: Final = {
     ApiKey.LEAVE_GROUP: 5,
     ApiKey.CONSUMER_GROUP_HEARTBEAT: 0,
 }
-"""In which clients speak."""
-GROUP: Final = 0
-TRANSACTION: Final = 1
+"""Of the requests that clients send."""
 
 
 class NoLeader(OSError):
-    """Nobody leads there, as far as the cluster tells."""
+    """The partition has no leader, or the key no coordinator, as far as the cluster says."""
 
 
 class ClusterClient:
@@ -67,7 +67,7 @@ class ClusterClient:
         self._connections: dict[int, PeerClient] = {}
         self._leaders: dict[str, int] = {}
         self._topic_ids: dict[str, UUID] = {}
-        self._coordinators: dict[tuple[int, str], int] = {}
+        self._coordinators: dict[tuple[CoordinatorType, str], int] = {}
 
     async def connection(self, broker: int) -> PeerClient:
         """Raises OSError."""
@@ -85,21 +85,21 @@ class ClusterClient:
         connection = await self.connection(broker)
         return await connection.request(api_key, VERSIONS[api_key], fields, timeout_s=timeout_s)
 
-    async def say(self, broker: int, api_key: ApiKey, fields: Fields) -> None:
-        """A request that is not answered. Raises OSError."""
+    async def send(self, broker: int, api_key: ApiKey, fields: Fields) -> None:
+        """A request that gets no response (acks=0). Raises OSError."""
         connection = await self.connection(broker)
         version = VERSIONS[api_key]
         frame = request_header(api_key, version, 0, self.loop.name) + encode_request(api_key, version, fields)
         connection.transport.write(len(frame).to_bytes(4, "big") + frame)
 
     async def request_any(self, api_key: ApiKey, fields: Fields) -> Message:
-        """Of a broker of chance. Raises OSError."""
+        """To a random broker. Raises OSError."""
         return await self.request(self.random.choice(list(self._brokers)), api_key, fields)
 
     async def leader(self, key: str) -> int:
-        """Who leads a partition. Raises OSError where nobody does."""
+        """Of a partition, from the metadata. Raises OSError where it has none."""
         if key not in self._leaders:
-            await self._learn(key.rpartition("-")[0])
+            await self._learn(topic_of(key))
         found = self._leaders.get(key, -1)
         if found not in self._brokers:
             self._leaders.pop(key, None)
@@ -107,7 +107,7 @@ class ClusterClient:
         return found
 
     def forget_leader(self, key: str) -> None:
-        """It has refused, or is gone."""
+        """It has refused, or does not answer."""
         self._leaders.pop(key, None)
 
     async def _learn(self, topic: str) -> None:
@@ -133,7 +133,7 @@ class ClusterClient:
             self._topic_ids = {topic.name: topic.topic_id for topic in answer.topics}
         return self._topic_ids
 
-    async def coordinator(self, kind: int, name: str) -> int:
+    async def coordinator(self, kind: CoordinatorType, name: str) -> int:
         """Of a group or a transactional id. Raises OSError where there is none at present."""
         found = self._coordinators.get((kind, name))
         if found is None:
@@ -145,7 +145,7 @@ class ClusterClient:
             found = self._coordinators[kind, name] = row.node_id
         return found
 
-    def forget_coordinator(self, kind: int, name: str) -> None:
+    def forget_coordinator(self, kind: CoordinatorType, name: str) -> None:
         self._coordinators.pop((kind, name), None)
 
     def drop(self, broker: int) -> None:

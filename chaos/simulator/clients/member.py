@@ -1,6 +1,6 @@
-"""A simulated member of a consumer group, of either protocol: it polls what it is given, and commits.
+"""A simulated member of a consumer group, of either protocol: it polls what it is assigned, and commits.
 
-    join -> given partitions -> committed offsets -> poll, commit, heartbeat … -> a rebalance: join again
+    join -> assigned partitions -> committed offsets -> poll, commit, heartbeat … -> a rebalance: join again
 
 Classic: JoinGroup and SyncGroup, where the leader assigns by range. Consumer (KIP-848): heartbeats alone.
 """
@@ -11,21 +11,23 @@ import struct
 from collections.abc import Sequence
 from typing import Any, Final
 
-from chaos.history import Poll
-from chaos.simulator.clients.cluster_client import GROUP, ClusterClient
+from chaos.history import Poll, partition_of, topic_of
+from chaos.simulator.clients.cluster_client import ClusterClient
 from chaos.simulator.clients.reader import OffsetOutOfRange, fetch
 from chaos.simulator.clients.recorder import Recorder
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Fields, Message
+from kraft.wire.coordinator_type import CoordinatorType
 from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import by_topic
 from metadata_quorum.foundation.uuids import random_uuid, uuid_text
 
 SESSION_MS: Final = 6_000
 REBALANCE_MS: Final = 4_000
-GOES: Final = 0.04
-"""How often a member ends, after each round of polls."""
-LEAVES: Final = 0.5
-"""How often it says so; else its session has to end."""
+END_PROBABILITY: Final = 0.04
+"""That a member ends, after each round of polls."""
+LEAVE_PROBABILITY: Final = 0.5
+"""That it then leaves the group; else its session has to end."""
 REBALANCE_S: Final = REBALANCE_MS / 1000 + 2
 _COUNT: Final = struct.Struct(">i")
 
@@ -48,9 +50,9 @@ class SimMember:
         self._process = recorder.process()
         self._member_id = ""
         self._generation = -1
-        self._places: dict[str, int] = {}
+        self._positions: dict[str, int] = {}
         self.read_at_s: dict[str, float] = {}
-        """When it last asked for each partition that it was given, and was answered; by its own clock."""
+        """When each of its partitions was last fetched with success; by its own clock."""
 
     async def run(self) -> None:
         """Until it is asked to stop."""
@@ -58,17 +60,17 @@ class SimMember:
         self._subscribe()
         while not client.is_stopping:
             try:
-                await (self._join() if self._is_classic else self._beat())
+                await (self._join() if self._is_classic else self._consumer_heartbeat())
                 while not client.is_stopping:
                     await self._poll_all()
                     await self._commit()
-                    await (self._heartbeat() if self._is_classic else self._beat())
+                    await (self._heartbeat() if self._is_classic else self._consumer_heartbeat())
                     await client.pause(0.4)
-                    if client.random.random() < GOES:
-                        await self._go(politely=client.random.random() < LEAVES)
+                    if client.random.random() < END_PROBABILITY:
+                        await self._end(leave=client.random.random() < LEAVE_PROBABILITY)
                         break
             except (OSError, Rejoin):
-                client.forget_coordinator(GROUP, self.group)
+                client.forget_coordinator(CoordinatorType.GROUP, self.group)
                 await client.pause(0.4)
 
     def _subscribe(self) -> None:
@@ -76,15 +78,15 @@ class SimMember:
         now = self._recorder.now_ns()
         self._recorder.add(self._process, "subscribe", now, "ok", keys=self.keys, group=self.group)
 
-    async def _go(self, *, politely: bool) -> None:
-        """Its client ends, and another one begins in its place. Raises OSError, Rejoin."""
+    async def _end(self, *, leave: bool) -> None:
+        """Its client ends, and another one takes over. Raises OSError, Rejoin."""
         member_id, self._member_id, self._generation = self._member_id, "", -1
-        self._places = {}
+        self._positions = {}
         self._recorder.add(self._process, "crash", self._recorder.now_ns(), "info")
         self._process = self._recorder.process(self._process)
         self._subscribe()
-        self._recorder.visited("member leaves" if politely else "member is gone")
-        if not politely:
+        self._recorder.visited("member leaves" if leave else "member is gone")
+        if not leave:
             return
         if self._is_classic:
             member = {"member_id": member_id, "group_instance_id": None, "reason": None}
@@ -105,50 +107,51 @@ class SimMember:
                 committed = await self._committed(self.keys)
                 break
             except (OSError, Rejoin):
-                self.client.forget_coordinator(GROUP, self.group)
+                self.client.forget_coordinator(CoordinatorType.GROUP, self.group)
                 await self.client.pause(0.4)
         found = {key: offset for key, offset in committed.items() if offset >= 0}
         self._recorder.add(
             self._process, "committed", start, "ok", final=True, group=self.group, committed=found
         )
 
-    # ---- what it is given
+    # ---- its assignment
 
-    async def _take(self, keys: Sequence[str], start_ns: int, generation: int | None) -> None:
-        """From now on these, each from where the group has committed."""
-        changed = sorted(set(keys) ^ self._places.keys() if not self._is_classic else {*keys, *self._places})
-        kept = {} if self._is_classic else {key: self._places[key] for key in keys if key in self._places}
-        self._places = {}
+    async def _assign(self, keys: Sequence[str], start_ns: int, generation: int | None) -> None:
+        """Read these from now on, each from where the group has committed."""
+        changed = sorted(
+            set(keys) ^ self._positions.keys() if not self._is_classic else {*keys, *self._positions}
+        )
+        kept = (
+            {} if self._is_classic else {key: self._positions[key] for key in keys if key in self._positions}
+        )
+        self._positions = {}
         recorder = self._recorder
         recorder.add(self._process, "poll", start_ns, "ok", [Poll({})], rebalanced=changed)
         now = recorder.now_ns()
         recorder.add(self._process, "owned", now, "ok", keys=keys, group=self.group, generation=generation)
         fresh = [key for key in keys if key not in kept]
         committed = await self._committed(fresh) if fresh else {}
-        self._places = kept | {key: max(offset, 0) for key, offset in committed.items()}
+        self._positions = kept | {key: max(offset, 0) for key, offset in committed.items()}
         recorder.visited("rebalance")
 
     async def _poll_all(self) -> None:
-        for key in list(self._places):
-            start, place = self._recorder.now_ns(), self._places[key]
+        for key in list(self._positions):
+            start, position = self._recorder.now_ns(), self._positions[key]
             try:
-                found = await fetch(self.client, key, place, max_wait_ms=50)
+                found = await fetch(self.client, key, position, max_wait_ms=50)
             except OffsetOutOfRange:
                 raise Rejoin("behind the end of the log") from None
             if found is None:
                 await self.client.pause(0.1)
                 continue
-            self._places[key] = found.next_offset
+            self._positions[key] = found.next_offset
             self.read_at_s[key] = self.client.loop.time()
             if found.pairs:
                 self._recorder.add(self._process, "poll", start, "ok", [found.poll(key)])
         self.client.last_ok_s = self.client.loop.time()
 
     async def _committed(self, keys: Sequence[str]) -> dict[str, int]:
-        topics: dict[str, list[int]] = {}
-        for key in keys:
-            topic, _, number = key.rpartition("-")
-            topics.setdefault(topic, []).append(int(number))
+        topics = by_topic(map(partition_of, keys))
         wanted = [{"name": topic, "partition_indexes": numbers} for topic, numbers in topics.items()]
         of_member = {"member_id": self._member_id or None, "member_epoch": self._generation}
         fields = {
@@ -165,16 +168,16 @@ class SimMember:
         return found
 
     async def _commit(self) -> None:
-        committed = dict(self._places)
+        committed = dict(self._positions)
         if not committed:
             return
         start = self._recorder.now_ns()
         partitions: dict[str, list[dict[str, Any]]] = {}
         for key, offset in committed.items():
-            topic, _, number = key.rpartition("-")
+            topic, number = partition_of(key)
             partitions.setdefault(topic, []).append(
                 {
-                    "partition_index": int(number), "committed_offset": offset,
+                    "partition_index": number, "committed_offset": offset,
                     "committed_leader_epoch": -1, "committed_metadata": "",
                 }
             )  # fmt: skip
@@ -196,7 +199,7 @@ class SimMember:
 
     async def _join(self) -> None:
         start = self._recorder.now_ns()
-        topics = sorted({key.rpartition("-")[0] for key in self.keys})
+        topics = sorted(set(map(topic_of, self.keys)))
         names = b"".join(struct.pack(">h", len(name)) + name.encode() for name in topics)
         subscription = struct.pack(">hi", 0, len(topics)) + names + _COUNT.pack(-1)
         fields = {
@@ -214,8 +217,8 @@ class SimMember:
         assignments = []
         if answer.leader == self._member_id:
             members = sorted(member.member_id for member in answer.members)
-            for place, member in enumerate(members):
-                mine = [key for i, key in enumerate(self.keys) if i % len(members) == place]
+            for index, member in enumerate(members):
+                mine = [key for i, key in enumerate(self.keys) if i % len(members) == index]
                 assignments.append({"member_id": member, "assignment": "\n".join(mine).encode()})
         fields = {
             "group_id": self.group, "generation_id": self._generation, "member_id": self._member_id,
@@ -225,7 +228,7 @@ class SimMember:
         answer = await self._ask(ApiKey.SYNC_GROUP, fields)
         _check(answer.error_code)
         keys = [key for key in bytes(answer.assignment).decode().split("\n") if key]
-        await self._take(keys, start, self._generation)
+        await self._assign(keys, start, self._generation)
 
     async def _heartbeat(self) -> None:
         fields = {
@@ -239,23 +242,22 @@ class SimMember:
 
     # ---- the consumer protocol
 
-    async def _beat(self) -> None:
+    async def _consumer_heartbeat(self) -> None:
         start = self._recorder.now_ns()
         joins = self._generation <= 0
         if joins:
             self._member_id = self._member_id or uuid_text(random_uuid(self.client.random))
-            self._generation, self._places = 0, {}
+            self._generation, self._positions = 0, {}
         topics = await self.client.topic_ids()
-        owned: dict[Any, list[int]] = {}
-        for key in self._places:
-            topic, _, number = key.rpartition("-")
-            owned.setdefault(topics[topic], []).append(int(number))
+        owned = by_topic(map(partition_of, self._positions))
         fields = {
             "group_id": self.group, "member_id": self._member_id, "member_epoch": self._generation,
             "instance_id": None, "rack_id": None, "rebalance_timeout_ms": REBALANCE_MS if joins else -1,
-            "subscribed_topic_names": sorted({k.rpartition("-")[0] for k in self.keys}) if joins else None,
+            "subscribed_topic_names": sorted(set(map(topic_of, self.keys))) if joins else None,
             "server_assignor": None,
-            "topic_partitions": [{"topic_id": i, "partitions": numbers} for i, numbers in owned.items()],
+            "topic_partitions": [
+                {"topic_id": topics[topic], "partitions": numbers} for topic, numbers in owned.items()
+            ],
         }  # fmt: skip
         answer = await self._ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, fields)
         code = ErrorCode(answer.error_code)
@@ -271,11 +273,11 @@ class SimMember:
             for each in answer.assignment.topic_partitions
             for number in each.partitions
         ]
-        if set(keys) != self._places.keys():
-            await self._take(keys, start, None)
+        if set(keys) != self._positions.keys():
+            await self._assign(keys, start, None)
 
     async def _ask(self, api_key: ApiKey, fields: Fields) -> Message:
-        broker = await self.client.coordinator(GROUP, self.group)
+        broker = await self.client.coordinator(CoordinatorType.GROUP, self.group)
         return await self.client.request(broker, api_key, fields, REBALANCE_S)
 
 

@@ -17,7 +17,7 @@ from metadata_quorum.decisions.features import OLDEST_SAME_RECORDS, UpgradeType
 from metadata_quorum.foundation.features import BOOTSTRAP_FEATURES, ELR_VERSION, METADATA_VERSION
 
 LOOK_S: Final = 0.1
-AGAIN_S: Final = 0.5
+RETRY_S: Final = 0.5
 OLD_LEVELS: Final = {METADATA_VERSION: OLDEST_SAME_RECORDS, ELR_VERSION: 0}
 NEW_LEVELS: Final = {name: BOOTSTRAP_FEATURES[name] for name in OLD_LEVELS}
 
@@ -30,18 +30,18 @@ class SimOperator:
         self._cluster = cluster
 
     async def lower_levels(self) -> None:
-        """As if the cluster were of before."""
+        """As if an older version had formatted the cluster."""
         await self._update(OLD_LEVELS, UpgradeType.SAFE_DOWNGRADE)
 
     async def upgrade(self) -> None:
-        """All of it, while clients work and faults strike."""
+        """Restarts, then levels, while clients work and faults strike."""
         for node_id in self._cluster.shape.nodes:
             await self._restart(node_id)
         await self._update(NEW_LEVELS, UpgradeType.UPGRADE)
         self._cluster.story.visit("upgrade")
 
     async def _restart(self, node_id: int) -> None:
-        """Who has stopped is started by its supervisor. A crash in between is a restart as well."""
+        """A node that has stopped is started by its supervisor. A crash in between is a restart as well."""
         running = self._cluster.running
         before = running.get(node_id)
         self._cluster.stop(node_id)
@@ -58,9 +58,9 @@ class SimOperator:
             try:
                 answer = await self.client.request_any(ApiKey.UPDATE_FEATURES, fields)
             except OSError:
-                await self.client.pause(AGAIN_S)
+                await self.client.pause(RETRY_S)
                 continue
             if not answer.error_code:
                 self.client.last_ok_s = self.client.loop.time()
                 return
-            await self.client.pause(AGAIN_S)
+            await self.client.pause(RETRY_S)

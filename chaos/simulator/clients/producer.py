@@ -1,7 +1,7 @@
 """A simulated producer: batches of unique values to the partitions of one topic, idempotent or not.
 
 One batch is under way at a time. Without idempotence it is sent once, and an answer that proves nothing is
-"info"; with it, it is sent again under its sequence number until the cluster says what became of it.
+"info"; with it, it is sent again under its sequence number until its outcome is known.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from chaos.history import Outcome, Send
+from chaos.history import Outcome, Send, partition_of
 from chaos.simulator.clients.cluster_client import ClusterClient
 from chaos.simulator.clients.record import key_of, record_of
 from chaos.simulator.clients.recorder import Recorder
@@ -19,7 +19,7 @@ from metadata_quorum.foundation.errors import ErrorCode
 
 TIMEOUT_MS: Final = 3_000
 DELIVERY_S: Final = 20.0
-"""Idempotent batches are given up after so long."""
+"""How long an idempotent batch is retried."""
 MOST_PER_BATCH: Final = 4
 
 REFUSALS: Final = frozenset(
@@ -31,7 +31,7 @@ REFUSALS: Final = frozenset(
         ErrorCode.INVALID_REQUIRED_ACKS,
     }
 )
-"""Before the append: the first answer of this kind proves that the batch is in no log."""
+"""Before the append: as the first response, they prove that the batch is in no log."""
 NEW_IDENTITY: Final = frozenset(
     {
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -41,7 +41,7 @@ NEW_IDENTITY: Final = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     }
 )
-OF_SEQUENCES: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
+SEQUENCE_ERRORS: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 """From a leader that was deposed and cannot know it they prove nothing: it lacks what its successor has."""
 
 
@@ -94,7 +94,7 @@ class SimProducer:
                     await self._new_identity()
                     continue
                 key = client.random.choice(self._keys)
-                await client.leader(key)  # an operation begins only where there is somebody to ask
+                await client.leader(key)  # an operation begins only where there is a leader
             except OSError:
                 await client.pause(0.3)
                 continue
@@ -116,7 +116,7 @@ class SimProducer:
         values = [recorder.value() for _ in range(self.client.random.randint(1, MOST_PER_BATCH))]
         start = recorder.now_ns()
         if self._idempotent:
-            sent = await self._insist(key, values)
+            sent = await self._send_with_retries(key, values)
         else:
             sent = await send_once(self.client, key, encoded(self.client, values), self._acks)
         recorder.add(self._process, "send", start, sent.outcome, sends(key, values, sent), error=sent.error)
@@ -125,19 +125,19 @@ class SimProducer:
         if sent.outcome == "info":
             self._process = recorder.process(self._process)
 
-    async def _insist(self, key: str, values: list[int]) -> Sending:
-        """Again and again with the same sequence numbers."""
+    async def _send_with_retries(self, key: str, values: list[int]) -> Sending:
+        """The same batch, until its outcome is known or `DELIVERY_S` have passed."""
         client, identity = self.client, self._identity
         sequence = identity.sequences.get(key, 0)
         batch = encoded(client, values, identity, sequence)
-        gives_up = client.loop.time() + DELIVERY_S
+        deadline = client.loop.time() + DELIVERY_S
         first = True
         while True:
             sent = await send_once(client, key, batch, self._acks)
             if sent.outcome == "ok" or (first and sent.outcome == "fail"):
                 break
             first = False
-            if sent.error in {code.name for code in NEW_IDENTITY} or client.loop.time() > gives_up:
+            if sent.error in {code.name for code in NEW_IDENTITY} or client.loop.time() > deadline:
                 self._identity = ProducerIdentity()
                 return Sending("info", error=sent.error)
             await client.pause(0.2)
@@ -179,13 +179,13 @@ def encoded(
 async def send_once(
     client: ClusterClient, key: str, batch: bytes, acks: int, transactional_id: str | None = None
 ) -> Sending:
-    """One request, and what its answer proves."""
-    topic, _, number = key.rpartition("-")
+    """One request, and what its response proves."""
+    topic, number = partition_of(key)
     fields = {
         "transactional_id": transactional_id,
         "acks": acks,
         "timeout_ms": TIMEOUT_MS,
-        "topic_data": [{"name": topic, "partition_data": [{"index": int(number), "records": batch}]}],
+        "topic_data": [{"name": topic, "partition_data": [{"index": number, "records": batch}]}],
     }
     broker = None
     try:
@@ -196,7 +196,7 @@ async def send_once(
         return Sending("fail", error=f"not sent: {error}")
     try:
         if acks == 0:
-            await client.say(broker, ApiKey.PRODUCE, fields)
+            await client.send(broker, ApiKey.PRODUCE, fields)
             return Sending("ok")
         answer = await client.request(broker, ApiKey.PRODUCE, fields, TIMEOUT_MS / 1000 + 1)
     except OSError as error:
@@ -210,6 +210,6 @@ async def send_once(
     if code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
         return Sending("ok")
     client.forget_leader(key)
-    if code in OF_SEQUENCES and client.is_deposed(key, broker):
+    if code in SEQUENCE_ERRORS and client.is_deposed(key, broker):
         return Sending("info", error=f"{code.name} of a deposed leader")
     return Sending("fail" if code in REFUSALS else "info", error=code.name)

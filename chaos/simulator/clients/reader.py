@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from chaos.history import AlteredRecord, Poll
+from chaos.history import AlteredRecord, Poll, partition_of
 from chaos.simulator.clients.cluster_client import ClusterClient
 from chaos.simulator.clients.record import differences, value_of
 from chaos.simulator.clients.recorder import Recorder
@@ -68,7 +68,7 @@ class SimReader:
     def __init__(
         self, client: ClusterClient, recorder: Recorder, keys: list[str], *, final: bool = False
     ) -> None:
-        self.places: dict[str, int] = {}
+        self.positions: dict[str, int] = {}
         """How far each key has been read."""
         self.client = client
         self._recorder = recorder
@@ -90,35 +90,35 @@ class SimReader:
 
     def assign(self) -> None:
         now = self._recorder.now_ns()
-        self.places.clear()
+        self.positions.clear()
         self._recorder.add(self._process, "assign", now, "ok", keys=self._keys, final=self._final)
 
     async def poll(self, key: str) -> None:
         """Fetch once. Raises OSError."""
-        place = self.places.get(key)
-        if place is None:
+        position = self.positions.get(key)
+        if position is None:
             found = await bound(self.client, key, EARLIEST)
             if found is None:
                 return
-            place = self.places[key] = found
+            position = self.positions[key] = found
         start = self._recorder.now_ns()
         try:
-            fetched = await fetch(self.client, key, place)
+            fetched = await fetch(self.client, key, position)
         except OffsetOutOfRange:
-            await self._out_of_range(key, place)
+            await self._out_of_range(key, position)
             return
         if fetched is None:
             await self.client.pause(0.2)
             return
-        self.places[key] = fetched.next_offset
+        self.positions[key] = fetched.next_offset
         self.client.last_ok_s = self.client.loop.time()
         if fetched.pairs:
             self._recorder.add(self._process, "poll", start, "ok", [fetched.poll(key)], final=self._final)
 
-    async def _out_of_range(self, key: str, place: int) -> None:
+    async def _out_of_range(self, key: str, position: int) -> None:
         """At acks=1 a log may end before what was read. A new client reads from the beginning."""
         end = await bound(self.client, key, LATEST)
-        if end is not None and end < place:
+        if end is not None and end < position:
             self._recorder.add(self._process, "crash", self._recorder.now_ns(), "info", final=self._final)
             self._process = self._recorder.process(self._process)
             self.assign()
@@ -137,13 +137,13 @@ class SimReader:
 
 
 async def fetch(
-    client: ClusterClient, key: str, place: int, max_wait_ms: int = MAX_WAIT_MS
+    client: ClusterClient, key: str, position: int, max_wait_ms: int = MAX_WAIT_MS
 ) -> Fetched | None:
     """What a partition has from there on; None where its leader has changed. Raises OSError, also
     `OffsetOutOfRange`."""
-    topic, _, number = key.rpartition("-")
+    topic, number = partition_of(key)
     wanted = {
-        "partition": int(number), "current_leader_epoch": -1, "fetch_offset": place,
+        "partition": number, "current_leader_epoch": -1, "fetch_offset": position,
         "last_fetched_epoch": -1, "log_start_offset": -1, "partition_max_bytes": FETCH_BYTES,
     }  # fmt: skip
     fields = {
@@ -161,17 +161,17 @@ async def fetch(
     (partition,) = answer.responses[0].partitions
     code = ErrorCode(partition.error_code)
     if code is ErrorCode.OFFSET_OUT_OF_RANGE:
-        raise OffsetOutOfRange(f"{key} does not have {place}")
+        raise OffsetOutOfRange(f"{key} does not have {position}")
     if code is not ErrorCode.NONE:
         client.forget_leader(key)
         return None
-    return committed_records(partition.records or b"", partition.aborted_transactions, place)
+    return committed_records(partition.records or b"", partition.aborted_transactions, position)
 
 
 async def bound(client: ClusterClient, key: str, which: int, isolation: int = READ_COMMITTED) -> int | None:
     """Where a partition begins or ends; None where its leader cannot say. Raises OSError."""
-    topic, _, number = key.rpartition("-")
-    partition = {"partition_index": int(number), "current_leader_epoch": -1, "timestamp": which}
+    topic, number = partition_of(key)
+    partition = {"partition_index": number, "current_leader_epoch": -1, "timestamp": which}
     fields = {
         "replica_id": -1, "isolation_level": isolation,
         "topics": [{"name": topic, "partitions": [partition]}],

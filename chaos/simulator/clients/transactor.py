@@ -11,24 +11,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from chaos.history import HistoryTransaction, MicroOperation, Outcome, Send
-from chaos.simulator.clients.cluster_client import GROUP, TRANSACTION, ClusterClient
+from chaos.history import HistoryTransaction, MicroOperation, Outcome, Send, partition_of
+from chaos.simulator.clients.cluster_client import ClusterClient
 from chaos.simulator.clients.producer import ProducerIdentity, Sending, encoded, send_once, sends
 from chaos.simulator.clients.reader import fetch
 from chaos.simulator.clients.recorder import Recorder
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Fields, Message
+from kraft.wire.coordinator_type import CoordinatorType
 from metadata_quorum.foundation.errors import ErrorCode
 
 TIMEOUT_MS: Final = 8_000
 """Of a transaction, after which its coordinator aborts it."""
 PATIENCE_S: Final = 15.0
-"""With one request, its repetitions included."""
-COMMITS: Final = 0.7
-ABORTS: Final = 0.2
+"""For one request with its retries."""
+COMMIT_PROBABILITY: Final = 0.7
+ABORT_PROBABILITY: Final = 0.2
 """The rest is left open: the next producer of the id has to clear it away."""
 MOST_OUTPUTS: Final = 3
-AGAIN: Final = frozenset(
+RETRIABLE: Final = frozenset(
     {
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NOT_COORDINATOR,
@@ -66,7 +67,7 @@ class SimTransactor:
         self._targets = targets
         self._pause_s = pause_s
         self._identity: ProducerIdentity | None = None
-        self._place: int | None = None
+        self._position: int | None = None
         self._process = recorder.process()
 
     async def run(self) -> None:
@@ -76,16 +77,16 @@ class SimTransactor:
             try:
                 if self._identity is None:
                     await self._take_over()
-                if self._place is None:
-                    self._place = await self._committed_offset()
+                if self._position is None:
+                    self._position = await self._committed_offset()
                 await self._transaction()
             except (OSError, Refused):
-                self._identity = self._place = None
+                self._identity = self._position = None
                 await client.pause(0.4)
             await client.pause(self._pause_s)
 
     async def finish(self) -> None:
-        """Leave nothing open; tell how far the group has committed in the end."""
+        """Leave nothing open; record how far the group has committed in the end."""
         while True:
             start = self._recorder.now_ns()
             try:
@@ -103,15 +104,15 @@ class SimTransactor:
     # ---- one transaction
 
     async def _transaction(self) -> None:
-        start, place = self._recorder.now_ns(), self._place
-        assert place is not None
-        found = await fetch(self.client, self._source, place)
+        start, position = self._recorder.now_ns(), self._position
+        assert position is not None
+        found = await fetch(self.client, self._source, position)
         if found is None or not found.pairs:
             if found is not None:
-                self._place = found.next_offset
+                self._position = found.next_offset
             return
         sent: list[Send] = []
-        txn = HistoryTransaction(self._name, self._name, {self._source: (place, found.next_offset)})
+        txn = HistoryTransaction(self._name, self._name, {self._source: (position, found.next_offset)})
         refusal: str | None = None
         try:
             await self._write(len(found.pairs), sent)
@@ -120,19 +121,19 @@ class SimTransactor:
             refusal = f"{type(error).__name__}: {error}"
         ending = self.client.random.random()
         outcome: Outcome = "fail"
-        if refusal is None and ending < COMMITS:
+        if refusal is None and ending < COMMIT_PROBABILITY:
             txn = txn._replace(commit_asked=self._recorder.now_ns())
             outcome = await self._end(committed=True)
-        elif refusal is not None or ending < COMMITS + ABORTS:
+        elif refusal is not None or ending < COMMIT_PROBABILITY + ABORT_PROBABILITY:
             await self._end(committed=False)
             self._recorder.visited("aborted transaction")
         else:
             self._identity = None
         if outcome == "ok":
-            self._place = found.next_offset
+            self._position = found.next_offset
             self.client.last_ok_s = self.client.loop.time()
         else:
-            self._place = None
+            self._position = None
         self._note(start, outcome, [found.poll(self._source), *sent], txn, refusal)
 
     def _note(
@@ -160,32 +161,34 @@ class SimTransactor:
             await self._add_partition(key)
             sequence = identity.sequences.get(key, 0)
             batch = encoded(client, values, identity, sequence, transactional=True)
-            gives_up = client.loop.time() + PATIENCE_S
-            place = len(sent)
+            deadline = client.loop.time() + PATIENCE_S
+            first = len(sent)
             sent.extend(sends(key, values, Sending("info")))
             while (result := await send_once(client, key, batch, -1, self._name)).outcome != "ok":
-                if client.loop.time() > gives_up or result.error in _FATAL:
+                if client.loop.time() > deadline or result.error in _FATAL:
                     self._identity = None
                     raise Refused(f"Produce: {result.error}")
                 await client.pause(0.2)
-            sent[place:] = sends(key, values, result)
+            sent[first:] = sends(key, values, result)
             identity.sequences[key] = sequence + len(values)
 
     async def _add_partition(self, key: str) -> None:
         assert self._identity is not None
-        topic, _, number = key.rpartition("-")
+        topic, number = partition_of(key)
         fields = {
             "v3_and_below_transactional_id": self._name,
             "v3_and_below_producer_id": self._identity.producer_id,
             "v3_and_below_producer_epoch": self._identity.epoch,
-            "v3_and_below_topics": [{"name": topic, "partitions": [int(number)]}],
+            "v3_and_below_topics": [{"name": topic, "partitions": [number]}],
         }
 
         def code(answer: Message) -> int:
             (result,) = answer.results_by_topic_v3_and_below[0].results_by_partition
             return int(result.partition_error_code)
 
-        await self._insist(TRANSACTION, ApiKey.ADD_PARTITIONS_TO_TXN, fields, code)
+        await self._request_with_retries(
+            CoordinatorType.TRANSACTION, ApiKey.ADD_PARTITIONS_TO_TXN, fields, code
+        )
 
     async def _send_offsets(self, upto: int) -> None:
         identity = self._identity
@@ -194,10 +197,12 @@ class SimTransactor:
             "transactional_id": self._name, "producer_id": identity.producer_id,
             "producer_epoch": identity.epoch, "group_id": self._name,
         }  # fmt: skip
-        await self._insist(TRANSACTION, ApiKey.ADD_OFFSETS_TO_TXN, of_producer, _error_code)
-        topic, _, number = self._source.rpartition("-")
+        await self._request_with_retries(
+            CoordinatorType.TRANSACTION, ApiKey.ADD_OFFSETS_TO_TXN, of_producer, _error_code
+        )
+        topic, number = partition_of(self._source)
         offset = {
-            "partition_index": int(number), "committed_offset": upto, "committed_leader_epoch": -1,
+            "partition_index": number, "committed_offset": upto, "committed_leader_epoch": -1,
             "committed_metadata": "",
         }  # fmt: skip
         fields = {
@@ -205,10 +210,10 @@ class SimTransactor:
             "topics": [{"name": topic, "partitions": [offset]}],
         }  # fmt: skip
         code = _first_partition_code
-        await self._insist(GROUP, ApiKey.TXN_OFFSET_COMMIT, fields, code)
+        await self._request_with_retries(CoordinatorType.GROUP, ApiKey.TXN_OFFSET_COMMIT, fields, code)
 
     async def _end(self, *, committed: bool) -> Outcome:
-        """What became of it: "info" where nobody tells."""
+        """The outcome: "info" where no response says it."""
         identity = self._identity
         if identity is None:
             return "fail"
@@ -217,7 +222,7 @@ class SimTransactor:
             "producer_epoch": identity.epoch, "committed": committed,
         }  # fmt: skip
         try:
-            await self._insist(TRANSACTION, ApiKey.END_TXN, fields, _error_code)
+            await self._request_with_retries(CoordinatorType.TRANSACTION, ApiKey.END_TXN, fields, _error_code)
         except (OSError, Refused):
             self._identity = None
             return "info" if committed else "fail"
@@ -234,7 +239,9 @@ class SimTransactor:
         }  # fmt: skip
         txn = HistoryTransaction(self._name)
         try:
-            answer = await self._insist(TRANSACTION, ApiKey.INIT_PRODUCER_ID, fields, _error_code)
+            answer = await self._request_with_retries(
+                CoordinatorType.TRANSACTION, ApiKey.INIT_PRODUCER_ID, fields, _error_code
+            )
         except (OSError, Refused):
             self._recorder.add(self._process, "init", start, "info", txn=txn)
             self._process = self._recorder.process(self._process)
@@ -244,8 +251,8 @@ class SimTransactor:
 
     async def _committed_offset(self) -> int:
         """Where the last committed transaction ended."""
-        topic, _, number = self._source.rpartition("-")
-        wanted = {"name": topic, "partition_indexes": [int(number)]}
+        topic, number = partition_of(self._source)
+        wanted = {"name": topic, "partition_indexes": [number]}
         of_member = {"member_id": None, "member_epoch": -1}
         fields = {
             "groups": [{"group_id": self._name, **of_member, "topics": [wanted]}], "require_stable": True,
@@ -255,28 +262,31 @@ class SimTransactor:
             (group,) = answer.groups
             return int(group.error_code or group.topics[0].partitions[0].error_code)
 
-        answer = await self._insist(GROUP, ApiKey.OFFSET_FETCH, fields, code)
+        answer = await self._request_with_retries(CoordinatorType.GROUP, ApiKey.OFFSET_FETCH, fields, code)
         return max(int(answer.groups[0].topics[0].partitions[0].committed_offset), 0)
 
-    async def _insist(self, kind: int, api_key: ApiKey, fields: Fields, code_of: Any) -> Message:
-        """Ask the coordinator until it answers definitely. Raises `Refused`."""
+    async def _request_with_retries(
+        self, kind: CoordinatorType, api_key: ApiKey, fields: Fields, code_of: Any
+    ) -> Message:
+        """Send it to the coordinator until it succeeds. Raises `Refused` for other errors, or after
+        `PATIENCE_S`."""
         client = self.client
-        gives_up = client.loop.time() + PATIENCE_S
+        deadline = client.loop.time() + PATIENCE_S
         while True:
-            why = "nobody answers"
+            why = "no answer"
             try:
                 broker = await client.coordinator(kind, self._name)
                 answer = await client.request(broker, api_key, fields)
                 code = ErrorCode(code_of(answer))
                 if code is ErrorCode.NONE:
                     return answer
-                if code not in AGAIN:
+                if code not in RETRIABLE:
                     raise Refused(f"{api_key.name}: {code.name}")
                 why = code.name
             except OSError:
                 pass
             client.forget_coordinator(kind, self._name)
-            if client.loop.time() > gives_up:
+            if client.loop.time() > deadline:
                 raise Refused(f"{api_key.name}: {why}")
             await client.pause(0.2)
 

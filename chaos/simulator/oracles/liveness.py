@@ -165,10 +165,10 @@ class LivenessOracle:
         loaded: set[tuple[int, TopicPartition, int]] | None = None
         for topic in image.topics_by_name.values():
             for number, state in topic.partitions.items():
-                place, tp = (topic.id, number), TopicPartition(topic.name, number)
-                before = self._registered.get(place)
+                partition_id, tp = (topic.id, number), TopicPartition(topic.name, number)
+                before = self._registered.get(partition_id)
                 if before is None or before[0] != state:
-                    before = self._registered[place] = (state, self._now)
+                    before = self._registered[partition_id] = (state, self._now)
                 if state.leader == NO_LEADER:
                     self._judge_leaderless(controller, tp, state, before[1])
                     continue

@@ -1,9 +1,8 @@
-"""After the heal everything has to be as it was, each thing within its own time.
+"""After the heal the cluster has to recover, each part of it within its own time.
 
-    heal -> a controller, brokers unfenced, leaders, full ISRs, every client goes on -> calm
+    heal -> a controller, brokers unfenced, leaders, full ISRs, every client progresses -> calm
 
-The bounds: E is the longest election timeout, S a broker's session, L replica.lag.time.max.ms; on top of each
-stands what a node takes to start, and a connection attempt that was lost to be repeated.
+Each bound is made from the timeouts that it depends on.
 """
 
 from __future__ import annotations
@@ -20,19 +19,23 @@ from metadata_quorum.foundation.model import NO_LEADER
 from metadata_quorum.metadata.image import MetadataImage
 
 LOOK_S: Final = 0.1
-E_S: Final = 1.4
-S_S: Final = 9.0
-L_S: Final = 30.0
-AGAIN_S: Final = 5.0
-CONTROLLER_S: Final = 3 * E_S + AGAIN_S
-LEADERS_S: Final = S_S + CONTROLLER_S
-ISR_S: Final = L_S + 10.0 + AGAIN_S
+ELECTION_S: Final = 1.4
+"""The longest election timeout."""
+SESSION_S: Final = 9.0
+"""broker.session.timeout.ms."""
+LAG_S: Final = 30.0
+"""replica.lag.time.max.ms."""
+RECONNECT_S: Final = 5.0
+"""What a node takes to start, and a lost connection attempt to be repeated."""
+CONTROLLER_S: Final = 3 * ELECTION_S + RECONNECT_S
+LEADERS_S: Final = SESSION_S + CONTROLLER_S
+ISR_S: Final = LAG_S + 10.0 + RECONNECT_S
 CLIENTS_S: Final = LEADERS_S + 15.0
 """A client notices a lost connection by a timeout of its own."""
-TRANSACTIONS_S: Final = LEADERS_S + 8.0 + 2 * 10.0 + AGAIN_S
+TRANSACTIONS_S: Final = LEADERS_S + 8.0 + 2 * 10.0 + RECONNECT_S
 """The clients' timeout of a transaction; then its coordinator looks for such, and writes markers."""
-GROUPS_S: Final = CLIENTS_S + 8.0 + AGAIN_S
-"""What a member had that never came back is free after its session."""
+GROUPS_S: Final = CLIENTS_S + 8.0 + RECONNECT_S
+"""The partitions of a member that never came back are free after its session."""
 
 
 class Condition(NamedTuple):
@@ -143,7 +146,7 @@ class RecoveryOracle:
         stuck = [
             each.loop.name for each in self._clients if each.loop.clock.simulated(each.last_ok_s) <= since
         ]
-        return f"{stuck} do not go on" if stuck else ""
+        return f"{stuck} make no progress" if stuck else ""
 
     def _unread(self) -> str:
         """Each group has to read each of its partitions; a member that is given nothing is well, too."""

@@ -86,8 +86,8 @@ class ReplicaOracle:
             self._report(Invariant.BATCH_EPOCHS_MONOTONIC.name, f"{name}: {entries}")
 
     def _look_at_leader(self, node_id: int, partition: Partition, high_watermark: int, end: int) -> None:
-        place = (partition.topic_id.int, partition.tp.partition)
-        epoch = (*place, partition.leader_epoch)
+        partition_id = (partition.topic_id.int, partition.tp.partition)
+        epoch = (*partition_id, partition.leader_epoch)
         if self._leads.setdefault(epoch, node_id) != node_id:
             what = f"{self._leads[epoch]} and {node_id} lead {partition.tp} in epoch {partition.leader_epoch}"
             self._report(Invariant.ONE_LEADER_PER_EPOCH.name, what)
@@ -98,11 +98,11 @@ class ReplicaOracle:
             )
             self._report(Invariant.HIGH_WATERMARK_MONOTONIC.name, what)
         self._of_epoch[epoch] = high_watermark
-        shown = self._shown.get(place, 0)
+        shown = self._shown.get(partition_id, 0)
         if end < shown and self._is_latest(partition):
             what = f"{partition.tp} on {node_id} ends at {end}, {shown} was shown"
             self._report(Invariant.ACKED_IN_LOG.name, what)
-        self._shown[place] = max(shown, high_watermark)
+        self._shown[partition_id] = max(shown, high_watermark)
 
     def _is_latest(self, partition: Partition) -> bool:
         """Whether nobody was elected since. Not what an active controller has: one that was stopped while

@@ -238,7 +238,7 @@ def final_ops(rig: Rig) -> list[str]:
 def test_the_final_read_runs_from_the_beginning_to_every_end():
     rig = Rig()
     rig.log = {"t-0": [5, 7], "t-1": []}
-    rig.worker.places = {"t-0": 2}
+    rig.worker.positions = {"t-0": 2}
     assert read_all(rig.worker, {"t-0": 2, "t-1": 0}, 10**12, rig.tick) == {}
     assert final_ops(rig) == ["crash", "assign", "poll"]
     assert rig.record[2].ops == (Poll({"t-0": [(0, 5), (1, 7)]}),)
