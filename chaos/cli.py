@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chaos.live import commands
-from kraft.cli.errors import CliError
+from kraft.cli.bootstrap import first_broker
+from kraft.cli.errors import CliError, UsageError
 from kraft.cli.interruption import interrupt
+from kraft.cli.tables import prints_table, show
 
 if TYPE_CHECKING:
     from chaos.checker import Verdict as Judgement
@@ -35,13 +37,12 @@ commands.add_to(app)
 
 
 @app.command("list")
+@prints_table
 def list_scenarios() -> None:
     """The scenarios, each with its story."""
     from chaos.scenarios.table import SCENARIOS
 
-    width = max(map(len, SCENARIOS))
-    for name, scenario in SCENARIOS.items():
-        print(f"{name:{width}}  {scenario.story}")
+    show(("scenario", "story"), [(name, scenario.story) for name, scenario in SCENARIOS.items()])
 
 
 ScenarioName = Annotated[str, typer.Argument(metavar="SCENARIO", help="See `kraft chaos list`.")]
@@ -78,7 +79,11 @@ def run(
 
     signal.signal(signal.SIGTERM, interrupt)
     if bootstrap_server is not None and (scenario != "workload" or schedule_file is not None or simulate):
-        raise CliError("faults need a cluster of their own; --bootstrap-server is for the scenario workload")
+        raise UsageError(
+            "faults need a cluster of their own; --bootstrap-server is for the scenario workload"
+        )
+    if bootstrap_server is not None:
+        first_broker(bootstrap_server)  # before a directory is made
     with _planned(scenario, seed, minutes, schedule_file, report) as plan:
         if simulate:
             verdict = _simulated(plan)
@@ -155,7 +160,7 @@ def _planned(
 
     chosen = _scenario(scenario)
     if minutes is not None and chosen.seconds is None:
-        raise CliError(f"{scenario} has a schedule of its own; --minutes is for scenarios without one")
+        raise UsageError(f"{scenario} has a schedule of its own; --minutes is for scenarios without one")
     steps = None if schedule_file is None else _steps(schedule_file, chosen)
     directory = report or RESULTS / f"{scenario}-{seed}"
     make_room(directory)
@@ -182,7 +187,7 @@ def _scenario(name: str) -> Scenario:
     from chaos.scenarios.table import SCENARIOS
 
     if name not in SCENARIOS:
-        raise CliError(f"there is no scenario {name}; there are {', '.join(SCENARIOS)}")
+        raise UsageError(f"there is no scenario {name}; there are {', '.join(SCENARIOS)}")
     return SCENARIOS[name]
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import signal
 import sys
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -24,12 +25,15 @@ from kraft.cli.cluster import (
     serve,
     settings_of_all,
 )
-from kraft.cli.errors import CliError
+from kraft.cli.errors import CliError, UsageError
 from kraft.cli.interruption import interrupt
 
 if TYPE_CHECKING:
-    from chaos.live.link_faults import BadFault
+    from chaos.live.link_faults import End
+    from chaos.live.links import Links
     from kraft.local.local_cluster import LocalCluster
+
+Parsed = TypeVar("Parsed")
 
 CLIENTS = 1
 """Of a cluster that is broken by hand; all others go past the links."""
@@ -69,17 +73,22 @@ def link(
     Quote the link, or write `2 to 1`: a shell takes > for itself.
 
     \b
-    cut '2>1'                  nothing arrives, connections stay open
-    slow '1>3' 200ms [50ms]    everything arrives late, give or take
-    bandwidth '1>3' 8KB/s      no more arrives
-    slow-close '1>3' 2s        the end of a connection comes late
-    timeout '1>3' 5s           nothing arrives, connections end after that
-    slice '1>3' 16B [4B] [1ms] arrives in pieces, give or take, with a pause between them
-    limit '1>3' 10KB           a connection ends after that
-    reset '1>3' [1s]           a connection is reset, so long after its first bytes
-    down '1>3'                 connections end, new ones are refused
-    heal ['2>1']               nothing is wrong any longer with a link, or with any
-    list                       what is wrong now
+    cut '2>1'                nothing arrives, nothing ends
+    slow '1>3' 200ms [50ms]  all arrives late, give or take
+    bandwidth '1>3' 8KB/s    no more arrives
+    slow-close '1>3' 2s      a connection's end comes late
+    timeout '1>3' 5s         a cut; connections then end
+    slice '1>3' 16B [4B] [1ms]
+                             it arrives in pieces, give or
+                             take, with pauses between them
+    limit '1>3' 10KB         a connection ends after that
+    reset '1>3' [1s]         a connection is reset, so long
+                             after its first bytes
+    down '1>3'               connections end, new ones are
+                             refused
+    heal ['2>1']             nothing is wrong with a link
+                             any longer, or with any
+    list                     what is wrong now
 
     On a cluster of plain `kraft up`, the first fault puts the links in: its nodes are restarted one after
     another.
@@ -90,28 +99,35 @@ def link(
     from kraft.local.local_cluster import LocalCluster
 
     local = LocalCluster.attach(directory)
-    try:
-        match words:
-            case ["list" | "heal", *_] if not runs_beside(local):
-                return
-            case ["list"]:
-                for fault in Links.attach(local.directory).active():
-                    print(fault)
-            case ["heal"]:
-                Links.attach(local.directory).heal_all()
-            case ["heal", *rest]:
-                source, target, both = parse_link(" ".join(rest))
-                links = Links.attach(local.directory)
-                links.heal(source, target)
-                if both:
-                    links.heal(target, source)
-            case _:
-                fault = LinkFault.parse(" ".join(words))
-                if not runs_beside(local):
-                    _put_links_in(local)
+    match words:
+        case ["list"]:
+            for fault in Links.attach(local.directory).active() if runs_beside(local) else ():
+                print(fault)
+        case ["heal", *rest]:
+            ends = _parsed(parse_link, rest) if rest else None
+            if runs_beside(local):
+                _heal(Links.attach(local.directory), ends)
+            print(f"Healed {' '.join(rest) or 'all links'}.")
+        case _:
+            fault = _parsed(LinkFault.parse, words)
+            if not runs_beside(local):
+                _put_links_in(local)
+            try:
                 Links.attach(local.directory).apply(fault)
-    except BadFault as error:
-        _complain(error)
+            except BadFault as error:
+                raise CliError(str(error)) from None
+            print(f"{fault}, until `kraft chaos link heal`.")
+
+
+def _heal(links: Links, ends: tuple[End, End, bool] | None) -> None:
+    """All where no ends are named."""
+    if ends is None:
+        links.heal_all()
+        return
+    source, target, both = ends
+    links.heal(source, target)
+    if both:
+        links.heal(target, source)
 
 
 def _put_links_in(local: LocalCluster) -> None:
@@ -123,11 +139,17 @@ def _put_links_in(local: LocalCluster) -> None:
         print(f"c{client}.bootstrap.servers={wiring.bootstrap(client)}", file=sys.stderr)
 
 
-def _complain(error: BadFault) -> NoReturn:
-    """An unquoted `cut 2>1` redirects standard error to a file named 1: print it where the user sees it."""
-    if sys.stdout.isatty() and not sys.stderr.isatty():
-        print(f"kraft: {error}")
-    raise CliError(str(error)) from None
+def _parsed(parse: Callable[[str], Parsed], words: Sequence[str]) -> Parsed:
+    """Raises UsageError. An unquoted `cut 2>1` redirects standard error to a file named 1: then it is printed
+    where the user sees it."""
+    from chaos.live.link_faults import BadFault
+
+    try:
+        return parse(" ".join(words))
+    except BadFault as error:
+        if sys.stdout.isatty() and not sys.stderr.isatty():
+            print(f"kraft: {error}")
+        raise UsageError(str(error)) from None
 
 
 def add_to(cli: typer.Typer) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kraft.cli.errors import CliError
+from kraft.cli.errors import CliError, UsageError
 
 if TYPE_CHECKING:
     from chaos.simulator.faults import SimFault
@@ -141,7 +141,7 @@ def _profile(seed: int, name: str | None) -> Profile:
     if name is None:
         return profile_of(seed)
     if name not in PROFILES:
-        raise CliError(f"no profile {name!r}; these are: {', '.join(PROFILES)}")
+        raise UsageError(f"no profile {name!r}; these are: {', '.join(PROFILES)}")
     return PROFILES[name]
 
 
@@ -160,7 +160,7 @@ def _range(text: str) -> range:
     try:
         return range(int(first), int(last or first) + 1)
     except ValueError:
-        raise CliError(f"{text!r} is no range of seeds: say 1..200") from None
+        raise UsageError(f"{text!r} is no range of seeds: say 1..200") from None
 
 
 def _print_story(outcome: Outcome) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from kraft.cli.bootstrap import any_broker
-from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap
+from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap, ReadingBootstrap
 from kraft.cli.errors import UsageError
 from kraft.cli.tables import prints_table, show
 from kraft.cli.wire_client import raise_for, request
@@ -98,7 +98,7 @@ def list_(
     cluster: Cluster = False,
     resource_pattern_type: PatternOption = ResourcePattern.ANY,
     principal: Annotated[list[str], typer.Option(metavar="User:NAME", help="Only these.")] = [],  # noqa: B006
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: ReadingBootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """List entries: all, or those about some resources."""
     resources: list[Resource | None] = [*_resources(topic, group, transactional_id, cluster)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import typer
+
 from kraft.cli.errors import CliError, UsageError
 
 Address = tuple[str, int]
@@ -22,6 +24,13 @@ def _address(text: str, bootstrap: str) -> Address:
     if not (host and colon and port.isdecimal() and 0 < int(port) <= MAX_PORT):
         raise UsageError(f"{bootstrap}: a bootstrap server is HOST:PORT")
     return host.strip("[]"), int(port)
+
+
+def checked(ctx: typer.Context, bootstrap: str) -> str:
+    """An option's callback. Raises UsageError where an address is none, before anything else is done."""
+    if not ctx.resilient_parsing:
+        addresses(bootstrap)
+    return bootstrap
 
 
 def any_broker(bootstrap: str) -> Address:

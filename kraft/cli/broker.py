@@ -11,7 +11,7 @@ import typer
 
 from kraft.cli import completion
 from kraft.cli.bootstrap import any_broker
-from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap
+from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap, ReadingBootstrap
 from kraft.cli.errors import CliError
 from kraft.cli.numbers import MAX_INT32
 from kraft.cli.tables import prints_table, show
@@ -26,7 +26,7 @@ BrokerId = Annotated[int, typer.Argument(metavar="ID", min=0, max=MAX_INT32)]
 
 @app.command("list")
 @prints_table
-def list_(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
+def list_(bootstrap: ReadingBootstrap = DEFAULT_BOOTSTRAP) -> None:
     """List the brokers that are registered: address, rack, and whether the controller hears them."""
     fields = {
         "include_cluster_authorized_operations": False,

@@ -30,7 +30,7 @@ Nodes = Annotated[int, typer.Option(min=1, max=100, help="How many nodes.")]
 Port = Annotated[int, typer.Option(help="Node i serves clients on port + i - 1.")]
 Detach = Annotated[bool, typer.Option("--detach", help="Leave the nodes running; `kraft down` stops them.")]
 Configurations = Annotated[
-    list[str], typer.Option("--set", metavar="KEY=VALUE", help="A configuration for every node.")
+    list[str], typer.Option("--set", metavar="KEY=VALUE", help="A configuration for every node, in this run.")
 ]
 ConsoleWrites = Annotated[
     bool, typer.Option("--console-writes", help="The console may produce, and break chaos links and nodes.")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap, key_values
+from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap, ReadingBootstrap, key_values
 from kraft.cli.errors import CliError, UsageError
 from kraft.cli.resource_configs import OWN_SOURCES, change, entries_of
 from kraft.cli.tables import prints_table, show
@@ -35,7 +35,7 @@ def get(
     name: Name,
     keys: Annotated[list[str], typer.Argument(metavar="[KEY]...", help="Only these.")] = [],  # noqa: B006
     all_: Annotated[bool, typer.Option("--all", help="Defaults too.")] = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: ReadingBootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Show what is set; with --all, or by key, also defaults."""
     _require(kind, name, bootstrap)

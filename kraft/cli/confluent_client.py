@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from kraft.cli import notice
-from kraft.cli.bootstrap import addresses, first_broker, no_broker
+from kraft.cli.bootstrap import addresses, checked, first_broker, no_broker
 from kraft.cli.command_config import librdkafka_settings
 from kraft.cli.errors import CliError, UsageError, sentence_of
 from kraft.cli.silence import silence_of
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from confluent_kafka import KafkaError
-    from confluent_kafka.admin import AdminClient, ClusterMetadata
+    from confluent_kafka.admin import AdminClient
 
 PATIENCE_S = 10.0
 AT_ONCE_S = 0.4
@@ -30,7 +30,7 @@ DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 BOOTSTRAP_VARIABLE = "KRAFT_BOOTSTRAP_SERVERS"
 
 
-def _bootstrap_option(callback: Callable[..., str] | None) -> Any:
+def _bootstrap_option(callback: Callable[..., str]) -> Any:
     return typer.Option(
         "--bootstrap-server",
         "-b",
@@ -42,7 +42,9 @@ def _bootstrap_option(callback: Callable[..., str] | None) -> Any:
 
 
 Bootstrap = Annotated[str, _bootstrap_option(notice.begin)]
-SurveyedBootstrap = Annotated[str, _bootstrap_option(None)]
+ReadingBootstrap = Annotated[str, _bootstrap_option(notice.begin_reading)]
+"""Of a command that shows what a broker knows."""
+SurveyedBootstrap = Annotated[str, _bootstrap_option(checked)]
 """Of a command that says by itself what is missing."""
 Result = TypeVar("Result")
 
@@ -63,8 +65,8 @@ def _ignore(error: KafkaError) -> None:
     """Errors are seen where they end a command; a broker of several being away is none."""
 
 
-def connect_admin(bootstrap: str) -> tuple[AdminClient, ClusterMetadata]:
-    """An admin client and the cluster's metadata. Raises CliError where no broker answers."""
+def connect_admin(bootstrap: str) -> AdminClient:
+    """An admin client of a cluster that answers. Raises CliError where no broker does."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
@@ -72,11 +74,13 @@ def connect_admin(bootstrap: str) -> tuple[AdminClient, ClusterMetadata]:
     heard: list[KafkaError] = []
     admin = AdminClient(settings(bootstrap) | {"error_cb": heard.append})
     try:
-        return admin, admin.list_topics(timeout=AT_ONCE_S)
+        admin.list_topics(timeout=AT_ONCE_S)
+        return admin
     except KafkaException:
         first_broker(bootstrap)  # librdkafka would retry for long without saying why
     try:
-        return admin, admin.list_topics(timeout=PATIENCE_S / 2)
+        admin.list_topics(timeout=PATIENCE_S / 2)
+        return admin
     except KafkaException as error:
         admin.poll(0)
         why = [each for each in heard if each.name() in ("_AUTHENTICATION", "_SSL")]
@@ -95,14 +99,6 @@ def _check_reachable(bootstrap: str) -> None:
         except OSError:
             return  # who is slow may still answer
     raise no_broker(bootstrap, silences)
-
-
-def require_topic(metadata: ClusterMetadata, topic: str) -> int:
-    """A topic's number of partitions. Raises CliError where there is none of that name."""
-    description = metadata.topics.get(topic)
-    if description is None:
-        raise CliError(f"{topic}: there is no such topic")
-    return len(description.partitions)
 
 
 def require_partitions(topic: str, count: int, partitions: list[int]) -> None:

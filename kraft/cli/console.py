@@ -17,15 +17,14 @@ from kraft.cli import completion
 from kraft.cli.confluent_client import (
     DEFAULT_BOOTSTRAP,
     Bootstrap,
-    connect_admin,
     extra_settings,
     key_values,
     require_partitions,
-    require_topic,
     settings,
 )  # fmt: skip
 from kraft.cli.errors import CliError, UsageError, say, sentence_of
 from kraft.cli.numbers import MAX_INT32, MAX_INT64
+from kraft.cli.wire_client import find_topic, require_topic
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
@@ -81,9 +80,9 @@ def produce(
     """Send each line of standard input as a message. The topic is created where brokers allow it."""
     from confluent_kafka import Producer
 
-    _, metadata = connect_admin(bootstrap)
-    if partition >= 0 and topic in metadata.topics:
-        require_partitions(topic, len(metadata.topics[topic].partitions), [partition])
+    found = find_topic(bootstrap, topic)
+    if partition >= 0 and found is not None:
+        require_partitions(topic, len(found.partitions), [partition])
     config = settings(bootstrap, acks=acks, compression_type=compression) | extra_settings(extra)
     producer = Producer(config)
     deliveries = _Deliveries()
@@ -211,8 +210,7 @@ def consume(
 
     if group == "":
         raise UsageError("--group: a group has a name")
-    _, metadata = connect_admin(bootstrap)
-    count = require_topic(metadata, topic)
+    count = require_topic(bootstrap, topic)
     require_partitions(topic, count, partition)
     config = settings(
         bootstrap, group_id=group or "kraft-cli", enable_partition_eof=exit_at_end, isolation_level=isolation,

@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
-from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap, connect_admin, require_topic, wait
+from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap, connect_admin, wait
 from kraft.cli.errors import UsageError
 from kraft.cli.numbers import MAX_INT32
 from kraft.cli.tables import prints_table, show
+from kraft.cli.wire_client import require_topic
 
 
 @prints_table
@@ -30,10 +31,10 @@ def elect_leaders(
 
     if partition and topic is None:
         raise UsageError("--partition needs --topic")
-    admin, metadata = connect_admin(bootstrap)
+    admin = connect_admin(bootstrap)
     partitions = None
     if topic is not None:
-        count = require_topic(metadata, topic)
+        count = require_topic(bootstrap, topic)
         partitions = [TopicPartition(topic, p) for p in partition or range(count)]
     kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
     outcome = wait(admin.elect_leaders(kind, partitions), "elections")

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from kraft.cli.bootstrap import Address, any_broker
-from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap, key_values
+from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap, ReadingBootstrap, key_values
 from kraft.cli.errors import CliError, UsageError
 from kraft.cli.numbers import MAX_INT16
 from kraft.cli.tables import prints_table, show
@@ -36,7 +36,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say whether it cou
 
 @app.command()
 @prints_table
-def describe(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
+def describe(bootstrap: ReadingBootstrap = DEFAULT_BOOTSTRAP) -> None:
     """Show the levels that a broker can run at, and those that the cluster runs at."""
     answer = api_versions(any_broker(bootstrap), WITH_FEATURES)
     levels = {each.name: int(each.max_version_level) for each in answer.finalized_features}

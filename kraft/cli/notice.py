@@ -2,9 +2,11 @@
 metadata quorum has a leader that answers, which partitions have none.
 
     --bootstrap-server -> begin -> (AFTER_S later, on a thread of its own) survey.py -> standard error
+                       -> begin_reading -> (beside the command, where no controller is reached) -> the same
 
 All commands have it, by that option. Where nothing is missing, nothing is said: the command is merely slow,
-or waits for messages.
+or waits for messages. A command that shows what one broker knows has its result at once, however old that
+broker's knowledge is: it says the same at its end, where that broker does not reach the active controller.
 """
 
 from __future__ import annotations
@@ -12,20 +14,27 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextvars import copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import typer
+
+from kraft.cli.bootstrap import checked
 
 if TYPE_CHECKING:
     from kraft.cli.survey import Survey
 
 AFTER_S: Final = 0.8
+CONTROLLER_S: Final = 0.8
+"""A broker that reaches the active controller has answered for it by then."""
+JOIN_S: Final = 2.0
 NAMED: Final = 8
 """Of partitions at most so many."""
 
 
 def begin(ctx: typer.Context, bootstrap: str) -> str:
-    """The option's callback."""
+    """The option's callback. Raises UsageError where an address is none."""
+    checked(ctx, bootstrap)
     if not ctx.resilient_parsing:
         # The context has the command's TLS and login: --command-config is read before other options.
         timer = threading.Timer(AFTER_S, copy_context().run, (_say, ctx, bootstrap))
@@ -33,6 +42,29 @@ def begin(ctx: typer.Context, bootstrap: str) -> str:
         timer.start()
         ctx.call_on_close(timer.cancel)
     return bootstrap
+
+
+def begin_reading(ctx: typer.Context, bootstrap: str) -> str:
+    """The callback of the same option, of a command that shows what a broker knows."""
+    begin(ctx, bootstrap)
+    if not ctx.resilient_parsing:
+        beside = threading.Thread(target=copy_context().run, args=(_say_how_old, bootstrap), daemon=True)
+        beside.start()
+        ctx.call_on_close(partial(beside.join, JOIN_S))
+    return bootstrap
+
+
+def _say_how_old(bootstrap: str) -> None:
+    from kraft.cli.errors import say
+    from kraft.cli.survey import reach_the_controller, survey
+
+    if reach_the_controller(bootstrap, CONTROLLER_S):
+        return
+    found = survey(bootstrap)
+    for line in missing(found) if found.metadata else ():  # where nobody answers, the command says it
+        say(line)
+    if found.quorum is None and found.metadata and not found.quorum_is_hidden:
+        say(f"shown is what {' and '.join(map(found.name_of, found.brokers()))} knew last")
 
 
 def _say(ctx: typer.Context, bootstrap: str) -> None:

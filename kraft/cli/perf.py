@@ -21,17 +21,17 @@ from kraft.cli.confluent_client import (
     Bootstrap,
     connect_admin,
     extra_settings,
-    require_topic,
     settings,
     wait,
 )  # fmt: skip
 from kraft.cli.console import Extra, Topic
 from kraft.cli.errors import CliError, UsageError, sentence_of
 from kraft.cli.numbers import MAX_INT32, MAX_INT64
+from kraft.cli.wire_client import require_topic
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
-    from confluent_kafka.admin import AdminClient, ClusterMetadata
+    from confluent_kafka.admin import AdminClient
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -155,8 +155,9 @@ def produce(
     from confluent_kafka import Producer
 
     _require_finite(throughput)
-    admin, metadata = connect_admin(bootstrap)
-    before = _messages_in(admin, metadata, topic)
+    partitions = require_topic(bootstrap, topic)
+    admin = connect_admin(bootstrap)
+    before = _messages_in(admin, topic, partitions)
     config = settings(bootstrap, acks=acks, compression_type=compression, linger_ms=5, batch_size=1_000_000)
     producer = Producer(config | extra_settings(extra))
     value = os.urandom(size)
@@ -180,7 +181,7 @@ def produce(
     _refuse_failure(sender, left, interrupted)
     sent -= left
     # Only samples report back; that the others arrived too is seen at the ends of the partitions.
-    grown = _messages_in(admin, metadata, topic) - before
+    grown = _messages_in(admin, topic, partitions) - before
     if acks != "0" and grown < sent:
         raise CliError(f"only {grown} of {sent} messages are in {topic}")
     _report("sent", sent, sent * size, took)
@@ -201,8 +202,7 @@ def consume(
     """Read messages from the beginning; print MB/s."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-    _, metadata = connect_admin(bootstrap)
-    count = require_topic(metadata, topic)
+    count = require_topic(bootstrap, topic)
     config = settings(bootstrap, group_id="kraft-perf", enable_auto_commit=False, fetch_min_bytes=1)
     consumer = Consumer(config | extra_settings(extra))
     consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(count)])
@@ -252,11 +252,9 @@ def latency(
     _require_finite(rate)
     if rate == 0:
         raise UsageError("--rate must be above 0: latency is measured at a steady rate")
-    _, metadata = connect_admin(bootstrap)
+    partitions = require_topic(bootstrap, topic)
     more = extra_settings(extra)
-    reader = _LatencyReader(
-        settings(bootstrap, group_id="kraft-perf") | more, topic, require_topic(metadata, topic)
-    )
+    reader = _LatencyReader(settings(bootstrap, group_id="kraft-perf") | more, topic, partitions)
     producer = Producer(settings(bootstrap, acks=acks, linger_ms=0) | more)
     sender = _Sender()
     padding = bytes(max(0, size - _DUE.size))
@@ -295,14 +293,13 @@ def _refuse_failure(sender: _Sender, left: int, interrupted: Interruption) -> No
         raise CliError(f"{left} messages were not acknowledged in {PATIENCE_S:g} s")
 
 
-def _messages_in(admin: AdminClient, metadata: ClusterMetadata, topic: str) -> int:
+def _messages_in(admin: AdminClient, topic: str, partitions: int) -> int:
     """The ends of all partitions, added up."""
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import OffsetSpec
 
-    count = require_topic(metadata, topic)
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    wanted = {TopicPartition(topic, number): latest for number in range(count)}
+    wanted = {TopicPartition(topic, number): latest for number in range(partitions)}
     found = admin.list_offsets(wanted, request_timeout=PATIENCE_S)
     return sum(wait(future, topic).offset for future in found.values())
 

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from kraft.cli.bootstrap import any_broker
-from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap, key_values
+from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap, ReadingBootstrap, key_values
 from kraft.cli.errors import CliError, UsageError
 from kraft.cli.tables import prints_table, show
 from kraft.cli.wire_client import request
@@ -36,7 +36,10 @@ Entity = Mapping[str, str | None]
 @app.command("list")
 @prints_table
 def list_(
-    user: User = None, client_id: ClientId = None, ip: Ip = None, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
+    user: User = None,
+    client_id: ClientId = None,
+    ip: Ip = None,
+    bootstrap: ReadingBootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """List quotas: all, or those of the user, client id or address."""
     rows = [

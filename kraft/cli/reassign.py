@@ -45,7 +45,7 @@ def plan(
     chosen = {broker: up.get(broker) for broker in _brokers(to)} if to else up
     missing = sorted(chosen.keys() - up.keys())
     if missing:
-        raise CliError(f"{missing[0]}: there is no such broker; those that are up are {_ids(sorted(up))}")
+        raise CliError(f"{missing[0]}: no such broker is up; those that are up are {_ids(sorted(up))}")
     current = requests.placed(bootstrap, topics)
     try:
         proposal = propose(current, chosen, replication_factor)

@@ -122,7 +122,7 @@ def choose_log_dirs(bootstrap: str, plan: Iterable[PlacedPartition]) -> None:
     addresses = {each.node_id: (each.host, each.port) for each in metadata(bootstrap, []).brokers}
     for broker, paths in by_broker.items():
         if broker not in addresses:
-            raise CliError(f"{broker}: there is no such broker")
+            raise CliError(f"{broker}: no such broker is up")
         dirs = [
             {"path": path, "topics": [{"name": t, "partitions": numbers} for t, numbers in named.items()]}
             for path, named in paths.items()

@@ -34,7 +34,7 @@ def silence_of(error: Exception) -> str:
     if isinstance(error, LoginRefused):
         return f"refused the credentials: {error} (SASL_AUTHENTICATION_FAILED)"
     if isinstance(error, ConnectionResetError):
-        wants = "want TLS (--command-config), or speak another protocol"
+        wants = "want TLS or a login (--command-config), or speak another protocol"
         wants = wants if SECURITY.get() is PLAINTEXT else "not speak TLS, or not want a login"
         return f"closes the connection: it may {wants}"
     if isinstance(error, UnsupportedVersion):

@@ -10,6 +10,7 @@ The requests of a step go out together, each with `TIMEOUT_S`; whoever is silent
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -30,6 +31,7 @@ from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import ResourceType, TopicPartition
 
 TIMEOUT_S: Final = 0.7
+PAUSE_S: Final = 0.1
 _FORBIDDEN: Final = (ErrorCode.CLUSTER_AUTHORIZATION_FAILED,)
 _VOTERS: Final = "controller.quorum.voters"
 
@@ -117,6 +119,26 @@ def survey(bootstrap: str) -> Survey:
         answers = ask_each(queries, TIMEOUT_S)
         found.controllers = [_view(*voter, answer) for voter, answer in zip(voters, answers, strict=True)]
     return found
+
+
+def reach_the_controller(bootstrap: str, timeout_s: float) -> bool:
+    """Whether everybody who is up answers for the active controller within that time. Raises CliError where
+    the addresses are none."""
+    named = [Address(*each) for each in addresses(bootstrap)]
+    queries = [Query(each, ApiKey.DESCRIBE_QUORUM, QUORUM_VERSIONS, QUORUM_FIELDS) for each in named]
+    deadline = time.monotonic() + timeout_s
+    while (left := deadline - time.monotonic()) > 0:  # an election takes less
+        if all(_comes_from_the_controller(each) for each in ask_each(queries, left)):
+            return True
+        time.sleep(PAUSE_S)
+    return False
+
+
+def _comes_from_the_controller(answer: Message | Exception) -> bool:
+    """Of a broker that is down or lets nobody in, too: nothing is shown of what it knows."""
+    if isinstance(answer, Exception):
+        return not isinstance(answer, TimeoutError)
+    return answer.error_code in _FORBIDDEN or _described(answer) is not None
 
 
 def _ask_brokers(found: Survey, brokers: Sequence[Address]) -> None:

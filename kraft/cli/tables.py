@@ -62,6 +62,15 @@ def show(
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
+def show_names(column: str, names: Sequence[str]) -> None:
+    """Print a table of one column: in text a line each and no header, for the shell's loops."""
+    if _in_use.get() is Output.JSON:
+        show((column,), [(name,) for name in names])
+        return
+    for name in names:
+        print(name)
+
+
 def show_facts(about: Mapping[str, object]) -> None:
     """Print what is known of one thing, a line each, or as a JSON object."""
     if _in_use.get() is Output.JSON:

@@ -47,7 +47,8 @@ def top(
     """Watch a cluster: nodes, partitions with their replicas, groups and their lag, what happens and why.
 
     \b
-    q quit   / filter   s sort by state, name, lag or size   i Kafka's own topics   up, down: scroll
+    q quit  / filter  up, down: scroll  i Kafka's own topics
+    s sort by state, name, lag or size
 
     A group's lag is in records that a reader of committed records still gets; ≤ says at most so many.
     """

@@ -10,17 +10,17 @@ from kraft.cli import completion
 from kraft.cli.confluent_client import (
     DEFAULT_BOOTSTRAP,
     Bootstrap,
+    ReadingBootstrap,
     connect_admin,
     key_values,
     require_partitions,
-    require_topic,
     wait,
 )
 from kraft.cli.errors import CliError, UsageError
 from kraft.cli.numbers import MAX_INT16, MAX_INT32, MAX_INT64
 from kraft.cli.resource_configs import change, overrides_of
-from kraft.cli.tables import prints_table, show
-from kraft.cli.wire_client import topics
+from kraft.cli.tables import prints_table, show, show_names
+from kraft.cli.wire_client import find_topic, require_topic, topics
 from metadata_quorum.foundation.uuids import uuid_text
 
 app = typer.Typer(no_args_is_help=True)
@@ -61,8 +61,9 @@ def create(
         options["num_partitions"] = len(replicas)
     else:
         options |= {"num_partitions": partitions, "replication_factor": replication_factor}
-    admin, metadata = connect_admin(bootstrap)
-    if if_not_exists and name in metadata.topics:
+    admin = connect_admin(bootstrap)
+    if if_not_exists and find_topic(bootstrap, name) is not None:
+        print(f"Topic {name} exists.")
         return
     wait(admin.create_topics([NewTopic(name, **options)])[name], name)
     print(f"Created topic {name}.")
@@ -79,14 +80,22 @@ def _assignment(text: str) -> list[list[int]]:
 
 
 @app.command("list")
+@prints_table
 def list_(
-    internal: Annotated[bool, typer.Option("--internal", help="Kafka's own topics too.")] = True,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    exclude_internal: Annotated[
+        bool, typer.Option("--exclude-internal", help="Not Kafka's own topics.")
+    ] = False,
+    bootstrap: ReadingBootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Print the names of all topics."""
-    for topic in topics(bootstrap, None):
-        if internal or not topic.is_internal:
-            print(topic.name)
+    show_names(
+        "topic",
+        [
+            str(topic.name)
+            for topic in topics(bootstrap, None)
+            if not (exclude_internal and topic.is_internal)
+        ],
+    )
 
 
 @app.command()
@@ -101,7 +110,7 @@ def describe(
     under_replicated: Annotated[
         bool, typer.Option("--under-replicated", help="Only partitions with replicas out of sync.")
     ] = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: ReadingBootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Show partitions with leader, replicas and ISR. With --under-replicated nothing, where all is well."""
     for topic in topics(bootstrap, names or None):
@@ -145,8 +154,8 @@ def alter(
 
     if partitions is None and not config and not delete_config:
         raise UsageError("nothing to alter: give --partitions, --config or --delete-config")
-    admin, metadata = connect_admin(bootstrap)
-    require_topic(metadata, name)
+    admin = connect_admin(bootstrap)
+    require_topic(bootstrap, name)
     if partitions is not None:
         wait(admin.create_partitions([NewPartitions(name, partitions)])[name], name)
     if config or delete_config:
@@ -173,8 +182,8 @@ def delete_records(
     """Delete the records of a topic up to an offset, and show where each partition begins then."""
     from confluent_kafka import TopicPartition
 
-    admin, metadata = connect_admin(bootstrap)
-    count = require_topic(metadata, name)
+    admin = connect_admin(bootstrap)
+    count = require_topic(bootstrap, name)
     require_partitions(name, count, partition)
     wanted = [TopicPartition(name, each, before_offset) for each in partition or range(count)]
     rows, failed = [], ""
@@ -195,10 +204,11 @@ def delete(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Delete topics and their data."""
-    admin, metadata = connect_admin(bootstrap)
+    admin = connect_admin(bootstrap)
     for name in names:
-        if name in metadata.topics:
-            wait(admin.delete_topics([name])[name], name)
-            print(f"Deleted topic {name}.")
-        elif not if_exists:
-            require_topic(metadata, name)
+        if find_topic(bootstrap, name) is None:
+            if if_exists:
+                continue
+            raise CliError(f"{name}: there is no such topic")
+        wait(admin.delete_topics([name])[name], name)
+        print(f"Deleted topic {name}.")

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from kraft.cli.bootstrap import any_broker
-from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap
+from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap, ReadingBootstrap
 from kraft.cli.errors import CliError, UsageError
 from kraft.cli.tables import prints_table, show
 from kraft.cli.wire_client import raise_for, request
@@ -38,7 +38,7 @@ Mechanisms = Annotated[
 @prints_table
 def list_(
     names: Annotated[list[str], typer.Argument(metavar="[USER]...", help="Only these.")] = [],  # noqa: B006
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: ReadingBootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """List users, their mechanisms and how often their passwords are hashed."""
     rows = [

@@ -73,7 +73,7 @@ def broker_address(bootstrap: str, broker: str) -> Address:
         if str(broker_id) == broker:
             return address
     up = ", ".join(map(str, sorted(brokers)))
-    raise CliError(f"{broker}: there is no such broker; those that are up are {up}")
+    raise CliError(f"{broker}: no such broker is up; those that are up are {up}")
 
 
 def topics(bootstrap: str, names: list[str] | None) -> list[Message]:
@@ -85,6 +85,22 @@ def topics(bootstrap: str, names: list[str] | None) -> list[Message]:
             raise CliError(f"{topic.name}: there is no such topic")
         raise_for(topic.error_code, topic.name)
     return found
+
+
+def find_topic(bootstrap: str, name: str) -> Message | None:
+    """None where there is none of that name. Raises `BrokerError` where it is refused."""
+    topic: Message = metadata(bootstrap, [name]).topics[0]
+    if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return None
+    raise_for(topic.error_code, name)
+    return topic
+
+
+def require_topic(bootstrap: str, name: str) -> int:
+    """A topic's number of partitions. Raises CliError where there is no such topic, `BrokerError` where it is
+    refused."""
+    (topic,) = topics(bootstrap, [name])
+    return len(topic.partitions)
 
 
 class BrokerAnswers(NamedTuple):

@@ -29,7 +29,7 @@ def test_what_brokers_there_are(shell: Shell, shared_cluster: LocalCluster) -> N
 def test_what_a_broker_speaks(shell: Shell) -> None:
     rows = [line.split() for line in shell("broker", "api-versions", "2").splitlines()]
     assert rows[:2] == [["key", "api", "from", "to"], ["0", "Produce", "0", "13"]]
-    assert shell.refused("broker", "api-versions", "77").startswith("77: there is no such broker")
+    assert shell.refused("broker", "api-versions", "77").startswith("77: no such broker is up")
 
 
 @pytest.mark.row("L8")

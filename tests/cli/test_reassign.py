@@ -101,7 +101,7 @@ def test_throttled_looked_at_and_called_off(bootstrap: str, admin: AdminClient, 
 
 def test_what_cannot_be_is_one_sentence(bootstrap: str, topic: str) -> None:
     assert run(bootstrap, "plan", "nowhere") == "nowhere: there is no such topic"
-    assert "9: there is no such broker" in run(bootstrap, "plan", topic, "--to", "1,9")
+    assert "9: no such broker is up" in run(bootstrap, "plan", topic, "--to", "1,9")
     assert run(bootstrap, "plan", topic, "--to", "one") == "one: brokers are written as 1,2,3"
     few = run(bootstrap, "plan", topic, "--to", "1", "--replication-factor", "2")
     assert few == "2 replicas cannot be placed on 1 brokers"

@@ -43,7 +43,7 @@ def run(bootstrap: str, *arguments: str, stdin: str = "") -> subprocess.Complete
         (
             "config set broker 9 log.retention.ms=1",
             1,
-            "9: there is no such broker; those that are up are 1, 2, 3",
+            "9: no such broker is up; those that are up are 1, 2, 3",
         ),
         ("config set broker 1 node.id=4", 1, "Cannot update these configs dynamically: node.id"),
         ("config get broker 1 no.such", 1, "no.such: not a configuration of a broker"),

@@ -21,8 +21,11 @@ def test_the_life_of_a_topic(shell):
     create = ("topic", "create", "life", "--partitions", "2", "--replication-factor", "3")
     assert shell(*create, "--config", "retention.ms=100000") == "Created topic life.\n"
     assert shell.refused(*create).startswith("life: the topic exists already")
-    assert shell(*create, "--if-not-exists") == ""
+    assert shell(*create, "--if-not-exists") == "Topic life exists.\n"
     assert "life" in shell("topic", "list").splitlines()
+    of_users = json.loads(shell("topic", "list", "--exclude-internal", "--output", "json"))
+    assert {"topic": "life"} in of_users
+    assert not any(each["topic"].startswith("__") for each in of_users)
     first, header, *rows = shell("topic", "describe", "life").splitlines()
     assert "PartitionCount: 2  ReplicationFactor: 3  Configs: retention.ms=100000" in first
     assert header.split() == ["partition", "leader", "replicas", "isr"]

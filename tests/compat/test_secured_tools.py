@@ -175,6 +175,16 @@ def test_our_commands(
         lambda: "Created" in kraft(cluster, karls, "topic", "create", "karls-1"), "karl may create his topics"
     )
     assert "AUTHORIZATION_FAILED" in kraft(cluster, karls, "topic", "create", "another")
+    for hidden in (
+        "consume",
+        "produce",
+        "perf produce",
+        "topic delete",
+        "topic describe",
+        "elect-leaders --topic",
+    ):
+        refused = kraft(cluster, karls, *hidden.split(), "karls-1")
+        assert refused == "TOPIC_AUTHORIZATION_FAILED: karls-1", hidden
     listed = kraft(
         cluster, root, "acl", "list", "--topic", "karls-7", "--resource-pattern-type", "match"
     ).splitlines()

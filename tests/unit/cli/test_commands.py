@@ -39,24 +39,6 @@ def test_every_command_explains_itself(command):
 
 
 @pytest.mark.parametrize(
-    "command",
-    [
-        "topic list", "topic create x", "topic describe", "config get topic x", "quorum status", "consume x",
-        "metadata dump", "elect-leaders", "perf produce x", "produce x", "reassign plan x", "reassign status",
-    ],
-)  # fmt: skip
-def test_no_broker_is_one_sentence(command, free_ports):
-    (port,) = free_ports(1)
-    done = subprocess.run(
-        [sys.executable, "-m", "kraft", *command.split(), "--bootstrap-server", f"127.0.0.1:{port}"],
-        capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=600, check=False,
-    )  # fmt: skip
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert done.stderr == f"kraft: 127.0.0.1:{port} refuses connections\n"
-
-
-@pytest.mark.parametrize(
     ("error", "code", "sentence"),
     [
         (CliError("so it is"), 1, "kraft: so it is\n"),

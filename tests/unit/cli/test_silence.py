@@ -36,7 +36,7 @@ def closing() -> Iterator[str]:
 
 
 def test_plain_text_to_who_wants_something_else(closing: str) -> None:
-    with pytest.raises(CliError, match=f"^{closing} closes the connection: it may want TLS"):
+    with pytest.raises(CliError, match=f"^{closing} closes the connection: it may want TLS or a login"):
         first_broker(closing)
 
 
