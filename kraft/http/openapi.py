@@ -1,20 +1,55 @@
-"""The OpenAPI description of the JSON API, made of its tables."""
+"""The OpenAPI description of what a node answers over HTTP, but for the console's files: made of tables."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from kraft.http import writes
 from kraft.http.api import BASE, LIVE, ROUTES, Json, Route
+from kraft.metrics.metric import Style
 
 WRITES: Final = f"{BASE}/writes"
+OPENAPI: Final = "/api/openapi.json"
+STATUS, READY, METRICS = "/status", "/ready", "/metrics"
+OPEN: Final[Mapping[str, Json]] = {
+    STATUS: {
+        "summary": "The node's own view: roles, quorum, partitions, listeners, limits. For scripts.",
+        "responses": {"200": {"description": "as asked", "content": {"application/json": {}}}},
+    },
+    READY: {
+        "summary": "Whether clients can be sent here. For probes.",
+        "responses": {
+            "200": {"description": "the broker is unfenced", "content": {"application/json": {}}},
+            "503": {"description": "it is not", "content": {"application/json": {}}},
+        },
+    },
+    METRICS: {
+        "summary": "The metrics, for Prometheus.",
+        "parameters": [
+            {
+                "name": "names",
+                "in": "query",
+                "description": f"whose names they have: {', '.join(Style)}",
+                "schema": {"type": "string", "enum": list(Style), "default": Style.STRIMZI},
+            }
+        ],
+        "responses": {
+            "200": {"description": "OpenMetrics", "content": {"application/openmetrics-text": {}}},
+            "400": {"description": "no such names", "content": {"application/json": {}}},
+        },
+    },
+}
+"""By GET, without a login."""
+
 _ANSWERS: Final = {
     "200": "as asked",
     "400": "a wrong parameter",
     "401": "no login",
     "403": "not allowed",
     "404": "there is none",
+    "429": "over a quota: Retry-After says when again",
     "503": "a broker does not answer",
 }
 
@@ -26,6 +61,13 @@ def openapi(version: str) -> Json:
         "get": {
             "summary": "Server-sent events: `cluster` once a second, `events` when something happens.",
             "responses": {"200": {"description": "the stream", "content": {"text/event-stream": {}}}},
+        }
+    }
+    paths |= {path: {"get": {**operation, "security": [{}]}} for path, operation in OPEN.items()}
+    paths[OPENAPI] = {
+        "get": {
+            "summary": "This description.",
+            "responses": {"200": {"description": "OpenAPI 3.1", "content": {"application/json": {}}}},
         }
     }
     paths[WRITES] = {

@@ -27,7 +27,7 @@ from kraft.http.api import LIVE, ROUTES, Asked, Json, Route, Service
 from kraft.http.cluster_view import ClusterView
 from kraft.http.live import LiveStreams
 from kraft.http.login import LoginRequired, Logins, Visitor
-from kraft.http.openapi import WRITES, openapi
+from kraft.http.openapi import METRICS, OPEN, OPENAPI, READY, STATUS, WRITES, openapi
 from kraft.http.refused import Refused
 from kraft.http.status import is_fenced, status
 from kraft.http.writes import ROUTES as WRITE_ROUTES
@@ -56,14 +56,14 @@ HEADERS: Final[Mapping[str, str]] = {
 _FILES: Final[Mapping[str, tuple[str, str]]] = {
     "/": ("console.html", "text/html"),
     "/console.js": ("console.js", "text/javascript"),
+    "/messages.js": ("messages.js", "text/javascript"),
     "/rights.js": ("rights.js", "text/javascript"),
     "/writes.js": ("writes.js", "text/javascript"),
     "/console.css": ("console.css", "text/css"),
     "/api": ("api.html", "text/html"),
     "/api.js": ("api.js", "text/javascript"),
 }
-OPENAPI: Final = "/api/openapi.json"
-PATHS: Final = ("/", "/api", "/metrics", "/ready", "/status")
+PATHS: Final = ("/", "/api", *OPEN)
 
 
 def make_server(sources: Sources) -> web.Server:
@@ -105,10 +105,11 @@ class HttpServer:
             each.host.lower() for each in sources.node.config.advertised_endpoints if each.host
         }
         self._open: Mapping[str, Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]] = {
-            "/status": self._status,
-            "/metrics": self._metrics,
-            "/ready": self._ready,
+            STATUS: self._status,
+            METRICS: self._metrics,
+            READY: self._ready,
         }
+        assert self._open.keys() == OPEN.keys(), "what is served is described"
 
     async def respond(self, request: web.BaseRequest) -> web.StreamResponse:
         try:

@@ -35,6 +35,7 @@ FLAGS: Final = (
     "--remote-debugging-port=0",
 )
 _KEY_CODES: Final = {"Escape": 27, "Enter": 13, "Tab": 9}
+_TEXTS: Final = {"Enter": "\r"}
 PORT_FILE: Final = "DevToolsActivePort"
 
 
@@ -62,7 +63,7 @@ class Page:
     def press(self, key: str) -> None:
         code = _KEY_CODES.get(key, 0)
         for kind in ("keyDown", "keyUp"):
-            text = {"text": key} if kind == "keyDown" and len(key) == 1 else {}
+            text = {"text": _TEXTS.get(key, key)} if kind == "keyDown" and key in {key[:1], *_TEXTS} else {}
             self.send("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **text)
 
     def look_like(self, *, width: int, height: int = 900, dark: bool = False) -> None:

@@ -16,7 +16,7 @@ export function element(tag, properties = {}, ...children) {
 
 export const count = (value) => (value === null || value === undefined ? "not told" : number.format(value));
 
-function bytes(value) {
+export function bytes(value) {
   if (value === null || value === undefined) return "not told";
   const units = ["B", "KB", "MB", "GB", "TB"];
   let unit = 0;
@@ -29,15 +29,36 @@ function ago(ms) {
   return ms < 1500 ? "now" : ms < 90000 ? `${Math.round(ms / 1000)} s ago` : `${Math.round(ms / 60000)} min ago`;
 }
 
+// ---- what changed a figure last ------------------------------------------------------------------------
+
+const lastOf = new Map(); // by subject
+const lastOfKind = new Map();
+
+function last(events) {
+  const event = events.filter(Boolean).sort((a, b) => b.number - a.number)[0];
+  if (!event) return null;
+  return `${clock(event)} ${event.subject}: ${event.kind}, ${event.text}`;
+}
+
+const clock = (event) => new Date(event.time_ms).toLocaleTimeString("en-GB");
+const lastOfSubject = (subject) => {
+  const event = lastOf.get(subject);
+  return event ? `${clock(event)} ${event.kind}: ${event.text}` : null;
+};
+
 // ---- health ------------------------------------------------------------------------------------------
 
-const FIGURES = [
-  ["brokers", "brokers that answer", "Of those that are registered. One that is fenced leads nothing."],
-  ["no_leader", "without a leader", "No replica in sync is alive: these partitions can be neither written nor read."],
-  ["under_min_isr", "under min ISR", "Fewer in sync than min.insync.replicas: writes with acks=all are refused."],
-  ["under_replicated", "under-replicated", "A replica is not in sync; one more failure is nearer."],
-  ["partitions", "partitions", "Of all topics that you may see."],
-  ["term", "quorum term", "Counts the elections of the controller. One that rises often says that voters lose each other."],
+const OF_BROKERS = ["broker registered", "broker fenced", "broker unfenced", "broker shutting down"];
+const OF_LEADERS = ["no leader", "election", "unclean election"];
+const OF_ISR = ["ISR shrink", "ISR expand"];
+const FIGURES = [ // with the kinds of events that change them
+  ["brokers", "brokers that answer", "Of those that are registered. One that is fenced leads nothing.", OF_BROKERS],
+  ["no_leader", "without a leader", "No replica in sync is alive: these partitions can be neither written nor read.", OF_LEADERS],
+  ["under_min_isr", "under min ISR", "Fewer in sync than min.insync.replicas: writes with acks=all are refused.", OF_ISR],
+  ["under_replicated", "under-replicated", "A replica is not in sync; one more failure is nearer.", OF_ISR],
+  ["partitions", "partitions", "Of all topics that you may see.", ["topic created", "topic deleted"]],
+  ["term", "quorum term", "Counts the elections of the controller. One that rises often says that voters lose each other.",
+    ["controller"]],
 ];
 
 function health(snapshot) {
@@ -49,13 +70,15 @@ function health(snapshot) {
   const bad = {
     brokers: answering < snapshot.brokers.length, term: Boolean(snapshot.quorum.problem), partitions: false,
   };
-  const tiles = FIGURES.map(([key, label, explanation]) => {
+  const tiles = FIGURES.map(([key, label, explanation, kinds]) => {
+    const changed = last(kinds.map((each) => lastOfKind.get(each)));
     const figure = snapshot.totals[key];
     const isBad = key in bad ? bad[key] : figure > 0;
     return element("li", { className: isBad ? "bad" : "" },
       element("b", {}, values[key] ?? count(figure)),
       element("small", {}, isBad ? `⚠ ${label}` : label),
-      element("p", { className: "explanation" }, explanation));
+      element("p", { className: "explanation" }, explanation),
+      changed ? element("p", { className: "explanation" }, `Last: ${changed}`) : null);
   });
   replaceIfChanged($("health"), tiles);
 }
@@ -88,7 +111,12 @@ function broker(each, controller) {
   return element("li", { className: state.startsWith("✓") ? "broker" : "broker bad" },
     each.id === controller ? element("span", { className: "role" }, "controller") : null,
     element("strong", {}, `Broker ${each.id}`), ` ${state}`,
-    element("dl", {}, ...facts.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)])));
+    element("dl", {}, ...facts.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)])),
+    lastLine(lastOfSubject(`broker ${each.id}`)));
+}
+
+function lastLine(text) {
+  return text ? element("p", { className: "last" }, text) : null;
 }
 
 function brokers(snapshot) {
@@ -99,11 +127,24 @@ function brokers(snapshot) {
     element("h3", {}, rack === null ? "no rack" : `rack ${rack}`),
     element("ul", {}, ...members.map((each) => broker(each, snapshot.quorum.leader)))));
   replaceIfChanged($("racks"), drawn);
+  replaceIfChanged($("reached"), reached(snapshot).map(([ok, link, otherwise]) =>
+    element("li", { className: ok ? "" : "bad" }, ok ? `✓ ${link}` : `⚠ ${link}: ${otherwise}`)));
+}
+
+// Who hears whom, as far as this node can tell: what it asks the others, and whose heartbeats the controller has.
+function reached({ brokers: all, told_by: own, quorum: { leader } }) {
+  const asked = all.filter((each) => each.id !== own)
+    .map((each) => [each.answers, `${own} ⇄ ${each.id}`, "does not answer"]);
+  const beats = leader < 0 ? [] : all.filter((each) => each.id !== leader)
+    .map((each) => [!each.fenced, `${each.id} → controller ${leader}`, "no heartbeats"]);
+  return [...asked, ...beats];
 }
 
 function quorum(told) {
   $("quorum-note").textContent = told.problem
     ? `⚠ ${told.problem}` : `Term ${told.term}, led by ${told.leader}, high watermark ${count(told.high_watermark)}.`;
+  const changed = lastOfSubject("quorum");
+  if (changed) $("quorum-note").textContent += ` Last: ${changed}.`;
   const rows = told.voters.map((voter) => element("tr", {},
     element("td", {}, String(voter.id)), element("td", {}, voter.id === told.leader ? "★ leader" : "follower"),
     element("td", { className: "n" }, count(voter.end)), element("td", { className: "n" }, count(voter.lag)),
@@ -121,6 +162,8 @@ function happened(events) {
   for (const event of events) {
     if (event.number <= newest) continue;
     newest = event.number;
+    lastOf.set(event.subject, event);
+    lastOfKind.set(event.kind, event);
     const time = new Date(event.time_ms);
     $("events").prepend(element("li", { className: BAD.has(event.kind) ? "bad" : GOOD.has(event.kind) ? "good" : "" },
       element("time", { dateTime: time.toISOString() }, time.toLocaleTimeString("en-GB")),
@@ -144,9 +187,9 @@ function card(key, topic) {
   name.addEventListener("click", () => openTopic(topic));
   const made = {
     root: element("article", { className: "partition" }), state: element("span", { className: "state" }),
-    facts: element("p", { className: "facts" }), replicas: new Map(),
+    facts: element("p", { className: "facts" }), replicas: new Map(), last: element("p", { className: "last" }),
   };
-  made.root.append(element("header", {}, name, made.state), made.facts);
+  made.root.append(element("header", {}, name, made.state), made.facts, made.last);
   cards.set(key, made);
   return made;
 }
@@ -160,7 +203,7 @@ function replicaBar(held, id) {
   made.track.append(made.log, made.mark);
   made.root.append(made.who, made.track, made.behind);
   held.replicas.set(id, made);
-  held.root.append(made.root);
+  held.last.before(made.root);
   return made;
 }
 
@@ -189,6 +232,8 @@ function drawPartition(partition) {
   held.state.textContent = bad ? `⚠ ${partition.state}` : "✓ in sync";
   held.facts.textContent = `high watermark ${count(partition.high_watermark)} · epoch ${partition.leader_epoch} · ${bytes(partition.size)}`
     + (partition.adding.length || partition.removing.length ? ` · moving to ${partition.adding.join(", ")}` : "");
+  const changed = lastOfSubject(key) ?? "";
+  if (held.last.textContent !== changed) held.last.textContent = changed;
   const ends = partition.replicas.map((each) => each.end ?? 0);
   const scale = niceCeiling(Math.max(...ends, 0) - (partition.start ?? 0));
   for (const replica of partition.replicas) {
@@ -247,7 +292,7 @@ function groups(all) {
     : [element("tr", {}, element("td", { colSpan: 6 }, "There are none."))]);
 }
 
-// ---- one topic, and its messages --------------------------------------------------------------------------
+// ---- one topic --------------------------------------------------------------------------
 
 export async function ask(path, request = {}) {
   const response = await fetch(path, request);
@@ -265,6 +310,7 @@ async function openTopic(name) {
   $("topic-facts").textContent = "asking …";
   $("browse-note").textContent = "";
   $("messages").hidden = true;
+  $("browse-on").hidden = true;
   $("topic").showModal();
   try {
     const topic = await ask(`/api/v1/topics/${encodeURIComponent(name)}`);
@@ -278,64 +324,6 @@ async function openTopic(name) {
     $("browse-partition").replaceChildren(...numbers.map((each) => element("option", {}, String(each))));
   } catch (error) {
     $("topic-facts").textContent = `⚠ ${error.message}`;
-  }
-}
-
-function shown(data, as) {
-  if (data === null) return "null";
-  const cut = (text) => (data.bytes > 4096 ? `${text} … ${bytes(data.bytes)} in all` : text);
-  if (as === "hex") {
-    const raw = "base64" in data ? Uint8Array.from(atob(data.base64), (c) => c.charCodeAt(0))
-      : new TextEncoder().encode(data.text);
-    return cut([...raw].map((each) => each.toString(16).padStart(2, "0")).join(" "));
-  }
-  if ("base64" in data) return cut(`base64 ${data.base64}`);
-  if (as === "json") {
-    try { return JSON.stringify(JSON.parse(data.text), null, 2); } catch { return cut(data.text); }
-  }
-  return cut(data.text);
-}
-
-function time(ms) {
-  const date = new Date(ms); // a record may say any time at all
-  return Number.isNaN(date.getTime()) ? `${ms} ms` : date.toISOString();
-}
-
-function content(each, as) {
-  if (each.problem) return `⚠ ${each.problem}`;
-  return each.control ? "marker of a transaction" : shown(each.value, as);
-}
-
-function headers(each, as) {
-  const lines = each.headers.map(([name, data]) => `${name}: ${shown(data, as)}`);
-  return [...lines, ...(each.more_headers ? [`… ${each.more_headers} more`] : [])].join("\n");
-}
-
-export async function browse() {
-  const query = new URLSearchParams({ limit: "50" });
-  const from = $("browse-from").value;
-  const value = $("browse-value").value.trim();
-  if (from === "offset" && value) query.set("offset", value);
-  if (from === "time" && value) query.set("time_ms", String(/^\d+$/.test(value) ? value : Date.parse(value)));
-  $("browse-note").textContent = "reading …";
-  try {
-    const path = `/api/v1/topics/${encodeURIComponent(open)}/partitions/${$("browse-partition").value}/messages?${query}`;
-    const told = await ask(path);
-    const as = $("browse-as").value;
-    const wanted = $("browse-key").value;
-    const rows = told.messages
-      .filter((each) => !wanted || shown(each.key, "text").includes(wanted) || shown(each.value, "text").includes(wanted))
-      .map((each) => element("tr", {},
-        element("td", { className: "n" }, String(each.offset)),
-        element("td", {}, time(each.time_ms)),
-        element("td", { className: "wide" }, shown(each.key, as)),
-        element("td", { className: "wide" }, content(each, as)),
-        element("td", { className: "wide" }, headers(each, as))));
-    $("messages").hidden = false;
-    $("messages").tBodies[0].replaceChildren(...rows);
-    $("browse-note").textContent = `${rows.length} of offsets ${count(told.from)} on; the partition has ${count(told.start)} to ${count(told.end)}.`;
-  } catch (error) {
-    $("browse-note").textContent = `⚠ ${error.message}`;
   }
 }
 
@@ -357,25 +345,33 @@ function linked(text, lost) {
   $("link").classList.toggle("lost", lost);
 }
 
-const stream = new EventSource("/api/v1/live");
-stream.addEventListener("cluster", (event) => { linked("live", false); draw(JSON.parse(event.data)); });
-stream.addEventListener("events", (event) => happened(JSON.parse(event.data)));
-stream.addEventListener("error", () => {
-  newest = 0; // the node may be another process, which counts for itself
-  linked("⚠ this node does not answer; what is shown is old", true);
-});
-stream.addEventListener("open", () => $("events").replaceChildren());
+const AGAIN_MS = 5000;
+
+function listen() {
+  const stream = new EventSource("/api/v1/live");
+  stream.addEventListener("cluster", (event) => { linked("live", false); draw(JSON.parse(event.data)); });
+  stream.addEventListener("events", (event) => happened(JSON.parse(event.data)));
+  stream.addEventListener("error", () => {
+    newest = 0; // the node may be another process, which counts for itself
+    linked("⚠ this node does not answer; what is shown is old", true);
+    if (stream.readyState === EventSource.CLOSED) refused(); // a browser asks again only where nobody answered
+  });
+  stream.addEventListener("open", () => { $("events").replaceChildren(); lastOf.clear(); lastOfKind.clear(); });
+}
+
+async function refused() {
+  try {
+    await ask("/api/v1/events"); // the browser asks for a password, where that is what lacks
+    listen();
+  } catch (error) {
+    linked(`⚠ ${error.message}; what is shown is old`, true);
+    setTimeout(refused, AGAIN_MS);
+  }
+}
+listen();
 
 $("filter").addEventListener("input", () => latest && partitions(latest));
 $("internal").addEventListener("change", () => latest && partitions(latest));
-$("browse").addEventListener("click", browse);
-$("browse-from").addEventListener("change", () => {
-  const hidden = !$("browse-from").value;
-  $("browse-value").hidden = hidden;
-  document.querySelector("label[for=browse-value]").hidden = hidden;
-  $("browse-value").placeholder = $("browse-from").value === "time" ? "2026-01-31T12:00" : "0";
-});
-
 function explain() {
   const on = document.body.classList.toggle("explaining");
   $("explain").setAttribute("aria-pressed", String(on));

@@ -1,6 +1,7 @@
 // What changes something: a message, a fault. Shown only where the node lets it be done.
 
-import { $, ask, browse, count, element, openedTopic } from "./console.js";
+import { $, ask, count, element, openedTopic } from "./console.js";
+import { browse, entered } from "./messages.js";
 
 const API = "/api/v1";
 const allowed = await ask(`${API}/writes`);
@@ -38,6 +39,7 @@ async function produce() {
 
 $("produce").hidden = !allowed.produce;
 $("produce-send").addEventListener("click", produce);
+entered(["produce-key", "produce-value", "produce-headers"], produce);
 
 // ---- faults ---------------------------------------------------------------------------------------------
 
