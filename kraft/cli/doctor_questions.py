@@ -42,6 +42,8 @@ GROUPS: Final = 20
 UNSTABLE: Final = 100
 """Of the partitions with an open transaction at most so many are looked at."""
 STABLE: Final = "Stable"
+FIRST_ANSWER_S: Final = 5.0
+"""A node makes its HTTP server for the first who asks."""
 MIN_ISR: Final = "min.insync.replicas"
 HTTP_PORT: Final = "kraft.http.port"
 
@@ -130,6 +132,8 @@ def clocks(brokers: Mapping[int, Address]) -> dict[int, float]:
         for port in _http_port(broker_id, address):
             connection = http.client.HTTPConnection(address[0], port, timeout=TIMEOUT_S)
             with suppress(OSError, http.client.HTTPException, ValueError, TypeError):
+                connection.connect()
+                connection.sock.settimeout(FIRST_ANSWER_S)
                 connection.request("GET", "/api")
                 date = connection.getresponse().getheader("Date")
                 found[broker_id] = parsedate_to_datetime(str(date)).timestamp() - time.time()

@@ -90,15 +90,10 @@ def events_since(service: Service, visitor: Visitor, number: int) -> list[Json]:
 
 
 async def _topics(service: Service, asked: Asked) -> Json:
-    image, visitor = service.sources.node.image, asked.visitor
-    return {
-        "topics": [
-            {"name": topic.name, "id": str(topic.id), "partitions": len(topic.partitions)}
-            for name in sorted(image.topics_by_name)
-            if visitor.may_see_topic(name)
-            for topic in (image.topics_by_name[name],)
-        ]
-    }
+    part, limit = asked.query.get("containing", ""), asked.number("limit")
+    found = await service.view.topics(asked.visitor, part)
+    shown = found if limit is None else found[:limit]
+    return {"topics": shown, "more": len(found) - len(shown)}
 
 
 async def _topic(service: Service, asked: Asked) -> Json:
@@ -231,7 +226,12 @@ ROUTES: Final = (
         _events,
         {"since": "the number of the last event that is known"},
     ),
-    Route(f"{BASE}/topics", "All topics.", _topics),
+    Route(
+        f"{BASE}/topics",
+        "All topics, by name, with what their leaders' logs take.",
+        _topics,
+        {"containing": "those with this in their name", "limit": "how many; `more` says how many more"},
+    ),
     Route(f"{BASE}/topics/{{topic}}", "A topic: its configs, size and partitions.", _topic),
     Route(
         PARTITION_MESSAGES,

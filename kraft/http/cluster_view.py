@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Mapping, Set
 from typing import Any, Final, NamedTuple
 
@@ -82,6 +83,13 @@ class ClusterView:
 
         # Nothing of it changes any more; ten thousand partitions take a tenth of a second.
         return await node.loop.run_in_executor(None, merged)
+
+    async def topics(self, visitor: Visitor, containing: str) -> list[Json]:
+        """By name, those with that in it, with the bytes that their leaders tell."""
+        views, *_ = await self._answers()
+        image = self._node.image
+        names = [each for each in image.topics_by_name if containing in each and visitor.may_see_topic(each)]
+        return await self._node.loop.run_in_executor(None, _topics, image, views, sorted(names))
 
     async def groups(self, visitor: Visitor) -> list[Json]:
         views, _, counts = await self._answers()
@@ -264,6 +272,19 @@ def _totals(visible: _Visible, partitions: list[Json]) -> Json:
         "under_min_isr": states.count("under min ISR"),
         "under_replicated": states.count("under-replicated"),
     }
+
+
+def _topics(image: MetadataImage, views: Views, names: list[str]) -> list[Json]:
+    sizes: Counter[str] = Counter()
+    for view in views.values():
+        for each in view["replicas"]:
+            if "isr" in each:  # by its leader
+                sizes[each["topic"]] += each["size"]
+    topics = [image.topics_by_name[name] for name in names]
+    return [
+        {"name": each.name, "id": str(each.id), "partitions": len(each.partitions), "size": sizes[each.name]}
+        for each in topics
+    ]
 
 
 # ---- brokers and groups --------------------------------------------------------------------------------

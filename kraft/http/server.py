@@ -51,12 +51,14 @@ HEADERS: Final[Mapping[str, str]] = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
+    "Server": "kraft",
 }
 
 _FILES: Final[Mapping[str, tuple[str, str]]] = {
     "/": ("console.html", "text/html"),
     "/console.js": ("console.js", "text/javascript"),
     "/messages.js": ("messages.js", "text/javascript"),
+    "/topics.js": ("topics.js", "text/javascript"),
     "/rights.js": ("rights.js", "text/javascript"),
     "/writes.js": ("writes.js", "text/javascript"),
     "/console.css": ("console.css", "text/css"),

@@ -86,6 +86,11 @@ def test_a_topic_tells_what_was_set_for_it(used: LocalCluster) -> None:
     assert topic["configs"] == {"retention.ms": "-1"}
     assert topic["size"] > 5000
     assert TOPIC in {each["name"] for each in ask(used, "/api/v1/topics").json["topics"]}
+    told = ask(used, f"/api/v1/topics?containing={TOPIC[1:]}&limit=1").json
+    assert [(each["name"], each["partitions"], each["size"] > 5000) for each in told["topics"]] == [
+        (TOPIC, 2, True)
+    ]
+    assert ask(used, "/api/v1/topics?limit=0").json["more"] > 0
 
 
 def own_origin(cluster: LocalCluster, node_id: int = 1) -> str:
@@ -226,7 +231,7 @@ def test_nothing_is_changed_by_http(used: LocalCluster) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/console.js", "/messages.js", "/console.css", "/api", "/api.js", "/api/v1/topics"]
+    "path", ["/", "/console.js", "/topics.js", "/console.css", "/api", "/api.js", "/api/v1/topics"]
 )
 def test_browsers_are_told_to_keep_to_this_site(used: LocalCluster, path: str) -> None:
     answer = ask(used, path, Origin="http://elsewhere.example")

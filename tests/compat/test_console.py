@@ -104,7 +104,10 @@ def test_the_bars_move_with_the_log_end(watched: LocalCluster, page: Page) -> No
 
 def test_messages_are_browsed(page: Page) -> None:
     wait_until(lambda: texts(page, ".partition .name"), "partitions are drawn")
-    page.eval("document.querySelector('.partition .name').click()")
+    page.eval("document.getElementById('topics-shown').open = true")
+    page.eval("document.getElementById('topics-filter').value = 'see'")
+    wait_until(lambda: text(page, "#topics .name") == TOPIC, "the topic is listed")
+    page.eval("document.querySelector('#topics .name').click()")
     wait_until(lambda: "retention.ms" in text(page, "#topic-configs"), "the configs are shown")
     page.eval("""document.getElementById('browse-from').value = 'offset';
         document.getElementById('browse-from').dispatchEvent(new Event('change'));
@@ -143,8 +146,10 @@ def test_it_is_readable_at_every_width_and_in_the_dark(
     wait_until(lambda: page.eval("innerWidth") == width, "the window has that width")
     require_readable(page, "the page")
     page.press("?")
-    page.eval("document.getElementById('rights-shown').open = true")
+    for details in ("rights-shown", "topics-shown"):
+        page.eval(f"document.getElementById('{details}').open = true")
     wait_until(lambda: "No authorizer" in text(page, "#rights-note"), "users, quotas and ACLs are shown")
+    wait_until(lambda: "shown" in text(page, "#topics-note"), "topics are shown")
     require_readable(page, "all that is explained, and can be opened")
     page.eval("document.querySelector('.partition .name').click()")
     wait_until(lambda: text(page, "#browse-partition"), "the topic is open")

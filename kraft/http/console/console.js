@@ -171,6 +171,7 @@ function happened(events) {
       element("span", {}, event.text)));
   }
   while ($("events").children.length > MAX_EVENTS) $("events").lastElementChild.remove();
+  document.dispatchEvent(new Event("happened"));
 }
 
 // ---- partitions -----------------------------------------------------------------------------------------
@@ -304,7 +305,7 @@ export async function ask(path, request = {}) {
 let open = null;
 export const openedTopic = () => open;
 
-async function openTopic(name) {
+export async function openTopic(name) {
   open = name;
   $("topic-name").textContent = name;
   $("topic-facts").textContent = "asking …";

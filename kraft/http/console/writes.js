@@ -4,6 +4,7 @@ import { $, ask, count, element, openedTopic } from "./console.js";
 import { browse, entered } from "./messages.js";
 
 const API = "/api/v1";
+const LINKS_AFTER_MS = 5000;
 const allowed = await ask(`${API}/writes`);
 
 const post = (path, body) => ask(path, {
@@ -77,4 +78,10 @@ if (allowed.faults) {
   for (const button of $("faults").querySelectorAll("button")) button.addEventListener("click", () => doIt(button));
   $("faults").hidden = false;
   await broken();
+  let asking = false; // a link that somebody else breaks has consequences, which are events
+  document.addEventListener("happened", () => {
+    if (asking) return;
+    asking = true;
+    setTimeout(() => broken().catch(() => {}).finally(() => { asking = false; }), LINKS_AFTER_MS);
+  });
 }
