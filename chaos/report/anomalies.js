@@ -9,11 +9,11 @@ function anomalyTable({ shown, left_out, operations, definitions, not_judged }, 
   if (shown.length === 0) return element("div", {}, element("p", {}, "None was found."), ...unjudged);
   const body = element("tbody");
   for (const group of alike(shown)) {
-    group.forEach((index, place) => {
-      if (place === FEW_ALIKE) body.append(moreRow(group.slice(FEW_ALIKE), shown[index]));
+    group.forEach((index, nth) => {
+      if (nth === FEW_ALIKE) body.append(moreRow(group.slice(FEW_ALIKE), shown[index]));
       const anomaly = { ...shown[index], definition: definitions[shown[index].kind] };
       const [row, evidence] = anomalyRows(anomaly, index, operations, show);
-      row.hidden = place >= FEW_ALIKE;
+      row.hidden = nth >= FEW_ALIKE;
       body.append(row, evidence);
     });
   }
@@ -23,7 +23,7 @@ function anomalyTable({ shown, left_out, operations, definitions, not_judged }, 
   return element("div", {}, table, ...rest, ...unjudged);
 }
 
-/** Places of anomalies of one kind and partition that follow one another. */
+/** Indexes of anomalies of one kind and partition that follow one another. */
 function alike(shown) {
   const same = (a, b) => a.kind === b.kind && a.key === b.key && a.allowed === b.allowed;
   const groups = [];
@@ -48,7 +48,7 @@ function moreRow(indexes, { kind, key }) {
   return row;
 }
 
-const moreRows = new Map(); // index of an anomaly -> the row that stands for it until it is unfolded
+const moreRows = new Map(); // index of an anomaly -> the row shown in its place until it is unfolded
 
 function anomalyRows(anomaly, index, operations, show) {
   const evidence = element("tr", { class: "evidence", id: `evidence-${index}`, hidden: "" });
@@ -106,7 +106,7 @@ function operationWords(operation, anomaly) {
 }
 
 function sendWords([, key, value, offset], anomaly) {
-  const where = offset === null ? "offset not told" : `offset ${offset}`;
+  const where = offset === null ? "offset unknown" : `offset ${offset}`;
   const look = anomaly.marks.values.includes(value) ? { class: "marked" } : {};
   return element("div", {}, `${key}  `, element("span", look, `${value} → ${where}`));
 }
@@ -131,10 +131,10 @@ function pollWords([, messages, cut], anomaly) {
   return element("div", {}, ...(parts.length ? parts : ["nothing"]));
 }
 
-/** Those messages that are marked, or stand beside a marked offset. */
+/** Those messages that are marked, or near a marked offset. */
 function around(pairs, { offsets, values }) {
-  const places = pairs.flatMap(([offset, value], i) => (isMarked(offset, value, { offsets, values }) ? [i] : []));
-  const near = ([offset], i) => places.some((place) => Math.abs(place - i) <= 2) || offsets.some((o) => Math.abs(o - offset) <= 2);
+  const marked = pairs.flatMap(([offset, value], i) => (isMarked(offset, value, { offsets, values }) ? [i] : []));
+  const near = ([offset], i) => marked.some((index) => Math.abs(index - i) <= 2) || offsets.some((o) => Math.abs(o - offset) <= 2);
   return pairs.filter(near).slice(0, MOST_AROUND);
 }
 

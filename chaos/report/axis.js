@@ -7,7 +7,7 @@ function niceStep(span, wanted) {
   return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= rough * 0.999);
 }
 
-/** The same for times in ms, which above a minute go by sixties. */
+/** The same for times in ms, whose steps above a minute are multiples of sixty. */
 function niceTimeStep(span, wanted) {
   const rough = span / Math.max(wanted, 1);
   const sixties = [15e3, 30e3, 60e3, 120e3, 300e3, 600e3, 900e3, 1800e3, 3600e3, 7200e3];

@@ -397,9 +397,9 @@ function anomalyRow(anomalies, select) {
       const taken = new Set(); // one mark per few pixels: the table has them all
       anomalies.forEach((anomaly, index) => {
         const x = plot.x(anomaly.start);
-        const place = `${Math.round(x / 4)} ${anomaly.allowed}`;
-        if (x < 0 || x > plot.width || taken.has(place)) return;
-        taken.add(place);
+        const slot = `${Math.round(x / 4)} ${anomaly.allowed}`;
+        if (x < 0 || x > plot.width || taken.has(slot)) return;
+        taken.add(slot);
         const mark = plot.add("path", {
           d: `M${x} 3l5.5 6l-5.5 6l-5.5-6z`,
           class: anomaly.allowed ? "mark allowed" : "mark forbidden",

@@ -126,7 +126,7 @@ class Timeline {
     return layer;
   }
 
-  /** Every row says what it shows under the cursor; without one, what there is to know of it as a whole. */
+  /** Each row's readout: its value under the cursor; without one, a summary of the row. */
   read() {
     const time = this.cursor;
     this.clock.textContent = time === null ? "" : exactTime(time);
@@ -164,9 +164,9 @@ class Timeline {
       if (time === null || event.button !== 0 || event.pointerType === "touch") return;
       this.drag = { from: time, to: time, x: event.clientX, moved: false, pointer: event.pointerId };
     });
-    host.addEventListener("pointermove", (event) => this.pointed(event));
-    host.addEventListener("pointerup", () => this.dropped());
-    host.addEventListener("pointercancel", () => this.let());
+    host.addEventListener("pointermove", (event) => this.pointerMoved(event));
+    host.addEventListener("pointerup", () => this.endDrag());
+    host.addEventListener("pointercancel", () => this.cancelDrag());
     host.addEventListener("pointerleave", () => {
       if (!this.drag) this.moveCursor(null);
     });
@@ -183,7 +183,7 @@ class Timeline {
     return this.view.start + share * (this.view.end - this.view.start);
   }
 
-  pointed(event) {
+  pointerMoved(event) {
     const time = this.timeAt(event);
     if (this.drag && time !== null) {
       this.drag.to = time;
@@ -199,13 +199,13 @@ class Timeline {
     return [Math.min(this.drag.from, this.drag.to), Math.max(this.drag.from, this.drag.to)];
   }
 
-  dropped() {
+  endDrag() {
     const range = this.drag?.moved ? this.dragged() : null;
-    this.let();
+    this.cancelDrag();
     if (range) this.zoom(...range);
   }
 
-  let() {
+  cancelDrag() {
     this.drag = null;
     this.drawOverlay();
   }
