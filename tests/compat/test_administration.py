@@ -19,7 +19,6 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.row("U2")
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
-OPERATIONS_UNKNOWN = -(2**31)
 
 
 @pytest.fixture(scope="module")

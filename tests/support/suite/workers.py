@@ -14,7 +14,7 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-ROOMS: Final = ("spark", "chaos", "compat", "users", "cli", "tidy", "trouble", "seeds", "property")
+ROOMS: Final = ("spark", "chaos", "compat", "users", "cli", "tidy", "robustness", "seeds", "property")
 """Below tests/; the others follow."""
 TOGETHER: Final = ("tests/spark/", "tests/tidy/")
 """One Spark is enough, and to parse every file once."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -23,12 +22,6 @@ from metadata_quorum.decisions.elections import broker_leaves
 
 ALL = TopicMode(1, -1)
 ONE = TopicMode(1, 1)
-
-
-@pytest.fixture(autouse=True)
-def _silent() -> None:
-    """What nodes say of the faults."""
-    logging.getLogger("metadata_quorum").setLevel(logging.CRITICAL)
 
 
 def broken(mode: TopicMode, *operations: Operation, was_elected: tuple[str, ...] = ()) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -29,12 +28,6 @@ PATIENT = replace(
     ),
 )
 """Nobody stands for election, and nobody resigns."""
-
-
-@pytest.fixture(autouse=True)
-def _silent() -> None:
-    """What nodes say of the faults."""
-    logging.getLogger("metadata_quorum").setLevel(logging.CRITICAL)
 
 
 def rules(profile: Profile, faults: Sequence[str], until: float) -> set[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import pytest
 
 from chaos.simulator.profile import PROFILES
@@ -12,12 +10,6 @@ from chaos.simulator.run import Simulation
 SECONDS = 20.0
 HEAVY = {"five", "groups", "groups-harsh", "changing", "upgrade", "fifty"}
 """A seed of them costs more than a second of CPU."""
-
-
-@pytest.fixture(autouse=True)
-def _silent() -> None:
-    """What nodes say of the faults."""
-    logging.getLogger("metadata_quorum").setLevel(logging.CRITICAL)
 
 
 @pytest.mark.row("C7")

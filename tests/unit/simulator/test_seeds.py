@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 
 import pytest
@@ -12,13 +11,6 @@ from chaos.simulator.profile import COMBINED, PROFILES
 from chaos.simulator.run import Simulation
 from chaos.simulator.shrink import Shrinker, minimal
 from data_plane.replication.leader_state import LeaderState
-
-
-@pytest.fixture(autouse=True)
-def _silent() -> None:
-    """What nodes say of the faults."""
-    logging.getLogger("metadata_quorum").setLevel(logging.CRITICAL)
-
 
 SECONDS = 20.0
 
