@@ -24,7 +24,7 @@ class Inode:
     dirty: set[int] = field(default_factory=set)
     """Page numbers that differ from the durable image."""
     bad: set[int] = field(default_factory=set)
-    """Page numbers that the medium does not give back, until they are written anew."""
+    """Page numbers that the medium does not give back, until they are written again."""
 
 
 @dataclass(slots=True, eq=False)

@@ -5,7 +5,7 @@ simulated. First come faults (kills, power loss, delay, loss, duplicates, one-wa
 lost disks), under which safety must hold; then everything heals, and the quorum has to agree
 and to commit again within seconds.
 
-    w = World(seed, Options.from_seed(seed, voters=3)); w.run()      # raises InvariantViolation
+    RaftWorld(seed, Options.from_seed(seed, voters=3)).run()      # raises InvariantViolation, Violation
 
 The checks are those of `Invariant`.
 """

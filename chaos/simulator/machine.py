@@ -67,14 +67,14 @@ class MachineDisk(SimDisk):
         return super().open(path, create=create)
 
     def misses(self) -> bool:
-        """As a page cache that others need, too."""
+        """Whether this read finds nothing in the page cache, which other processes need, too."""
         if self.cold and self._random.random() < self.cold:
             self.missed += 1
             return True
         return False
 
     def read_bytes(self, path: str, may_block: MayBlock) -> bytes:
-        """As NAMES: nobody is let in meanwhile."""
+        """As NAMES: no other job runs meanwhile."""
         self._is_parking = False
         try:
             return super().read_bytes(path, may_block)
@@ -114,7 +114,7 @@ class Machine:
         draws: Draws,
         note: Callable[[str, str], None],
     ) -> None:
-        """`note(host, what)` hears what happens to it, for the story."""
+        """`note(host, what)` is called with what happens to it, for the story."""
         self.host = host
         self.draws = draws
         self.clock = MachineClock(scheduler)
@@ -160,7 +160,7 @@ class Machine:
             self._bury(silently=False)
 
     def lose_power(self) -> None:
-        """No word of it reaches anybody; unsynced data is kept, lost or torn."""
+        """No connection is reset; unsynced data is kept, lost or torn."""
         self._note(self.host, "loses power")
         self._network.dark.add(self.host)
         self._bury(silently=True)
@@ -176,6 +176,6 @@ class Machine:
             self.on_death()
 
     def _report(self, process: str, context: dict[str, Any]) -> None:
-        """What escaped from its code and nobody took."""
+        """An error that its code raised and nothing handled."""
         error = context.get("exception")
         self._note(process, f"{context.get('message')}: {error!r}")

@@ -1,4 +1,4 @@
-"""What a machine believes of the time: how fast its clock goes, and how wrong its time of day is."""
+"""A machine's clocks: how fast the monotonic one runs, and how wrong its time of day is."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class MachineClock:
 
     scheduler: Scheduler
     rate: float = 1.0
-    """How fast it goes."""
+    """How fast it runs, against the simulation's time."""
     wall_offset_ms: int = 0
     """How far its time of day is set wrong."""
     uptime_s: float = UPTIME_S
     """When the simulation began."""
 
     def differ(self, random: Random) -> None:
-        """No two machines count time alike."""
+        """Draw an uptime and a rate: no two machines have the same."""
         self.uptime_s = float(random.randint(*map(int, UPTIMES_S)))
         self.rate = random.uniform(*RATES)
 

@@ -2,9 +2,9 @@
 
     Stream.write -> OneWay (source to target): a delay from its stream of chance -> the other Stream
 
-A cut link loses nothing that TCP would send again: what was said meanwhile arrives after the heal, unless one
-end gave the connection up. A host without power says nothing at all; a connection that it has forgotten is
-reset when the other end speaks next.
+A cut link loses nothing that TCP would retransmit: what was sent meanwhile arrives after the heal, unless one
+end gave the connection up. A host without power sends nothing at all; a connection that it has forgotten is
+reset when the other end sends next.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ LEAST_S: Final = 100e-6
 SPREAD_S: Final = 600e-6
 """How much longer it may take."""
 RETRANSMIT_S: Final = 1.0
-"""A connection attempt that nobody answered is repeated so often, and what was lost is sent again by then."""
+"""After this a connection attempt without an answer is repeated, and by then what was lost is
+retransmitted."""
 SPLIT_PROBABILITY: Final = 0.05
 """That a write arrives in two pieces."""
 FIRST_PORT: Final = 32_768
@@ -37,19 +38,19 @@ Tap = Callable[[Stream, bytes], None]
 
 @dataclass(slots=True)
 class OneWay:
-    """What one host says to another."""
+    """The link from one host to another, in this direction."""
 
     source: str
     target: str
     random: Random
     back: OneWay = field(init=False, repr=False)
-    """What the other says to the first."""
+    """The other direction."""
     cuts: int = 0
     """How many faults cut it."""
     extra_s: float = 0.0
     """On top of the usual delay."""
     held: list[tuple[Stream, str, bytes]] = field(default_factory=list)
-    """Said while it was cut."""
+    """Sent while it was cut."""
 
 
 class Network:
@@ -87,7 +88,7 @@ class Network:
     # ---- faults
 
     def cut(self, source: str, target: str) -> None:
-        """Nothing that `source` says reaches `target`; the other way is as before."""
+        """Nothing that `source` sends reaches `target`; the other direction is as before."""
         self.link(source, target).cuts += 1
 
     def heal(self, source: str, target: str) -> None:
@@ -111,15 +112,14 @@ class Network:
                 self.heal(source, target)
 
     def reset(self, one: str, other: str) -> bool:
-        """End all connections between two hosts; each end hears of it when it arrives there. False where
-        there are none."""
+        """End all connections between two hosts, at both ends. False where there are none."""
         ended = [each for each in self.streams if {each.local[0], each.remote[0]} == {one, other}]
         for stream in ended:
             stream.fail(ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"))
         return bool(ended)
 
     def is_silent(self, source: str, target: str) -> bool:
-        """Whether nothing of it arrives at present."""
+        """Whether nothing that `source` sends arrives at present."""
         return self.link(source, target).cuts > 0 or source in self.dark or target in self.dark
 
     # ---- connections
@@ -142,7 +142,7 @@ class Network:
     async def connect(
         self, loop: Process, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
     ) -> tuple[Stream, asyncio.BaseProtocol]:
-        """As a handshake of TCP: attempts that nobody answers are repeated for ever. Raises
+        """As a handshake of TCP: attempts without an answer are repeated for ever. Raises
         ConnectionRefusedError, and ConnectionResetError where the other end is lost meanwhile."""
         here = loop.host
         out, back = self.link(here, host), self.link(host, here)
@@ -175,21 +175,21 @@ class Network:
     def ended(self, stream: Stream) -> None:
         self.streams.pop(stream, None)
 
-    def say(self, stream: Stream, kind: str, data: bytes) -> None:
-        """Behind what its process waits for: an fsync on the loop comes before what is written next."""
+    def send(self, stream: Stream, kind: str, data: bytes) -> None:
+        """After the fsync that its process waits for on the loop, where there is one."""
         now = self.scheduler.now
         leaves = max(now + stream.loop.busy_s, stream.last_departure)
         if leaves > now:
             stream.last_departure = leaves
-            self.scheduler.at(leaves, self._say_behind, stream, kind, data)
+            self.scheduler.at(leaves, self._send_later, stream, kind, data)
         else:
-            self._say(stream, kind, data)
+            self._send_now(stream, kind, data)
 
-    def _say_behind(self, stream: Stream, kind: str, data: bytes) -> None:
-        if stream.loop.alive:  # else it has died in front of it
-            self._say(stream, kind, data)
+    def _send_later(self, stream: Stream, kind: str, data: bytes) -> None:
+        if stream.loop.alive:  # else it died before the write
+            self._send_now(stream, kind, data)
 
-    def _say(self, stream: Stream, kind: str, data: bytes) -> None:
+    def _send_now(self, stream: Stream, kind: str, data: bytes) -> None:
         link = self.link(stream.local[0], stream.remote[0])
         if kind == "data":
             for tap in self.taps:
@@ -203,13 +203,13 @@ class Network:
     def _carry(self, link: OneWay, stream: Stream, kind: str, data: bytes, later_s: float) -> None:
         if link.cuts:
             link.held.append((stream, kind, data))
-            stream.unheard()
+            stream.unacknowledged()
             return
         if link.target in self.dark:
-            stream.unheard()
+            stream.unacknowledged()
             return
         if link.back.cuts or link.source in self.dark:
-            stream.unheard()
+            stream.unacknowledged()
         self.scheduler.note(data)
         due = max(self.scheduler.now + later_s + self._delay(link), stream.last_arrival)
         stream.last_arrival = due

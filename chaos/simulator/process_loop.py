@@ -3,9 +3,8 @@
     call_soon, call_at -> Scheduler        create_server, create_connection -> Network
     time -> the machine's clock            run_in_executor -> Pool, Job
 
-A process that is killed never runs again: its loop takes no calls, its connections are gone. `hold` stops it
-as SIGSTOP does, or for as long as it waits for its disk on the loop.
-"""
+A process that is killed never runs again: its loop takes no calls, its connections are closed. `hold` stops
+it as SIGSTOP does, or for as long as it waits for its disk on the loop."""
 
 from __future__ import annotations
 
@@ -73,7 +72,7 @@ class ProcessLoop(Process):
         network: Network,
         report: Callable[[str, dict[str, Any]], None],
     ) -> None:
-        """`report(name, context)` hears of errors that nobody took."""
+        """`report(name, context)` is called with errors that nothing handled."""
         self.name = name
         self.number = number
         self.host = host
@@ -83,7 +82,7 @@ class ProcessLoop(Process):
         self.boundary: ErrorBoundary | None = None
         """Takes its errors, where it is a node's."""
         self.on_error: Callable[[str, Exception], None] = lambda work, error: None
-        """Told of those that end some work, and not the process."""
+        """Called for those that end some work, and not the process."""
         self._scheduler = network.scheduler
         self._network = network
         self._aside: deque[ScheduledCall] = deque()
@@ -153,7 +152,7 @@ class ProcessLoop(Process):
 
     @property
     def is_stopped(self) -> bool:
-        """By a signal; not who only waits for its disk."""
+        """By a signal; a process that only waits for its disk is not."""
         return self.held > (self._busy_until > self._scheduler.now)
 
     @property

@@ -1,6 +1,6 @@
 """One end of a simulated connection: the asyncio transport that a protocol writes to, and reads from.
 
-    protocol -> write -> Network.say … Network -> arrived -> inbox -> drain -> protocol
+    protocol -> write -> Network.send … Network -> arrived -> inbox -> drain -> protocol
 
 The host takes in what arrives, also for a process that is stopped; the process reads when it can. A writer is
 paused when more than the hosts' buffers is under way.
@@ -30,19 +30,19 @@ class Carrier(Protocol):
     scheduler: Scheduler
 
     def opened(self, stream: Stream) -> int:
-        """It is there from now on; a number for its socket."""
+        """It is open from now on; returns a number for its socket."""
 
     def ended(self, stream: Stream) -> None:
-        """It is no more."""
+        """It is closed."""
 
     def closed(self, server: StreamServer) -> None:
-        """Nobody listens there any more."""
+        """It listens no longer."""
 
-    def say(self, stream: Stream, kind: str, data: bytes) -> None:
-        """What one end of a connection says to the other."""
+    def send(self, stream: Stream, kind: str, data: bytes) -> None:
+        """Carry what one end of a connection writes to the other."""
 
     def is_silent(self, source: str, target: str) -> bool:
-        """Whether nothing of it arrives at present."""
+        """Whether nothing that `source` sends arrives at present."""
 
 
 class SocketOptions:
@@ -109,7 +109,7 @@ class Stream(asyncio.Transport):
         self.last_arrival = self.last_departure = 0.0
         self.user_timeout_s: float | None = None
         self.lost = False
-        """The protocol knows, or will never."""
+        """`connection_lost` was called, or never will be."""
         self._network = network
         self._protocol: asyncio.BaseProtocol | None = None
         self._is_closing = False
@@ -119,7 +119,7 @@ class Stream(asyncio.Transport):
         """Bytes that we wrote and the other process has not read."""
         self._high = HIGH_WATER_BYTES
         self._is_blocked = False
-        self._unheard_since: float | None = None
+        self._unacknowledged_since: float | None = None
         self._socket = SocketOptions(self, network.opened(self))
 
     # ---- asyncio.Transport
@@ -159,7 +159,7 @@ class Stream(asyncio.Transport):
             return
         piece = bytes(data)
         self._unread += len(piece)
-        self._network.say(self, "data", piece)
+        self._network.send(self, "data", piece)
         if self.get_write_buffer_size() > self._high and not self._is_blocked:
             self._is_blocked = True
             self.get_protocol().pause_writing()
@@ -179,7 +179,7 @@ class Stream(asyncio.Transport):
     def _end(self, kind: str) -> None:
         if not self._is_closing:
             self._is_closing = True
-            self._network.say(self, kind, b"")
+            self._network.send(self, kind, b"")
             self.loop.post(self._lose, None)
 
     def _lose(self, error: OSError | None) -> None:
@@ -202,7 +202,7 @@ class Stream(asyncio.Transport):
         """At this host: its process reads it when it can."""
         if self.lost:
             if kind != "reset" and not self.peer.lost:
-                self._network.say(self, "reset", b"")
+                self._network.send(self, "reset", b"")
             return
         self._inbox.append((kind, data))
         if self._protocol is not None and not self._is_paused:
@@ -212,22 +212,22 @@ class Stream(asyncio.Transport):
             else:
                 loop.post(self._drain)
 
-    def unheard(self) -> None:
-        """Of what was said just now no acknowledgement will come, for as long as the link is as it is."""
-        if self._unheard_since is None and self.user_timeout_s is not None:
-            self._unheard_since = self._network.scheduler.now
-            self._network.scheduler.at(self._unheard_since + self.user_timeout_s, self._give_up)
+    def unacknowledged(self) -> None:
+        """What was just written will not be acknowledged while the link stays as it is (TCP_USER_TIMEOUT)."""
+        if self._unacknowledged_since is None and self.user_timeout_s is not None:
+            self._unacknowledged_since = self._network.scheduler.now
+            self._network.scheduler.at(self._unacknowledged_since + self.user_timeout_s, self._give_up)
 
     def _give_up(self) -> None:
-        self._unheard_since = None
+        self._unacknowledged_since = None
         here, there = self.local[0], self.remote[0]
         if self._network.is_silent(here, there) or self._network.is_silent(there, here):
             self.fail(TimeoutError(errno.ETIMEDOUT, "nothing is acknowledged"))
 
     def die(self, *, silently: bool) -> None:
-        """Its process is no more."""
+        """Its process has ended."""
         if not self._is_closing and not silently:
-            self._network.say(self, "reset", b"")
+            self._network.send(self, "reset", b"")
         self.lost = self._is_closing = True
         self._forget()
 

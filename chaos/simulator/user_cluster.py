@@ -109,7 +109,7 @@ class SimulatedCluster:
                             self._network.cut(_host(a), _host(b))
 
     def heal(self) -> None:
-        """Every link carries again."""
+        """No link is cut any more."""
         self._network.heal_all()
 
     def close(self) -> None:

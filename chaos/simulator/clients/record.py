@@ -1,5 +1,5 @@
 """A record as simulated clients write it: its key and headers follow from its value, and one header holds its
-timestamp. So whoever reads it sees whether it is what was sent.
+timestamp. So a reader sees whether it is what was sent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def record_of(value: int, now_ms: int) -> Record:
 
 
 def value_of(record: Record) -> int:
-    """0, which nobody sends, where it is none of ours."""
+    """0, which no client sends, where it is none of theirs."""
     value = record.value or b""
     return int(value) if value.isdigit() else 0
 

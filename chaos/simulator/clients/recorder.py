@@ -1,4 +1,4 @@
-"""What simulated clients did and were answered: the history that the checker judges."""
+"""What simulated clients did and the responses they got: the history that the checker judges."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ class Recorder:
         self._values = 0
 
     def process(self, retired: int | None = None) -> int:
-        """A number for a client, or for one that goes on after an operation of unknown outcome."""
+        """A number for a client, or for one that continues after an operation of unknown outcome."""
         if retired is not None:
             return retired + STRIDE
         self._processes += 1
         return self._processes - 1
 
     def value(self) -> int:
-        """One that nobody else sends."""
+        """A value that no other client sends."""
         self._values += 1
         return self._values
 

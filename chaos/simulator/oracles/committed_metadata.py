@@ -31,17 +31,17 @@ class MetadataOracle:
         """By partition and leader epoch."""
         self._newest_offset = -1
         self._leads: dict[str, int] = {}
-        """Who leads each partition, `topic-0`, whoever else believes to."""
+        """The leader of each partition, `topic-0`, by the newest metadata."""
         self.elected: set[str] = set()
         """Partitions, `topic-0`, whose leader has changed."""
         cluster.on_start.append(self._started)
 
     def newest(self, topic_id: UUID, number: int) -> PartitionRegistration | None:
-        """The newest state of a partition that any controller has applied, whoever of them is alive."""
+        """The newest state of a partition that any controller has applied, alive or not."""
         return self._latest.get((topic_id, number))
 
     def is_deposed(self, name: str, broker: int) -> bool:
-        """Whether somebody else leads the partition, or nobody: a broker that is cut off cannot know."""
+        """Whether the partition has another leader by now, or none: a broker that is cut off cannot know."""
         return self._leads.get(name, broker) != broker
 
     def _started(self, node_id: int, running: RunningNode) -> None:
@@ -76,7 +76,7 @@ class MetadataOracle:
                 self._check_isr(f"{name}-{number}", state, image)
 
     def _check_isr(self, name: str, state: PartitionRegistration, image: MetadataImage) -> None:
-        """The last one stays, where nobody could take its place without a loss."""
+        """The last member stays, where no other replica could replace it without a loss."""
         dead = [each for each in state.isr if not image.is_active(each)]
         if dead and len(state.isr) > 1:
             self._report(Invariant.ISR_ALIVE.name, f"{name}: {dead} of {state}")

@@ -48,7 +48,7 @@ class QuorumOracle:
         self._leaders: dict[int, int] = {}
         self._committed: dict[int, int] = {}
         """Index to term."""
-        cluster.network.taps.append(self._said)
+        cluster.network.taps.append(self._sent)
         cluster.on_start.append(self._started)
 
     def _started(self, node_id: int, running: RunningNode) -> None:
@@ -57,7 +57,7 @@ class QuorumOracle:
             self._voters[node_id] = role.voter
             self._seen.pop(node_id, None)
 
-    def _said(self, stream: Stream, data: bytes) -> None:
+    def _sent(self, stream: Stream, data: bytes) -> None:
         if stream.remote[1] != CONTROLLER_PORT or not data.startswith(_HEADER[:2], _LENGTH):
             return
         frame = decode_raft_frame(memoryview(data)[_LENGTH + len(_HEADER) :])
