@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from chaos.simulator.faults import SimFault
     from chaos.simulator.profile import Profile
     from chaos.simulator.run import Outcome
+    from chaos.simulator.software import Software
 
 SECONDS = 20.0
 STORY_LINES = 60
@@ -35,6 +36,14 @@ Seconds = Annotated[float, typer.Option(min=0.1, help="Of simulated time, before
 ProfileName = Annotated[
     str | None, typer.Option("--profile", help="One of them for all seeds; without it the seed decides.")
 ]
+Older = Annotated[
+    Path | None,
+    typer.Option(
+        "--older",
+        metavar="DIR",
+        help="Nodes begin with the version whose sources lie there; the profile `upgrade` leaves it.",
+    ),
+]
 
 
 @app.command()
@@ -43,6 +52,7 @@ def run(
     profile: ProfileName = None,
     seconds: Seconds = SECONDS,
     keep_going: Annotated[bool, typer.Option(help="Do not stop at the first seed that fails.")] = False,
+    older: Older = None,
 ) -> None:
     """Run seeds; exit code 0 where everything held in all of them, else 1."""
     from chaos.simulator.run import Simulation
@@ -51,9 +61,10 @@ def run(
     failed: list[int] = []
     visited: Counter[str] = Counter()
     simulated_s = 0.0
+    software = _software(older)
     began = time.process_time()
     for seed in _range(seeds):
-        outcome = Simulation(seed, _profile(seed, profile), seconds).run()
+        outcome = Simulation(seed, _profile(seed, profile), seconds, software=software).run()
         visited += outcome.story.visited
         simulated_s += outcome.simulated_s
         if not outcome.ok:
@@ -108,6 +119,7 @@ def replay(
     report: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where history, verdict and report.html go.")
     ] = None,
+    older: Older = None,
 ) -> None:
     """Run one seed again and tell its story; the report has it as a page."""
     from chaos.results import RESULTS, make_room
@@ -123,7 +135,9 @@ def replay(
     listed = None if faults is None else _faults(faults)
     directory = report or RESULTS / f"sim-{seed}"
     make_room(directory)
-    simulation = Simulation(seed, chosen, seconds, listener=print, until=until, faults=listed)
+    simulation = Simulation(
+        seed, chosen, seconds, listener=print, until=until, faults=listed, software=_software(older)
+    )
     record = SeedRecord(simulation, directory)
     outcome = simulation.run()
     _print_outcome(outcome)
@@ -131,6 +145,7 @@ def replay(
     command += "" if until is None else f" --until {until:g}"
     command += "" if topics is None else f" --topics {topics}"
     command += "" if faults is None else f" --faults {SCHEDULE}"
+    command += "" if older is None else f" --older {older}"
     print(f"report: {record.write(outcome, command)}")
     raise typer.Exit(0 if outcome.ok else 1)
 
@@ -143,6 +158,17 @@ def _profile(seed: int, name: str | None) -> Profile:
     if name not in PROFILES:
         raise UsageError(f"no profile {name!r}; these are: {', '.join(PROFILES)}")
     return PROFILES[name]
+
+
+def _software(directory: Path | None) -> Software:
+    from chaos.simulator.software import THIS, older
+
+    if directory is None:
+        return THIS
+    try:
+        return older(directory)
+    except ImportError as error:
+        raise CliError(f"{directory}: {error}") from None
 
 
 def _faults(path: Path) -> list[SimFault]:

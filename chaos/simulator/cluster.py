@@ -21,11 +21,9 @@ from chaos.simulator.machine import Machine
 from chaos.simulator.network import Network
 from chaos.simulator.process_loop import ProcessLoop
 from chaos.simulator.scheduler import Scheduler
+from chaos.simulator.software import THIS, Software
 from chaos.simulator.story import Story
-from kraft.config.node_config import Config
-from kraft.node.environment import NodeEnvironment
 from kraft.node.node import Node
-from kraft.storage.formatter import format_storage, read_storage
 from metadata_quorum.foundation.errors import FatalError
 from metadata_quorum.foundation.supervision import ErrorBoundary, place_of
 from metadata_quorum.foundation.uuids import random_uuid, uuid_text
@@ -101,8 +99,15 @@ class Cluster:
     """See the module."""
 
     def __init__(
-        self, shape: ClusterShape, scheduler: Scheduler, network: Network, draws: Draws, story: Story
+        self,
+        shape: ClusterShape,
+        scheduler: Scheduler,
+        network: Network,
+        draws: Draws,
+        story: Story,
+        software: Software = THIS,
     ) -> None:
+        """`software`: every node's, at first."""
         self.shape = shape
         self.scheduler = scheduler
         self.network = network
@@ -117,13 +122,15 @@ class Cluster:
         """Observers of every new process."""
         self._processes: list[ProcessLoop] = []
         self.machines = {node_id: self._machine(host_of(node_id)) for node_id in shape.nodes}
-        self.configs = {node_id: Config.from_properties(shape.properties(node_id)) for node_id in shape.nodes}
+        self.software = dict.fromkeys(shape.nodes, software)
+        """What each node is started with, the next time."""
         cluster_id = uuid_text(random_uuid(draws.fresh("cluster id")))
         for node_id, machine in self.machines.items():
             machine.on_death = partial(self._died, node_id)
             machine.clock.differ(draws.fresh(f"clock of {node_id}"))
             chance = draws.fresh(f"format {node_id}")
-            format_storage(machine.disk, self.configs[node_id], cluster_id, chance, new_cluster=True)
+            config = software.config(shape.properties(node_id))
+            software.format_storage(machine.disk, config, cluster_id, chance, new_cluster=True)
 
     def _machine(self, host: str) -> Machine:
         return Machine(host, self.scheduler, self.network, self.draws, self._note)
@@ -162,13 +169,14 @@ class Cluster:
 
     def _begin(self, node_id: int, loop: ProcessLoop) -> None:
         """As kraft/node/serve.py does it."""
-        machine, config = self.machines[node_id], self.configs[node_id]
+        machine, software = self.machines[node_id], self.software[node_id]
         assert loop.boundary is not None
         try:
-            node = Node(
+            config = software.config(self.shape.properties(node_id))
+            node = software.node(
                 config,
-                read_storage(machine.disk, config),
-                NodeEnvironment(
+                software.read_storage(machine.disk, config),
+                software.environment(
                     loop,
                     machine.disk,
                     self._chance(loop),

@@ -42,6 +42,7 @@ from chaos.simulator.player import FaultPlayer
 from chaos.simulator.process_loop import ProcessLoop
 from chaos.simulator.profile import INPUT, Profile
 from chaos.simulator.scheduler import Livelock, Scheduler
+from chaos.simulator.software import THIS, Software
 from chaos.simulator.story import Happening, Story
 from kraft.net.client import Address
 from kraft.wire.api_keys import ApiKey
@@ -112,9 +113,11 @@ class Simulation:
         until: float | None = None,
         faults: Sequence[SimFault] | None = None,
         breaking: Callable[[Simulation], None] | None = None,
+        software: Software = THIS,
     ) -> None:
         """`until`: stop there, and judge nothing that comes later. `faults`: these instead of the seed's.
-        `breaking`: breaks the cluster and heals it, instead of any list of faults."""
+        `breaking`: breaks the cluster and heals it, instead of any list of faults. `software`: of every node,
+        until an operator has upgraded it."""
         self.seed = seed
         self.profile = profile
         self.seconds = seconds
@@ -125,7 +128,7 @@ class Simulation:
         self.draws = Draws(seed)
         self.story = Story(listener)
         self.network = Network(self.scheduler, self.draws)
-        self.cluster = Cluster(profile.shape, self.scheduler, self.network, self.draws, self.story)
+        self.cluster = Cluster(profile.shape, self.scheduler, self.network, self.draws, self.story, software)
         self.recorder = Recorder(self.scheduler, profile.topics, seed, self.story.visit)
         self._until = until
         self._breaking = breaking

@@ -1,4 +1,4 @@
-"""A simulated operator: restarts node after node as for an upgrade, then raises the finalized levels.
+"""A simulated operator: upgrades node after node to this version, then raises the finalized levels.
 
     lower_levels -> upgrade: SIGTERM, it serves again, the next one … -> the levels of a new cluster
 
@@ -12,6 +12,7 @@ from typing import Final
 
 from chaos.simulator.clients.cluster_client import ClusterClient
 from chaos.simulator.cluster import Cluster
+from chaos.simulator.software import THIS
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.decisions.features import OLDEST_SAME_RECORDS, UpgradeType
 from metadata_quorum.foundation.features import BOOTSTRAP_FEATURES, ELR_VERSION, METADATA_VERSION
@@ -41,7 +42,9 @@ class SimOperator:
         self._cluster.story.visit("upgrade")
 
     async def _restart(self, node_id: int) -> None:
-        """A node that has stopped is started by its supervisor. A crash in between is a restart as well."""
+        """With this version. A node that has stopped is started by its supervisor; a crash in between is a
+        restart as well."""
+        self._cluster.software[node_id] = THIS
         running = self._cluster.running
         before = running.get(node_id)
         self._cluster.stop(node_id)

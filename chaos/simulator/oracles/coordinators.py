@@ -35,10 +35,10 @@ class CoordinatorOracle:
         scheduler = self._cluster.scheduler
         scheduler.at(scheduler.now + SAMPLE_S, self._sample)
         for node_id, tp, shard in self._shards():
-            if shard.state is CoordinatorState.FAILED and not self._cluster.machines[node_id].disk.struck:
+            if _is(shard, CoordinatorState.FAILED) and not self._cluster.machines[node_id].disk.struck:
                 self._report("coordinator", f"{tp} could not be loaded on node {node_id}")
             partition = self._partition(node_id, tp)
-            if shard.state is not CoordinatorState.ACTIVE or partition is None or not partition.is_leader:
+            if not _is(shard, CoordinatorState.ACTIVE) or partition is None or not partition.is_leader:
                 continue
             end = partition.log.log_end_offset
             if partition.leader_epoch == shard.leader_epoch and shard.written != end:
@@ -68,7 +68,7 @@ class CoordinatorOracle:
         return {
             (node_id, tp, shard.leader_epoch)
             for node_id, tp, shard in self._shards()
-            if shard.state is CoordinatorState.ACTIVE
+            if _is(shard, CoordinatorState.ACTIVE)
         }
 
     # ---- after the heal
@@ -103,3 +103,8 @@ class CoordinatorOracle:
             if leader is not None and leader.last_stable_offset < min(end, leader.high_watermark):
                 stuck.append(f"{tp} is stable up to {leader.last_stable_offset} of {leader.high_watermark}")
         return "; ".join(stuck)
+
+
+def _is(shard: Shard[Any], state: CoordinatorState) -> bool:
+    """By value: an older version has an enumeration of its own."""
+    return bool(shard.state.value == state.value)

@@ -20,6 +20,7 @@ from chaos.simulator.oracles.contact import Contact, ContactLedger
 from chaos.simulator.oracles.coordinators import COORDINATED, CoordinatorOracle
 from chaos.simulator.oracles.quorum import Report
 from chaos.simulator.oracles.recovery import CONTROLLER_S
+from chaos.simulator.software import THIS
 from data_plane.replication.partition import Partition
 from metadata_quorum.foundation.errors import BrokerError
 from metadata_quorum.foundation.model import NO_LEADER, PartitionRegistration, TopicPartition
@@ -48,7 +49,7 @@ class LivenessOracle:
         self._coordinators = coordinators
         self._report = report
         self._ledger = ContactLedger(cluster)
-        config = next(iter(cluster.configs.values()))
+        config = THIS.config(cluster.shape.properties(cluster.shape.nodes[0]))
         self._fenced_s = config.broker_session_timeout_ms / 1000 + CONTROLLER_S
         self._lag_s = LAGS * config.replica_lag_time_max_ms / 1000 + ASKED_S
         self._majority = len(cluster.shape.controllers) // 2 + 1
