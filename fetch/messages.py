@@ -18,6 +18,7 @@ from metadata_quorum.foundation.model import NO_EPOCH
 if TYPE_CHECKING:  # who asks only (a Spark task) starts sooner without the log
     from data_plane.log.segment import LogSlice
     from data_plane.replication.partition import Partition
+    from metadata_quorum.foundation.file_region import FileRegion
 
 CONSUMER: Final = -1
 """The replica id of a fetch that is no follower's."""
@@ -84,16 +85,14 @@ class FetchParams:
     """Whether the client may read the topic of that name or id, now; None: it may."""
     preferred_replica_of: Callable[[Partition, int], int] | None = None
     """Asked with a partition that we lead and an offset: the broker to read it from instead, -1 for none."""
-    room: Callable[[], int] | None = None
-    """Asked when records are looked for: no more bytes of them are answered now. None: `max_bytes` alone."""
     meter: Callable[[int], int] | None = None
     """Asked with the bytes of records found; how many ms the consumer must pause, 0 to hand them out."""
 
 
 @dataclass(slots=True)
 class FetchedPartition:
-    """What is answered for one partition. The leader answers with `slice` (a piece of a file, not
-    yet read), the follower gets `records`."""
+    """What is answered for one partition. The leader answers with `slice` (a piece of a file): it has read it
+    (`records`), or sends it from the file (`region`). The follower gets `records`."""
 
     topic_id: UUID
     topic: str
@@ -107,6 +106,7 @@ class FetchedPartition:
     preferred_read_replica: int = -1
     slice: LogSlice | None = None
     records: memoryview | None = None
+    region: FileRegion | None = None
 
     @property
     def sends_back(self) -> bool:

@@ -117,7 +117,7 @@ def read_session(
     quota: ReplicationQuota,
 ) -> Reading:
     """Look at the session's dirty partitions once; notes a follower's progress on the way."""
-    budget = params.max_bytes if params.room is None else min(params.max_bytes, params.room())
+    budget = params.max_bytes
     reading = Reading(quota, budget)
     absent = 0
     for wanted in list(session.dirty):

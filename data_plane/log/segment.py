@@ -36,6 +36,7 @@ from metadata_quorum.foundation.batch import (
 )
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.disk import Disk, File
+from metadata_quorum.foundation.file_region import FileRegion, ReadLater
 from metadata_quorum.foundation.primitives import Buffer
 
 MAX_OFFSET: Final = 2**63 - 1
@@ -123,12 +124,22 @@ class LogSlice:
         """The bytes. Ends short where the log was truncated since."""
         if self.file is None:
             return b""
-        if self.position < 0:
+        self.place(may_block)
+        return self.file.read(self.position, self.length) if self.length else b""
+
+    def place(self, may_block: MayBlock) -> None:
+        """Find its place in the file, where that is unknown."""
+        if self.position < 0 and self.file is not None:
             segment, read = self._segment, self.file.read
             position = segment.find(self.offset, read)
             self.length = segment.length_at(position, self._max_bytes, self._limit, self._at_least_one, read)
             self.position = position
-        return self.file.read(self.position, self.length) if self.length else b""
+
+    def region(self, later: ReadLater, failed: Callable[[Exception], None]) -> FileRegion:
+        """The same bytes, to be read piece by piece. Its place must be known."""
+        assert self.file is not None, "there is nothing to read"
+        assert self.position >= 0, "its place is not known"
+        return FileRegion(self.file, self.position, self.length, later, failed)
 
     def read_cached(self) -> Buffer | None:
         """The bytes if the page cache holds them all, else None."""

@@ -109,8 +109,8 @@ class BrokerContext:
     replica_manager: ReplicaManager
     fetch_service: FetchService
     fetchers: ReplicaFetcherManager
-    fetch_room: Callable[[], int]
-    """Bytes of records that one more answer to a consumer may have (kraft/net/unread.py)."""
+    fetch_piece_bytes: Callable[[], int]
+    """How much of a log to read at once for one answer (kraft/net/unread.py)."""
     group_coordinator: GroupCoordinator
     transaction_coordinator: TransactionCoordinator
     transaction_verifier: TransactionVerifier

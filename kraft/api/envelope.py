@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import ipaddress
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from kraft.api.authz.checks import CLUSTER_ACTION
 from kraft.api.request_context import RequestContext
 from kraft.api.row import ApiRow, Response
-from kraft.net.connection import Buffers
+from kraft.net.connection import Buffers, BytesLike
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Fields, MalformedMessage, Message
 from kraft.wire.header import MalformedHeader, RequestHeader, read_request_header, request_header
@@ -81,7 +81,11 @@ def seal_reply(client: RequestContext, reply: Buffers) -> Response:
     """The envelope around the reply to the request of `client`."""
     if client.lost_controller:  # of no use to the client: its broker looks for the new one
         return {"error_code": int(ErrorCode.NOT_CONTROLLER), "response_data": None}
-    return {"error_code": int(ErrorCode.NONE), "response_data": b"".join(reply)[4:]}  # without its length
+    return {"error_code": int(ErrorCode.NONE), "response_data": _joined(reply)[4:]}  # without its length
+
+
+def _joined(reply: Buffers) -> bytes:
+    return b"".join(cast(Sequence[BytesLike], reply))  # nobody's fetches come in envelopes
 
 
 def envelope_error(request: Message, code: ErrorCode, message: str) -> Response:

@@ -1,7 +1,8 @@
 """Fetch: what followers and consumers read.
 
     frame -> fast_fetch -> FetchService (sessions, limits, waiting) -> slices of files
-    frame <- fast_fetch <- bytes: at once where the page cache has them, else by the executor
+    frame <- fast_fetch <- bytes: some at once where the page cache has them, or by the executor;
+                           the rest stay in their files until the socket takes them (net/file_send)
 
 On the controllers' listener the only topic is `__cluster_metadata` (metadata_fetch.py).
 """
@@ -29,7 +30,7 @@ from kraft.net.delayed_reply import DelayedReply
 from kraft.net.peer import Reply, StartedRequest
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import MalformedMessage
-from kraft.wire.fast_fetch import Hints, write_fetch_response
+from kraft.wire.fast_fetch import COPY_BELOW_BYTES, Hints, write_fetch_response
 from kraft.wire.fast_fetch_request import read_fetch_request
 from kraft.wire.fast_produce import LeaderHint
 from metadata_quorum.foundation.batch import CorruptBatchError
@@ -42,8 +43,8 @@ SMALL_BYTES: Final = 8 * 1024
 PARTITION_BYTES: Final = 400
 """What one partition of a request takes in memory until it is answered."""
 
-INLINE_BYTES: Final = 8 * 1024 * 1024
-"""Of one answer, copied from the page cache on the loop: some 4 ms. The rest is read by another thread."""
+PARKED_BYTES: Final = 64 * 1024
+"""Of one answer that has waited, read at once: one append may answer a thousand."""
 
 Unread = list[tuple[FetchedPartition, Exception]]
 """What could not be read, and why: the disk failed, a batch is not where it should be, or a bug."""
@@ -125,7 +126,6 @@ def _params(broker: BrokerContext, ctx: RequestContext, request: FetchRequest) -
         params.may_read = read_authorization(node, ctx, follower=request.from_follower)
     if request.from_follower:
         return params
-    params.room = broker.fetch_room
     if ctx.cost is not None:
         most = max_fetch_bytes(node, ctx)
         if most is not None:
@@ -185,20 +185,19 @@ class _Fetch:
         """Called once, perhaps still from within `start`."""
         if response.session_id != NO_SESSION:
             self._ctx.connection.state.fetch_session_id = response.session_id
-        cold = read_inline(response.partitions)
+        most = self._broker.fetch_piece_bytes()
+        if self._answer is not None:
+            most = min(most, PARKED_BYTES)
+        cold, left = read_first(response.partitions, most)
         if cold or self._answer is not None:  # else it is sent at once
-            self._charge(response)
+            self._started.charge(most)  # what is read counts until it is sent
         if cold:
             self._broker.fetch_service.cold_reads += len(cold)
             self._later()
-            reading = self._node.blocking(partial(_read_all, cold))
+            reading = self._node.blocking(partial(_read_cold, cold, left))
             reading.add_done_callback(lambda done: self._read(response, done))
             return
         self._reply(response)
-
-    def _charge(self, response: FetchResponse) -> None:
-        """What is read counts until it is sent."""
-        self._started.charge(sum(each.slice.length for each in response.partitions if each.slice is not None))
 
     def _read(self, response: FetchResponse, done: asyncio.Future[Unread]) -> None:
         if done.cancelled():
@@ -210,11 +209,13 @@ class _Fetch:
                 report_fault(
                     self._node.loop, f"reading {each.topic or each.topic_id}-{each.partition}", error
                 )
-            elif error.errno != errno.EBADF:  # not just closed: its log was truncated
+            else:
                 self._disk_failed(each, error)
         self._reply(response)
 
-    def _disk_failed(self, each: FetchedPartition, error: OSError) -> None:
+    def _disk_failed(self, each: FetchedPartition, error: Exception) -> None:
+        if not isinstance(error, OSError) or error.errno == errno.EBADF:  # just closed: its log was truncated
+            return
         try:
             partition = partition_lookup.find(self._broker, each.topic, each.topic_id, each.partition)
         except BrokerError:
@@ -222,6 +223,9 @@ class _Fetch:
         self._broker.replica_manager.failures.storage_failed(partition, error)
 
     def _reply(self, response: FetchResponse) -> None:
+        for each in response.partitions:
+            if each.slice is not None and each.records is None and each.error is NO_ERROR:
+                each.region = each.slice.region(self._node.blocking, partial(self._disk_failed, each))
         if self._answer is None:
             self._now = _written(self._node, self._ctx, self._params.request, response)
         else:
@@ -229,17 +233,21 @@ class _Fetch:
             self._answer.settle(partial(_written, self._node, self._ctx, self._params.request, response))
 
 
-def read_inline(partitions: Iterable[FetchedPartition]) -> list[FetchedPartition]:
-    """Read what the page cache has, up to `INLINE_BYTES`; returns the partitions that another thread has to
-    read."""
-    left = INLINE_BYTES
-    others: list[FetchedPartition] = []
+def read_first(partitions: Iterable[FetchedPartition], most: int) -> tuple[list[FetchedPartition], int]:
+    """Read so many bytes of what the page cache has: what is found out now can be told in the answer. Returns
+    the partitions that another thread has to look at, and how much it may read of them."""
+    cold: list[FetchedPartition] = []
     for each in partitions:
-        if each.slice is not None:
-            left -= each.slice.length
-            if left < 0 or not _read_cached(each):
-                others.append(each)
-    return others
+        piece = each.slice
+        if piece is None:
+            continue
+        if piece.position < 0:
+            cold.append(each)
+        elif piece.length <= most or piece.length < COPY_BELOW_BYTES:
+            most -= piece.length
+            if not _read_cached(each):
+                cold.append(each)
+    return cold, most
 
 
 def _read_cached(each: FetchedPartition) -> bool:
@@ -254,13 +262,19 @@ def _read_cached(each: FetchedPartition) -> bool:
     return True
 
 
-def _read_all(cold: list[FetchedPartition], may_block: MayBlock) -> Unread:
-    """What the page cache does not have, or what is too much for the loop. Returns what could not be read."""
+def _read_cold(cold: list[FetchedPartition], left: int, may_block: MayBlock) -> Unread:
+    """Place and read what the page cache does not have. Returns what could not be read."""
     unread: Unread = []
     for each in cold:
         assert each.slice is not None
+        piece = each.slice
         try:
-            each.records = memoryview(each.slice.read(may_block))
+            if piece.position < 0:
+                piece.place(may_block)
+                if piece.length >= COPY_BELOW_BYTES and piece.length > left:
+                    continue
+                left -= piece.length
+            each.records = memoryview(piece.read(may_block))
         except Exception as error:  # noqa: BLE001 - one partition's affair, whatever it is
             unread.append((each, error))
     return unread

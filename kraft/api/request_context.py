@@ -11,6 +11,7 @@ from kraft.net.connection import Buffers
 from kraft.net.peer import Peer
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.header import response_prefix
+from metadata_quorum.foundation.file_region import FileRegion
 
 JOIN_BELOW_BYTES: Final = 64 * 1024
 """A reply of one buffer up to here is joined with its header: one write is cheaper than two."""
@@ -64,8 +65,9 @@ class RequestContext:
 
     def framed(self, body: Buffers) -> Buffers:
         """The whole reply: length and header before the buffers of its body."""
-        size = len(body[0]) if len(body) == 1 else sum(map(len, body))
+        first = body[0]
+        size = len(first) if len(body) == 1 else sum(map(len, body))
         prefix = response_prefix(self.api_key, self.version, self.correlation_id, size)
-        if len(body) == 1 and size < JOIN_BELOW_BYTES:
-            return (prefix + body[0],)
+        if len(body) == 1 and size < JOIN_BELOW_BYTES and not isinstance(first, FileRegion):
+            return (prefix + first,)
         return (prefix, *body)

@@ -14,7 +14,7 @@ import asyncio
 import ssl
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
@@ -23,7 +23,7 @@ from kraft.net.connection import (
     Account,
     Allocate,
     Budget,
-    Buffers,
+    BytesLike,
     FrameReader,
     ProtocolError,
 )
@@ -148,7 +148,9 @@ class PeerClient(asyncio.BufferedProtocol):
         body = await self.exchange(api_key, version, (encode_request(api_key, version, fields),), timeout_s)
         return decode_response(api_key, version, body)
 
-    async def exchange(self, api_key: ApiKey, version: int, body: Buffers, timeout_s: float) -> memoryview:
+    async def exchange(
+        self, api_key: ApiKey, version: int, body: Sequence[BytesLike], timeout_s: float
+    ) -> memoryview:
         """Send a body of the caller's making; the answer's body."""
         answer = self.send(api_key, version, body)
         timer = self._loop.call_later(timeout_s, self._give_up, answer, timeout_s)
@@ -157,7 +159,7 @@ class PeerClient(asyncio.BufferedProtocol):
         finally:
             timer.cancel()
 
-    def send(self, api_key: ApiKey, version: int, body: Buffers) -> asyncio.Future[memoryview]:
+    def send(self, api_key: ApiKey, version: int, body: Sequence[BytesLike]) -> asyncio.Future[memoryview]:
         """Send now; a future of the answer's body. Raises `ConnectionError`."""
         return self.ask(api_key, version, body, _raw_body, FOREVER)
 
@@ -165,7 +167,7 @@ class PeerClient(asyncio.BufferedProtocol):
         self,
         api_key: ApiKey,
         version: int,
-        body: Buffers,
+        body: Sequence[BytesLike],
         read: Callable[[memoryview], Answer],
         timeout_s: float,
     ) -> asyncio.Future[Answer]:
@@ -202,7 +204,7 @@ class PeerClient(asyncio.BufferedProtocol):
                 return version
         raise UnsupportedVersion(f"{api_key.name} is not answered in versions {lowest} to {highest}")
 
-    def _write(self, api_key: ApiKey, version: int, body: Buffers) -> int:
+    def _write(self, api_key: ApiKey, version: int, body: Sequence[BytesLike]) -> int:
         if self._transport is None or self._transport.is_closing():
             raise ConnectionResetError("the connection is closed")
         correlation_id = self._next_correlation_id

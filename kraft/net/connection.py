@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from kraft.monitoring.request_metrics import Phase, RequestTiming
+from metadata_quorum.foundation.file_region import FileRegion
 
 _LENGTH: Final = struct.Struct(">i")
 
@@ -25,7 +26,8 @@ SCRATCH_BYTES: Final = 256 * 1024
 """What one read takes at most, unless it is into a large frame's own buffer."""
 
 SCARCE_BYTES: Final = 4 * 1024
-"""One read's, where the budget is used up: small frames are always admitted, but not many at once."""
+"""One read's, where an eighth of the budget is used up: small frames are always admitted, but not many at
+once."""
 
 NO_API: Final = -1
 """Of a frame that is too short for its header."""
@@ -37,10 +39,12 @@ FIRST_BUFFER_BYTES: Final = 2 * 1024 * 1024
 """A frame up to here is received into one buffer of its size. A larger one gets as much as one read takes,
 and more as its bytes arrive: a length of 100 MB alone reserves nothing like that, and costs no time."""
 
-CUT_AT_ONCE: Final = 256
-"""Frames: a read of `SCRATCH_BYTES` may hold fifty thousand, and each costs a microsecond or more to cut."""
+CUT_AT_ONCE: Final = 32
+"""Frames: a read of `SCRATCH_BYTES` may hold fifty thousand, and one that is cut takes 400 bytes more."""
 
-Buffers = Sequence[bytes | bytearray | memoryview]
+BytesLike = bytes | bytearray | memoryview
+Buffers = Sequence[BytesLike | FileRegion]
+"""Of a reply, one behind the other."""
 
 Allocate = Callable[[int], bytearray | memoryview]
 """A writable buffer of so many bytes, whatever is in them."""
@@ -61,6 +65,8 @@ class Budget:
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
+        self.plenty_bytes = max_bytes // 8
+        """As long as less is used, clients may send as much at once as they like."""
         self.used_bytes = 0
         self._exceeding: Account | None = None
         self._before_frame: deque[Callable[[], None]] = deque()
@@ -152,7 +158,7 @@ class FrameReader:
         self._allocate = allocate
         self._scratch = scratch
         self._account = account
-        self._rest = b""
+        self._rest: bytes | memoryview = b""
         """Bytes received behind the last frame cut: part of a length, or more frames."""
         self._more = False
         self._frame: bytearray | memoryview | None = None
@@ -173,7 +179,7 @@ class FrameReader:
         """Where the next bytes are to be received."""
         if self._frame is None:
             budget = self._account.budget
-            if budget.used_bytes < budget.max_bytes:
+            if budget.used_bytes <= budget.plenty_bytes:
                 return self._scratch
             return self._scratch[:SCARCE_BYTES]
         if self._filled == len(self._frame):
@@ -227,9 +233,9 @@ class FrameReader:
         if self._more:
             self._account.give_back(len(self._rest))
             self._more = False
-        data = memoryview(self._rest + self._scratch[:count])
+        rest = self._rest
         self._rest = b""
-        return data
+        return memoryview(b"".join((rest, self._scratch[:count])) if count else rest)
 
     def _cut(self, data: memoryview) -> list[memoryview]:
         frames: list[memoryview] = []
@@ -247,10 +253,16 @@ class FrameReader:
             pos = start + length
             taken += length
             frames.append(memoryview(bytearray(data[start:pos])))
-        self._rest = bytes(data[pos:])
+        self._rest = self._kept(data[pos:])
         self._more = len(frames) == CUT_AT_ONCE and len(self._rest) >= _LENGTH.size
         self._account.take(taken + len(self._rest) if self._more else taken)
         return frames
+
+    def _kept(self, rest: memoryview) -> bytes | memoryview:
+        """Copied out of the scratch buffer, and again once it is less than half of what it was cut from."""
+        whole = rest.obj
+        is_own = isinstance(whole, bytes) and len(rest) * 2 >= len(whole)
+        return rest if is_own else bytes(rest)
 
     def _begin(self, length: int, first: memoryview) -> None:
         self._begun += 1
@@ -293,7 +305,7 @@ class ConnectionLimits:
 class Slot:
     """The place of one reply in the order of its connection."""
 
-    __slots__ = ("api_key", "exclusive", "reply", "reply_bytes", "request_bytes", "timing")
+    __slots__ = ("api_key", "exclusive", "from_files", "reply", "reply_bytes", "request_bytes", "timing")
 
     def __init__(self, api_key: int, request_bytes: int, exclusive: bool) -> None:
         self.api_key = api_key
@@ -301,7 +313,9 @@ class Slot:
         self.exclusive = exclusive
         self.reply: Buffers | None = None
         self.reply_bytes = 0
-        """Of replies that have not left."""
+        """In memory, of replies that have not left."""
+        self.from_files = False
+        """Whether more of the reply is in files."""
         self.timing: RequestTiming | None = None
         """Where it is measured."""
 
@@ -334,6 +348,10 @@ class Pipeline:
         self._slots: deque[Slot] = deque()
         self._running_bytes = 0
         self.reply_bytes = 0
+        self.has_files = False
+        """Whether a reply has come since `take_output` that is partly in files."""
+        self.leaves_files = False
+        """Whether what `take_output` returned last is partly in files."""
         self._exclusive_running = False
         self._closed = False
         self.output_blocked = False
@@ -397,20 +415,30 @@ class Pipeline:
         if self._closed:
             return
         slot.reply = reply
-        slot.reply_bytes = len(reply[0]) if len(reply) == 1 else sum(map(len, reply))
+        if len(reply) == 1:
+            slot.reply_bytes = len(reply[0])
+        else:
+            for each in reply:
+                if isinstance(each, FileRegion):
+                    slot.from_files = self.has_files = True
+                else:
+                    slot.reply_bytes += len(each)
         self.reply_bytes += slot.reply_bytes
         self._running_bytes -= slot.request_bytes
         if slot.exclusive:
             self._exclusive_running = False
         self._account.give_back(slot.request_bytes)
 
-    def take_output(self) -> list[bytes | bytearray | memoryview]:
+    def take_output(self) -> list[BytesLike | FileRegion]:
         """All that may leave now."""
-        output: list[bytes | bytearray | memoryview] = []
+        output: list[BytesLike | FileRegion] = []
+        self.has_files = self.leaves_files = False
         while self._slots and (reply := self._slots[0].reply) is not None:
             output.extend(reply)
             slot = self._slots.popleft()
             self.reply_bytes -= slot.reply_bytes
+            if slot.from_files:
+                self.leaves_files = True
             if slot.timing is not None:
                 slot.timing.end(Phase.RESPONSE_QUEUE)
                 self.leaving.append(slot.timing)

@@ -1,7 +1,7 @@
 """All connections of a node: how many there may be, and which of them are ended from outside.
 
 accepted -> arrived: counted, refused, or the idlest client's connection makes room for it
-a timer  -> sweep: idle connections, and requests that come too slowly, end
+a timer  -> sweep: idle connections, those that read no replies, and requests that come too slowly, end
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from kraft.monitoring.rate_limited_log import rate_limited
 from kraft.net.connection_quotas import ConnectionQuotas, ListenerKind
 from kraft.net.listener import ListenerSecurity, ServerLimits
 from kraft.net.peer import Peer
+from kraft.net.unread import Unread
 
 log = rate_limited(logging.getLogger(__name__))
 
@@ -31,8 +32,10 @@ class OpenConnection(Protocol):
 
     listener_kind: ListenerKind
     peer: Peer
-    last_active: float
-    """By the loop's clock, in seconds."""
+
+    @property
+    def last_active(self) -> float:
+        """By the loop's clock, in seconds."""
 
     @property
     def name(self) -> str: ...
@@ -59,7 +62,10 @@ class OpenConnection(Protocol):
 class Connections:
     """Of one node, over all its listeners."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, limits: ServerLimits, admit: Admit) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, limits: ServerLimits, admit: Admit, unread: Unread
+    ) -> None:
+        self._unread = unread
         self.limits = limits
         """May be replaced while connections are open."""
         self._loop = loop
@@ -132,10 +138,13 @@ class Connections:
     def _sweep(self) -> None:
         self._schedule_sweep()
         now = self._loop.time()
+        room_is_scarce = self._unread.is_scarce
         for connection in list(self._open):
-            if now - connection.last_active > self.limits.max_idle_s and (
-                connection.idle or connection.is_deaf(now)
-            ):
+            is_deaf = connection.is_deaf(now)
+            if is_deaf and room_is_scarce:
+                log.warning("closing %s: it does not read its replies, and others need room", connection.name)
+                connection.abort()
+            elif now - connection.last_active > self.limits.max_idle_s and (connection.idle or is_deaf):
                 connection.abort()
             elif (least := connection.too_slow(now)) is not None:
                 log.warning("closing %s: its request comes at less than %d bytes/s", connection.name, least)

@@ -44,8 +44,9 @@ class ServerLimits:
     """queued.max.request.bytes: requests without reply, over all connections of a listener."""
     max_queued_bytes_before_login: int = 32 * 1024 * 1024
     """The same, over all connections of all listeners that have not logged in."""
-    max_unread_bytes: int = 256 * 1024 * 1024
-    """Replies that their clients do not read; beyond it fetches are answered with little."""
+    max_unread_bytes: int = 32 * 1024 * 1024
+    """Replies that their clients do not read. As it is used up, records are sent in smaller pieces, nothing
+    is started for who has not read all, and who reads nothing is closed."""
     min_bytes_per_s: int = 0
     """kraft.request.min.bytes.per.second: at which a frame that has begun must come."""
 

@@ -48,7 +48,7 @@ class Server:
         limits = limits if limits is not None else ServerLimits()
         self._loop = loop
         self.memory = memory if memory is not None else limits.memory()
-        self.connections = Connections(loop, limits, admit)
+        self.connections = Connections(loop, limits, admit, self.memory.unread)
         self.services = ConnectionServices(
             loop=loop,
             serve=serve,

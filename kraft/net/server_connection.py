@@ -31,13 +31,10 @@ from kraft.net.connections import SWEEP_S
 from kraft.net.delayed_reply import DelayedReply
 from kraft.net.listener import ListenerSecurity
 from kraft.net.peer import Peer, StartedRequest, UncountedRequest, no_mute
+from kraft.net.reply_output import COUNTED_FROM_BYTES, ReplyOutput
 from metadata_quorum.foundation.supervision import report_fault
 
 log = rate_limited(logging.getLogger(__name__))
-
-COUNTED_FROM_BYTES: Final = 16 * 1024
-"""Replies that the other end has not read yet, and the socket does not take: from here on they are counted
-among the node's (unread.py), which says whether more may be started for it."""
 
 SENT_TOGETHER_BYTES: Final = 64 * 1024
 """Replies that are there at once leave together until they are so many: a write is a call into the kernel,
@@ -75,8 +72,6 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.reading = True
         self._closed_by_us = False
         self._waits_for_budget = False
-        self._reads_slowly = False
-        self._unread_bytes = 0
         self._waits_for_turn = False
         self._pumping = False
         self._flushes_soon = False
@@ -84,7 +79,11 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._muted_until = 0.0
         self._arrived = 0.0
         """When the oldest request in the queue came, by the stopwatch."""
-        self.last_active = services.loop.time()
+        self._last_heard = services.loop.time()
+
+    @property
+    def last_active(self) -> float:
+        return max(self._last_heard, self._output.last_sent)
 
     @property
     def name(self) -> str:
@@ -129,12 +128,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def is_deaf(self, now: float) -> bool:
         """Whether it has read nothing of its replies since we looked last; else it is active."""
-        before, now_unread = self._unread_bytes, self._transport.get_write_buffer_size()
-        if before and now_unread != before:
-            self._count_unread(now_unread)
-            self.last_active = now
-            return False
-        return before > 0
+        return self._output.has_not_moved(now)
 
     def abort(self) -> None:
         """End the connection now; what it was sent may be lost."""
@@ -150,6 +144,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.peer.mute = self._mute
         self.peer.started = self._started_request
         self._transport.set_write_buffer_limits(high=COUNTED_FROM_BYTES)
+        self._output = ReplyOutput(self._services, self._pipeline, self._transport, self._pump, self._refuse)
         # With TLS it has been counted when it was accepted.
         handle: int = transport.get_extra_info("socket").fileno()
         pause_s = (
@@ -174,7 +169,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._services.connections.remove(self, self.peer.client_host)
-        self._count_unread(0)
+        self._output.close()
         self._pipeline.close()
         self._reader.close()
         for call_off in list(self.peer.parked.values()):
@@ -194,7 +189,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         services = self._services
-        self.last_active = services.loop.time()
+        self._last_heard = services.loop.time()
         if self._is_unauthenticated and self.peer.authenticated:
             self._let_in()
         now = services.requests.stopwatch()
@@ -218,14 +213,10 @@ class ServerConnection(asyncio.BufferedProtocol):
         return False  # a client that stopped sending has gone: close
 
     def pause_writing(self) -> None:
-        self._reads_slowly = True
-        self._look_at_unread()
+        self._output.pause()
 
     def resume_writing(self) -> None:
-        self._reads_slowly = False
-        self._pipeline.output_blocked = False
-        self._count_unread(0)
-        self._pump()
+        self._output.resume()
 
     # ---- requests and replies
 
@@ -236,10 +227,10 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._pumping = True
         try:
             self._start_all()
-            while self._flush() and self._pipeline.queued and not self._waits_for_turn:
+            while self._output.flush() and self._pipeline.queued and not self._waits_for_turn:
                 self._start_all()  # there may be room for more now
         except Exception as error:  # noqa: BLE001
-            self._flush()
+            self._output.flush()
             self._refuse(error)
         finally:
             self._pumping = False
@@ -249,8 +240,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         """Start whatever may be; small replies wait, so that they leave with one write."""
         pipeline = self._pipeline
         while not self._waits_for_turn and (started := pipeline.next_frame()) is not None:
-            if self._start(*started) and pipeline.reply_bytes >= SENT_TOGETHER_BYTES:
-                self._flush()
+            if self._start(*started) and (pipeline.reply_bytes >= SENT_TOGETHER_BYTES or pipeline.has_files):
+                self._output.flush()
             if pipeline.queued:
                 self._waits_for_turn = not self._services.turn_budget.may_continue(self._take_turn)
 
@@ -293,7 +284,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             prepared.result()
             self._pipeline.held = False
             if self._start(frame, slot):
-                self._flush()
+                self._output.flush()
         except Exception as error:  # noqa: BLE001
             self._refuse(error)
             return
@@ -335,44 +326,12 @@ class ServerConnection(asyncio.BufferedProtocol):
         """Send what was answered in this turn of the loop."""
         self._flushes_soon = False
         try:
-            self._flush()
+            self._output.flush()
         except Exception as error:  # noqa: BLE001
             self._refuse(error)
             return
         if not self.reading and not self._waits_for_turn:  # else nothing waits for room
             self._pump()
-
-    def _flush(self) -> bool:
-        """Send the replies whose turn it is; False where there are none."""
-        output = self._pipeline.take_output()
-        if not output or self._transport.is_closing():
-            self._count_sent()
-            return False
-        self.last_active = self._services.loop.time()
-        if len(output) == 1:
-            self._transport.write(output[0])
-        else:
-            self._transport.writelines(output)
-        self._count_sent()
-        if self._reads_slowly:
-            self._look_at_unread()
-        return True
-
-    def _count_sent(self) -> None:
-        if self._pipeline.leaving:
-            for timing in self._pipeline.leaving:
-                timing.sent()
-            self._pipeline.leaving.clear()
-
-    def _look_at_unread(self) -> None:
-        """Once nothing more is started, `resume_writing` changes that, whatever others read meanwhile."""
-        size = self._transport.get_write_buffer_size()
-        self._count_unread(size)
-        self._pipeline.output_blocked = not self._services.unread.may_add_to(size)
-
-    def _count_unread(self, size: int) -> None:
-        self._services.unread.held_bytes += size - self._unread_bytes
-        self._unread_bytes = size
 
     def _refuse(self, error: Exception) -> None:
         """The connection cannot go on."""
@@ -402,7 +361,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     def _unmute(self) -> None:
         self._unmute_timer = None
         self._pipeline.muted = False
-        self.last_active = self._services.loop.time()
+        self._last_heard = self._services.loop.time()
         self._pump()
 
     def _read_or_pause(self) -> None:

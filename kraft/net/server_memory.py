@@ -21,7 +21,7 @@ class ServerMemory:
         self.queued: dict[str, Budget] = {}
         """By listener."""
         self.queued_before_login = Budget(queued_bytes_before_login)
-        self.unread = Unread(unread_bytes, self.queued)
+        self.unread = Unread(unread_bytes)
 
     def add_listener(self, listener: str) -> None:
         self.queued.setdefault(listener, Budget(self._queued_bytes))

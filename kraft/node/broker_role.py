@@ -222,14 +222,14 @@ class BrokerRole:
             ),
         )
 
-    def context(self, node: NodeContext, fetch_room: Callable[[], int]) -> BrokerContext:
-        """For the handlers. `fetch_room`: bytes of records that one more answer to a consumer may have."""
+    def context(self, node: NodeContext, fetch_piece_bytes: Callable[[], int]) -> BrokerContext:
+        """For the handlers. `fetch_piece_bytes`: how much of a log to read at once for one answer."""
         return BrokerContext(
             node=node,
             replica_manager=self.replica_manager,
             fetch_service=self.fetch_service,
             fetchers=self.fetcher_manager,
-            fetch_room=fetch_room,
+            fetch_piece_bytes=fetch_piece_bytes,
             group_coordinator=self.group_coordinator,
             transaction_coordinator=self.transaction_coordinator,
             transaction_verifier=self.transaction_verifier,

@@ -129,7 +129,7 @@ class Node:
         memory = limits.memory()
         broker, controller = None, None
         if self.broker_role is not None:
-            broker = self.broker_role.context(node, memory.unread.room)
+            broker = self.broker_role.context(node, memory.unread.piece_bytes)
         if self.controller_role is not None:
             controller = self.controller_role.context(node, self._broker_heard)
         roles = {e.name: Role.BROKER for e in config.broker_listeners}

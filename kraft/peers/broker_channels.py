@@ -9,11 +9,11 @@ another address is found there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from kraft.net.client import Address, PeerClient
-from kraft.net.connection import Buffers
+from kraft.net.connection import BytesLike
 from kraft.net.connection_security import PLAINTEXT, ConnectionSecurity, dial
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Fields, MalformedMessage, Message
@@ -55,7 +55,7 @@ class BrokerChannels:
             raise ConnectionResetError(str(error)) from None
 
     async def exchange(
-        self, broker_id: int, api_key: ApiKey, version: int, body: Buffers, timeout_s: float
+        self, broker_id: int, api_key: ApiKey, version: int, body: Sequence[BytesLike], timeout_s: float
     ) -> memoryview:
         """As `ask`, with bodies of the caller's making."""
         client = await self._connected(broker_id)

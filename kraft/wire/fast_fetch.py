@@ -26,6 +26,7 @@ from kraft.wire.bridge import MalformedMessage
 from kraft.wire.fast_produce import LeaderHint, NodeEndpoint, endpoints_tag
 from kraft.wire.limits import check_count
 from metadata_quorum.foundation.errors import NO_ERROR, ErrorCode
+from metadata_quorum.foundation.file_region import FileRegion
 from metadata_quorum.foundation.model import ZERO_UUID
 from metadata_quorum.foundation.primitives import (
     INT32,
@@ -115,7 +116,7 @@ _LEADER: Final = struct.Struct(
     "i"  # leader_epoch
 )
 
-Out = list[bytes | bytearray | memoryview]
+Out = list[bytes | bytearray | memoryview | FileRegion]
 Hints = Mapping[int, LeaderHint]
 """Current leaders for the client, by position in `FetchResponse.partitions`."""
 
@@ -131,8 +132,8 @@ def write_fetch_response(
     hints: Hints | None = None,
     endpoints: Iterable[NodeEndpoint] = (),
 ) -> Out:
-    """The body as buffers. `records` of each partition must have been read; partitions of one topic
-    must follow each other."""
+    """The body as buffers. Each partition's `records` have been read, or are in its `region`; partitions of
+    one topic must follow each other."""
     out: Out = []
     if version >= 7:
         small = bytearray(_TOP_V7.pack(throttle_time_ms, response.error, response.session_id))
@@ -153,10 +154,12 @@ def write_fetch_response(
         for position in range(start, end):
             each = partitions[position]
             small += _before_records(version, each)
-            records = each.records
+            records: memoryview | FileRegion | None = each.records
+            if records is None:
+                records = each.region
             size = len(records) if records is not None else 0
             small += uvarint(size + 1) if flexible else INT32.pack(size)
-            if records is not None and size < COPY_BELOW_BYTES:
+            if isinstance(records, memoryview) and size < COPY_BELOW_BYTES:
                 small += records
             elif records is not None:
                 out += (small, records)

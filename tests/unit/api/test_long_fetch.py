@@ -43,6 +43,7 @@ def asked(partitions: int) -> tuple[Any, Any, asyncio.Future[Any], Charged]:
             params_of=lambda request: FetchParams(request, request.min_bytes, request.max_bytes),
             fetch=lambda params, on_found: on_found(FetchResponse()),
         ),
+        fetch_piece_bytes=lambda: 1000,
     )
     peer = Peer("CLIENTS", "127.0.0.1", 1)
     charged = Charged()
@@ -117,8 +118,15 @@ class CachedFile:
 
 def test_of_a_large_answer_only_the_beginning_is_copied_on_the_loop(tmp_path: Path):
     file: Any = CachedFile()
-    pieces = [LogSlice(open_log(tmp_path).segments[0], file, 0, 0, 1024 * 1024) for _ in range(55)]
-    partitions = [FetchedPartition(ZERO_UUID, "t", n, slice=piece) for n, piece in enumerate(pieces)]
-    others = fetch.read_inline(partitions)
-    assert file.read_bytes == fetch.INLINE_BYTES
-    assert [each.records is None for each in partitions] == [each in others for each in partitions]
+    segment = open_log(tmp_path).segments[0]
+    mib = 1024 * 1024
+    pieces = [LogSlice(segment, file, 0, 0, mib) for _ in range(55)]
+    small, unplaced = LogSlice(segment, file, 0, 0, 100), LogSlice.unplaced(segment, file, 0, mib, mib, True)
+    partitions = [
+        FetchedPartition(ZERO_UUID, "t", n, slice=piece) for n, piece in enumerate([*pieces, small, unplaced])
+    ]
+    cold, left = fetch.read_first(partitions, 3 * mib)
+    assert file.read_bytes == 3 * mib + small.length
+    assert [n for n, each in enumerate(partitions) if each.records is not None] == [0, 1, 2, 55]
+    assert cold == [partitions[-1]]
+    assert left <= 0

@@ -121,24 +121,24 @@ async def test_what_a_request_becomes_is_counted_until_it_is_answered():
 
 
 @on_a_loop
-async def test_answers_that_nobody_reads_leave_less_room_for_the_next_ones():
+async def test_answers_that_nobody_reads_leave_smaller_pieces_for_the_next_ones():
     limits = ServerLimits(max_unread_bytes=100 * MIB, max_idle_s=60.0)
     async with node(limits, OPEN=OPEN) as running:
         unread = running.server.memory.unread
-        assert unread.room() == 25 * MIB
-        answer = b"x" * (20 * MIB)
-        clients = [await running.connect("OPEN") for _ in range(3)]
-        for _, writer in clients:
+        assert unread.piece_bytes() == MIB
+        answer = b"x" * (30 * MIB)
+        clients = [await running.connect("OPEN") for _ in range(4)]
+        for _, writer in clients[:3]:
             writer.write(framed(b"wait"))
             await until(lambda: running.waiting)
             running.waiting.pop().set_result((answer,))
-        await until(lambda: unread.held_bytes > 40 * MIB)
-        assert unread.room() < 15 * MIB
-        running.charge = 200 * MIB  # an answer that is just being read
-        _, writer = await running.connect("OPEN")
+        await until(lambda: unread.held_bytes == 3 * len(answer))
+        assert LEAST_BYTES < unread.piece_bytes() < MIB
+        _, writer = clients[3]
         writer.write(framed(b"wait"))
         await until(lambda: running.waiting)
-        assert unread.room() == LEAST_BYTES
+        running.waiting.pop().set_result((answer,))
+        await until(lambda: unread.piece_bytes() == LEAST_BYTES)
         now = running.loop.time()
         deaf: list[bool] = []
 
@@ -146,14 +146,14 @@ async def test_answers_that_nobody_reads_leave_less_room_for_the_next_ones():
             deaf[:] = [each.is_deaf(now) for each in running.server.connections]
             return deaf
 
-        await until(lambda: sum(look()) == 3)  # the system has taken what it takes
-        await clients[0][0].readexactly(10 * MIB)
-        assert sum(look()) < 3
+        await until(lambda: sum(look()) == 4)  # the system has taken what it takes
+        await clients[0][0].readexactly(20 * MIB)
+        assert sum(look()) < 4
         for each in list(running.server.connections):
             each.abort()
         await until(lambda: not running.server.connections)
         assert unread.held_bytes == 0
-        assert unread.room() == 25 * MIB
+        assert unread.piece_bytes() == MIB
 
 
 @on_a_loop

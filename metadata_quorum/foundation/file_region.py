@@ -1,0 +1,67 @@
+"""Bytes of an answer that are still in their file (Netty's word), read as the socket takes them.
+
+    slice of a log -> api/fetch -> FileRegion among a reply's buffers -> net/file_send -> socket
+
+So a client that does not read holds its place in a file, not memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.foundation.disk import File
+
+Piece = bytes | bytearray
+
+
+class ReadLater(Protocol):
+    """Runs a read outside the loop."""
+
+    def __call__(self, read: Callable[[MayBlock], Piece], /) -> asyncio.Future[Piece]: ...
+
+
+class FileRegion:
+    """What is left of it begins at `position`."""
+
+    __slots__ = ("_file", "_later", "failed", "length", "position")
+
+    def __init__(
+        self,
+        file: File,
+        position: int,
+        length: int,
+        later: ReadLater,
+        failed: Callable[[Exception], None],
+    ) -> None:
+        """`failed`: told why a read was not possible."""
+        self._file = file
+        self.position = position
+        self.length = length
+        self._later = later
+        self.failed = failed
+
+    def __len__(self) -> int:
+        return self.length
+
+    def read_cached(self, most: int) -> Piece | None:
+        """The next bytes, if the page cache has them."""
+        try:
+            piece = self._file.read_cached(self.position, min(most, self.length))
+        except OSError:  # `read` finds it again, and reports it
+            return None
+        if piece is not None:
+            self.took(piece)
+        return piece
+
+    def read(self, most: int) -> asyncio.Future[Piece]:
+        """The next bytes, read outside the loop; pass them to `took`."""
+        file, position, length = self._file, self.position, min(most, self.length)
+        return self._later(lambda may_block: file.read(position, length))
+
+    def took(self, piece: Piece) -> None:
+        """These were read, and follow no more."""
+        self.position += len(piece)
+        self.length -= len(piece)
