@@ -18,7 +18,7 @@ from kraft.cli.errors import CliError
 BASE: Final = "/api/v1"
 CONNECT_S: Final = 2.0
 SILENCE_S: Final = 6.0
-"""A node tells its cluster once a second; a paused one keeps its connections."""
+"""A node sends its view of the cluster once a second; a paused one keeps its connections."""
 NEXT_NODE_S: Final = 0.5
 
 Json = dict[str, Any]
@@ -27,7 +27,7 @@ Login = tuple[str, str]
 
 
 class NodeHttp:
-    """The nodes of one cluster, any of which tells it all."""
+    """The nodes of one cluster, any of which shows all of it."""
 
     def __init__(self, addresses: Sequence[Address], login: Login | None) -> None:
         self._urls = [f"http://[{h}]:{p}" if ":" in h else f"http://{h}:{p}" for h, p in addresses]

@@ -103,7 +103,7 @@ def _head(snapshot: Json, trouble: str) -> Text:
     at = time.strftime("%H:%M:%S", time.localtime(snapshot["time_ms"] / 1000))
     head = Text(no_wrap=True, overflow="ellipsis")
     head.append("kraft ", "bold")
-    head.append(f"{at}  as node {snapshot['told_by']} tells it  cluster {snapshot['cluster_id']}")
+    head.append(f"{at}  as node {snapshot['told_by']} sees it  cluster {snapshot['cluster_id']}")
     if trouble:
         head.append(f"  ! {trouble}", "bold red")
     return head

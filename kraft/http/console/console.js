@@ -3,6 +3,7 @@
 export const $ = (id) => document.getElementById(id);
 const number = new Intl.NumberFormat("en");
 const MAX_EVENTS = 200;
+const UNKNOWN = "unknown"; // a figure of a node that does not answer
 
 export function element(tag, properties = {}, ...children) {
   const made = document.createElement(tag);
@@ -14,10 +15,10 @@ export function element(tag, properties = {}, ...children) {
   return made;
 }
 
-export const count = (value) => (value === null || value === undefined ? "not told" : number.format(value));
+export const count = (value) => (value === null || value === undefined ? UNKNOWN : number.format(value));
 
 export function bytes(value) {
-  if (value === null || value === undefined) return "not told";
+  if (value === null || value === undefined) return UNKNOWN;
   const units = ["B", "KB", "MB", "GB", "TB"];
   let unit = 0;
   while (value >= 1000 && unit < units.length - 1) { value /= 1000; unit += 1; }
@@ -25,7 +26,7 @@ export function bytes(value) {
 }
 
 function ago(ms) {
-  if (ms === null || ms === undefined) return "not told";
+  if (ms === null || ms === undefined) return UNKNOWN;
   return ms < 1500 ? "now" : ms < 90000 ? `${Math.round(ms / 1000)} s ago` : `${Math.round(ms / 60000)} min ago`;
 }
 
@@ -85,7 +86,7 @@ function health(snapshot) {
 
 export function replaceIfChanged(parent, children) {
   const next = children.map((each) => each.outerHTML).join("");
-  if (parent.dataset.drawn === next) return; // else a screen reader would say it again every second
+  if (parent.dataset.drawn === next) return; // else a screen reader would read it again every second
   parent.dataset.drawn = next;
   parent.replaceChildren(...children);
 }
@@ -102,8 +103,8 @@ function brokerState(broker) {
 function broker(each, controller) {
   const state = brokerState(each);
   const facts = [
-    ["address", each.address ?? "not told"], ["leads", count(each.leads)], ["replicas", count(each.replicas)],
-    ["on disk", bytes(each.size)], ["metadata", each.metadata_lag === 0 ? "up to date" : each.metadata_lag === null ? "not told" : `${count(each.metadata_lag)} behind`],
+    ["address", each.address ?? UNKNOWN], ["leads", count(each.leads)], ["replicas", count(each.replicas)],
+    ["on disk", bytes(each.size)], ["metadata", each.metadata_lag === 0 ? "up to date" : each.metadata_lag === null ? UNKNOWN : `${count(each.metadata_lag)} behind`],
   ];
   if (each.stalls) facts.push(["loop stalls", count(each.stalls)]);
   if (each.faults) facts.push(["faults", `⚠ ${count(each.faults)}`]);
@@ -140,13 +141,13 @@ function reached({ brokers: all, told_by: own, quorum: { leader } }) {
   return [...asked, ...beats];
 }
 
-function quorum(told) {
-  $("quorum-note").textContent = told.problem
-    ? `⚠ ${told.problem}` : `Term ${told.term}, led by ${told.leader}, high watermark ${count(told.high_watermark)}.`;
+function quorum(state) {
+  $("quorum-note").textContent = state.problem
+    ? `⚠ ${state.problem}` : `Term ${state.term}, led by ${state.leader}, high watermark ${count(state.high_watermark)}.`;
   const changed = lastOfSubject("quorum");
   if (changed) $("quorum-note").textContent += ` Last: ${changed}.`;
-  const rows = told.voters.map((voter) => element("tr", {},
-    element("td", {}, String(voter.id)), element("td", {}, voter.id === told.leader ? "★ leader" : "follower"),
+  const rows = state.voters.map((voter) => element("tr", {},
+    element("td", {}, String(voter.id)), element("td", {}, voter.id === state.leader ? "★ leader" : "follower"),
     element("td", { className: "n" }, count(voter.end)), element("td", { className: "n" }, count(voter.lag)),
     element("td", { className: "n" }, ago(voter.caught_up_ms_ago))));
   replaceIfChanged($("quorum").tBodies[0], rows);
@@ -220,7 +221,7 @@ function drawReplica(bar, replica, partition, scale) {
   const lag = known && partition.end !== null ? Math.max(partition.end - replica.end, 0) : null;
   const late = !replica.in_sync && replica.behind_s !== null ? ` ${Math.round(replica.behind_s)} s` : "";
   bar.behind.textContent = replica.offline ? "disk failed"
-    : lag === null ? "not told" : leads ? count(replica.end) : lag ? `−${count(lag)}${late}` : "caught up";
+    : lag === null ? UNKNOWN : leads ? count(replica.end) : lag ? `−${count(lag)}${late}` : "caught up";
   const role = leads ? "leads" : replica.in_sync ? "in sync" : "not in sync";
   bar.track.setAttribute("aria-label", `replica on ${replica.id}: ${role}, log end ${count(replica.end)}`);
 }
@@ -259,7 +260,7 @@ function partitions(snapshot) {
   }
   const order = [...drawn.values()];
   const bars = $("bars");
-  order.forEach((root, place) => { if (bars.children[place] !== root) bars.insertBefore(root, bars.children[place] ?? null); });
+  order.forEach((root, index) => { if (bars.children[index] !== root) bars.insertBefore(root, bars.children[index] ?? null); });
   const more = snapshot.more_partitions ? `, ${count(snapshot.more_partitions)} more are not sent` : "";
   const text = `${count(order.length)} shown${more}`;
   if ($("shown").textContent !== text) $("shown").textContent = text;
@@ -288,7 +289,7 @@ function groups(all) {
           `${each.topic}-${each.partition}: ${lag(each)}, at ${count(each.offset)} of ${count(each.end)}`)))
       : "nothing committed"),
     element("td", { className: "n" }, String(group.coordinator))));
-  if ($("groups").querySelector("details[open]")) return; // somebody reads it
+  if ($("groups").querySelector("details[open]")) return; // it is being read
   replaceIfChanged($("groups").tBodies[0], rows.length ? rows
     : [element("tr", {}, element("td", { colSpan: 6 }, "There are none."))]);
 }
@@ -332,7 +333,7 @@ export async function openTopic(name) {
 
 function draw(snapshot) {
   latest = snapshot;
-  $("cluster").textContent = `cluster ${snapshot.cluster_id}, as node ${snapshot.told_by} tells it`;
+  $("cluster").textContent = `cluster ${snapshot.cluster_id}, as node ${snapshot.told_by} sees it`;
   document.title = snapshot.totals.no_leader + snapshot.totals.under_min_isr ? "⚠ kraft" : "kraft";
   health(snapshot);
   brokers(snapshot);

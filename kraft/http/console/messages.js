@@ -2,7 +2,7 @@
 
 import { $, ask, bytes, count, element, openedTopic } from "./console.js";
 
-function shown(data, as) {
+function formatted(data, as) {
   if (data === null) return "null";
   const cut = (text) => (data.bytes > 4096 ? `${text} … ${bytes(data.bytes)} in all` : text);
   if (as === "hex") {
@@ -24,11 +24,11 @@ function time(ms) {
 
 function content(each, as) {
   if (each.problem) return `⚠ ${each.problem}`;
-  return each.control ? "marker of a transaction" : shown(each.value, as);
+  return each.control ? "marker of a transaction" : formatted(each.value, as);
 }
 
 function headers(each, as) {
-  const lines = each.headers.map(([name, data]) => `${name}: ${shown(data, as)}`);
+  const lines = each.headers.map(([name, data]) => `${name}: ${formatted(data, as)}`);
   return [...lines, ...(each.more_headers ? [`… ${each.more_headers} more`] : [])].join("\n");
 }
 
@@ -55,24 +55,24 @@ export async function browse(place = beginning) {
     const path = `/api/v1/topics/${encodeURIComponent(openedTopic())}/partitions/${$("browse-partition").value}/messages`;
     const limit = wanted ? "200" : String(MAX_SHOWN);
     const found = [];
-    let told = await ask(`${path}?${new URLSearchParams({ limit, ...place() })}`);
-    const first = told.from;
+    let page = await ask(`${path}?${new URLSearchParams({ limit, ...place() })}`);
+    const first = page.from;
     let next = first;
     for (let reads = 1; ; reads += 1) {
-      for (const each of told.messages) {
+      for (const each of page.messages) {
         if (found.length === MAX_SHOWN) break;
         next = each.offset + 1;
-        if ([each.key, each.value].some((data) => shown(data, "text").includes(wanted))) found.push(each);
+        if ([each.key, each.value].some((data) => formatted(data, "text").includes(wanted))) found.push(each);
       }
-      if (!told.messages.length) next = told.end;
-      if (!wanted || found.length === MAX_SHOWN || next >= told.end || reads === MAX_READS) break;
+      if (!page.messages.length) next = page.end;
+      if (!wanted || found.length === MAX_SHOWN || next >= page.end || reads === MAX_READS) break;
       $("browse-note").textContent = `reading … at offset ${count(next)}, ${found.length} found`;
-      told = await ask(`${path}?${new URLSearchParams({ limit, offset: next })}`);
+      page = await ask(`${path}?${new URLSearchParams({ limit, offset: next })}`);
     }
     drawMessages(found);
-    $("browse-on").hidden = next >= told.end;
+    $("browse-on").hidden = next >= page.end;
     $("browse-on").dataset.offset = next;
-    $("browse-note").textContent = `${found.length} of offsets ${count(first)} to ${count(next)}; the partition has ${count(told.start)} to ${count(told.end)}.`;
+    $("browse-note").textContent = `${found.length} of offsets ${count(first)} to ${count(next)}; the partition has ${count(page.start)} to ${count(page.end)}.`;
   } catch (error) {
     $("browse-note").textContent = `⚠ ${error.message}`;
   }
@@ -84,7 +84,7 @@ function drawMessages(messages) {
   $("messages").tBodies[0].replaceChildren(...messages.map((each) => element("tr", {},
     element("td", { className: "n" }, String(each.offset)),
     element("td", {}, time(each.time_ms)),
-    element("td", { className: "wide" }, shown(each.key, as)),
+    element("td", { className: "wide" }, formatted(each.key, as)),
     element("td", { className: "wide" }, content(each, as)),
     element("td", { className: "wide" }, headers(each, as)))));
 }

@@ -1,4 +1,4 @@
-// Transactions, users, quotas and ACLs: asked for every few seconds, while the page is looked at.
+// Transactions, users, quotas and ACLs: fetched every few seconds, while the page is visible.
 
 import { $, ask, count, element, replaceIfChanged } from "./console.js";
 
@@ -17,8 +17,8 @@ function age(ms) {
   return ms < 120000 ? `${Math.round(ms / 1000)} s` : `${Math.round(ms / 60000)} min`;
 }
 
-function transactions(told) {
-  rows("transactions", told.map((each) => element("tr", { className: each.problem ? "bad" : "" },
+function transactions(open) {
+  rows("transactions", open.map((each) => element("tr", { className: each.problem ? "bad" : "" },
     cell(each.transactional_id ?? "not known", wide),
     cell(each.problem ? element("b", {}, `⚠ ${each.state}: ${each.problem}`) : each.state),
     cell(`${each.producer_id}, epoch ${each.producer_epoch}`, { className: "n" }),
@@ -27,22 +27,22 @@ function transactions(told) {
       + (its.first_offset === null ? "" : ` from ${count(its.first_offset)}`)).join("\n"), wide))), 5, "None is open.");
 }
 
-function users(told) {
-  rows("users", told.users.map((each) => element("tr", {}, cell(each.name, wide), cell(each.mechanisms.join(", ")))),
+function users(answer) {
+  rows("users", answer.users.map((each) => element("tr", {}, cell(each.name, wide), cell(each.mechanisms.join(", ")))),
     2, "There are none.");
 }
 
-function quotas(told) {
+function quotas(answer) {
   const of = (entity) => entity.map((each) => `${each.type} ${each.name ?? "(every other)"}`).join(", ");
   const limits = (all) => Object.entries(all).map(([key, value]) => `${key}=${value}`).join(", ");
-  rows("quotas", told.quotas.map((each) => element("tr", {}, cell(of(each.entity), wide), cell(limits(each.limits), wide))),
+  rows("quotas", answer.quotas.map((each) => element("tr", {}, cell(of(each.entity), wide), cell(limits(each.limits), wide))),
     2, "There are none.");
 }
 
-function acls(told) {
-  $("rights-note").textContent = told.authorizer ? "" : "No authorizer is configured: everybody may do everything.";
+function acls(answer) {
+  $("rights-note").textContent = answer.authorizer ? "" : "No authorizer is configured: everybody may do everything.";
   const resource = (each) => `${each.resource_type} ${each.resource}${each.pattern === "PREFIXED" ? " and what begins so" : ""}`;
-  rows("acls", told.acls.map((each) => element("tr", {}, cell(each.principal, wide), cell(each.permission),
+  rows("acls", answer.acls.map((each) => element("tr", {}, cell(each.principal, wide), cell(each.permission),
     cell(each.operation), cell(resource(each), wide), cell(each.host))), 5, "There are none.");
 }
 
@@ -56,7 +56,7 @@ async function show(what, draw, table, columns) {
 
 async function refresh() {
   if (document.visibilityState !== "visible") return;
-  await show("transactions", (told) => transactions(told.transactions), "transactions", 5);
+  await show("transactions", (answer) => transactions(answer.transactions), "transactions", 5);
   if ($("rights-shown").open) {
     await show("users", users, "users", 2);
     await show("quotas", quotas, "quotas", 2);

@@ -15,9 +15,9 @@ async function refresh() {
   if (!$("topics-shown").open || document.visibilityState !== "visible") return;
   try {
     const query = new URLSearchParams({ limit: MOST, containing: $("topics-filter").value.trim() });
-    const told = await ask(`/api/v1/topics?${query}`);
-    replaceIfChanged($("topics").tBodies[0], told.topics.map(row));
-    $("topics-note").textContent = `${count(told.topics.length)} shown${told.more ? `, ${count(told.more)} more` : ""}`;
+    const page = await ask(`/api/v1/topics?${query}`);
+    replaceIfChanged($("topics").tBodies[0], page.topics.map(row));
+    $("topics-note").textContent = `${count(page.topics.length)} shown${page.more ? `, ${count(page.more)} more` : ""}`;
   } catch (error) {
     $("topics-note").textContent = `⚠ ${error.message}`;
   }

@@ -24,14 +24,14 @@ async function produce() {
   $("produce-note").textContent = "sending …";
   const topic = encodeURIComponent(openedTopic());
   try {
-    const told = await post(`${API}/topics/${topic}/partitions/${$("browse-partition").value}/messages`, {
+    const answer = await post(`${API}/topics/${topic}/partitions/${$("browse-partition").value}/messages`, {
       key: $("produce-key").value || null,
       value: $("produce-null").checked ? null : $("produce-value").value,
       headers: headersOf($("produce-headers").value),
     });
-    const pause = told.throttle_time_ms
-      ? `; your quota is used up, pause for ${Math.ceil(told.throttle_time_ms / 1000)} s` : "";
-    $("produce-note").textContent = `✓ acknowledged by all in sync, offset ${count(told.offset)}${pause}`;
+    const pause = answer.throttle_time_ms
+      ? `; your quota is used up, pause for ${Math.ceil(answer.throttle_time_ms / 1000)} s` : "";
+    $("produce-note").textContent = `✓ acknowledged by all in sync, offset ${count(answer.offset)}${pause}`;
     if (!pause) await browse();
   } catch (error) {
     $("produce-note").textContent = `⚠ ${error.message}`;
@@ -59,8 +59,8 @@ async function doIt(button) {
   for (const each of buttons) each.disabled = true;
   $("fault-note").textContent = `${action} …`;
   try {
-    const told = await post(`${API}/faults`, body);
-    $("fault-note").textContent = `✓ ${told.said || `${action} ${body.link ?? ""}`}`;
+    const answer = await post(`${API}/faults`, body);
+    $("fault-note").textContent = `✓ ${answer.said || `${action} ${body.link ?? ""}`}`;
     await broken();
   } catch (error) {
     $("fault-note").textContent = `⚠ ${error.message}`;

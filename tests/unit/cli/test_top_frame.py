@@ -70,7 +70,7 @@ def test_a_frame_fits_into_every_terminal() -> None:
             drawn = lines(Known(view, events, "127.0.0.1:9292 does not answer"), None, columns, height)
             assert len(drawn) <= height, (columns, height)
             assert max(map(len, drawn)) <= columns
-    assert "as node 1 tells it" in lines(Known(view))[0]
+    assert "as node 1 sees it" in lines(Known(view))[0]
 
 
 def test_what_is_wrong_is_said_in_words() -> None:
