@@ -26,7 +26,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from sys import intern
-from typing import Any, Literal, NamedTuple, TextIO
+from typing import Any, Final, Literal, NamedTuple, TextIO
 
 from chaos.garbage import collection_paused
 from metadata_quorum.foundation.model import TopicPartition
@@ -46,11 +46,14 @@ over. owned: a member of a group was given partitions. commit: offsets were comm
 how far a group has committed, as its coordinator says."""
 
 
+ACKS_ALL: Final = -1
+
+
 class TopicMode(NamedTuple):
     """How a topic is written. A topic has one mode over a whole run: what is tolerated depends on it."""
 
     partitions: int
-    acks: int  # 0, 1, or -1 for all
+    acks: int  # 0, 1 or ACKS_ALL
     idempotent: bool = False
     transactional: bool = False
     compacted: bool = False

@@ -25,7 +25,7 @@ ALTER_VERSIONS: Final = (0, 1)
 PATIENCE_S: Final = 10.0
 """A new controller may have to be elected first."""
 SILENCE_S: Final = 3.0
-AGAIN_S: Final = 0.2
+RETRY_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class ReassignmentRequest:
                 refusal = answer
                 if refusal is None:
                     return None
-            time.sleep(AGAIN_S)
+            time.sleep(RETRY_S)
         return refusal
 
     def _answers(self, cluster: ChaosCluster) -> Iterator[str | None]:

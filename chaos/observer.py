@@ -46,7 +46,7 @@ DESCRIBE_QUORUM_VERSIONS: Final = (0, 1)
 
 PARTITIONS_EVERY_S: Final = 0.1
 QUORUM_EVERY_S: Final = 0.25
-CONNECT_AGAIN_S: Final = 0.1
+CONNECT_RETRY_S: Final = 0.1
 SILENCE_S: Final = 1.0
 """A node that answers nothing for so long is called paused."""
 LOOK_S: Final = 0.05
@@ -221,14 +221,14 @@ class Observer:
                 self._note_state(node, "paused")
             except (OSError, MalformedMessage):
                 self._note_state(node, "down")
-            await asyncio.sleep(CONNECT_AGAIN_S)
+            await asyncio.sleep(CONNECT_RETRY_S)
 
     async def _watch_quorum(self, address: Address) -> None:
         while True:
             with contextlib.suppress(OSError, MalformedMessage):
                 async with self._connection(address) as client:
                     await _each(QUORUM_EVERY_S, lambda: self._ask_quorum(client))
-            await asyncio.sleep(CONNECT_AGAIN_S)
+            await asyncio.sleep(CONNECT_RETRY_S)
 
     @contextlib.asynccontextmanager
     async def _connection(self, address: Address) -> AsyncIterator[PeerClient]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from chaos.history import TopicMode
+from chaos.history import ACKS_ALL, TopicMode
 
 Tolerance = Callable[[TopicMode], bool]
 
@@ -30,7 +30,7 @@ def always(mode: TopicMode) -> bool:
 
 def unless_acks_all(mode: TopicMode) -> bool:
     """What only the leader has may go with the leader."""
-    return mode.acks != -1
+    return mode.acks != ACKS_ALL
 
 
 def at_acks_0(mode: TopicMode) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from chaos.checker.anomalies import HANGING_TRANSACTION, NONMONOTONIC_END
 from chaos.checker.observations import Observations, polls_of, sends_of
 from chaos.checker.verdict import Findings
-from chaos.history import Operation
+from chaos.history import ACKS_ALL, Operation
 
 NAMES = ("last stable offset", "high watermark")
 
@@ -70,7 +70,7 @@ def _ends_shown_by(seen: Observations, operation: Operation) -> Iterator[tuple[s
                 if not (operation.uncommitted and seen.partitions[key].mode.transactional):
                     yield stable, key, end
     for send in sends_of(operation) if operation.ops else ():
-        if send.offset is not None and seen.partitions[send.key].mode.acks == -1:
+        if send.offset is not None and seen.partitions[send.key].mode.acks == ACKS_ALL:
             yield high, send.key, send.offset + 1
 
 

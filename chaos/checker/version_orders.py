@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from chaos.checker.anomalies import DUPLICATE, INCONSISTENT_OFFSETS, SEND_POLL_MISMATCH
 from chaos.checker.observations import Observations, PartitionObservations, Sent
 from chaos.checker.verdict import Findings
+from chaos.history import ACKS_ALL
 
 
 @dataclass(slots=True)
@@ -58,7 +59,7 @@ def _placed(
     """The value at each offset; and others there, where something is wrong."""
     value_at = dict(partition.polled)
     also_at = {offset: set(values) for offset, values in partition.disagreeing.items()}
-    for value, sent in _committed_with_offsets(seen, partition) if partition.mode.acks == -1 else ():
+    for value, sent in _committed_with_offsets(seen, partition) if partition.mode.acks == ACKS_ALL else ():
         assert sent.offset is not None
         _place(value_at, also_at, sent.offset, value)
     return value_at, also_at
@@ -193,7 +194,7 @@ def _duplicates(
         return
     # -> offset -> the operations that observed it there.
     places: dict[int, dict[int, int]] = {value: {} for value in repeated}
-    if partition.mode.acks == -1:
+    if partition.mode.acks == ACKS_ALL:
         for value, sent in _committed_with_offsets(seen, partition):
             if value in repeated and sent.offset is not None:
                 places[value][sent.offset] = sent.op

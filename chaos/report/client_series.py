@@ -11,7 +11,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, Final
 
-from chaos.history import History, Operation, Poll, Send, TopicMode, topic_of
+from chaos.history import ACKS_ALL, History, Operation, Poll, Send, TopicMode, topic_of
 from chaos.report.buckets import MS, Buckets, milliseconds
 
 LEAST_GAP_MS: Final = 500.0  # shorter silences are not worth a mark
@@ -77,7 +77,7 @@ def _length(gap: tuple[float, float]) -> float:
 def mode_words(mode: TopicMode | None) -> str:
     if mode is None:
         return "mode unknown"
-    words = ["acks=all" if mode.acks == -1 else f"acks={mode.acks}"]
+    words = ["acks=all" if mode.acks == ACKS_ALL else f"acks={mode.acks}"]
     words += ["idempotent"] if mode.idempotent else []
     words += ["transactional"] if mode.transactional else []
     return ", ".join(words)

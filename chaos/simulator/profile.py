@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from chaos.history import TopicMode
+from chaos.history import ACKS_ALL, TopicMode
 from chaos.simulator.cluster import ClusterShape
 from chaos.simulator.faults import BLACKOUTS, GENTLE, HARSH, PARTIAL, RARE, STRANDING, Severity
 
-ALL: Final = -1
 INPUT: Final = "input"
 """What transactional producers copy."""
 SMALL: Final = {
@@ -82,24 +81,24 @@ class Profile:
 
 
 PLAIN: Final = {
-    "all": TopicMode(2, ALL),
-    "idempotent": TopicMode(1, ALL, idempotent=True),
+    "all": TopicMode(2, ACKS_ALL),
+    "idempotent": TopicMode(1, ACKS_ALL, idempotent=True),
     "one": TopicMode(1, 1),
 }
 MIXED: Final = {
-    "all": TopicMode(2, ALL),
+    "all": TopicMode(2, ACKS_ALL),
     "none": TopicMode(1, 0),
-    "compacted": TopicMode(1, ALL, idempotent=True, compacted=True),
+    "compacted": TopicMode(1, ACKS_ALL, idempotent=True, compacted=True),
 }
 COMPACTED: Final = {
     "compacted": {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.05", "segment.ms": "1000"}
 }
-DURABLE: Final = {"all": TopicMode(2, ALL), "idempotent": TopicMode(1, ALL, idempotent=True)}
+DURABLE: Final = {"all": TopicMode(2, ACKS_ALL), "idempotent": TopicMode(1, ACKS_ALL, idempotent=True)}
 COPIED: Final = {
-    INPUT: TopicMode(2, ALL, idempotent=True),
-    "copied": TopicMode(2, ALL, idempotent=True, transactional=True),
+    INPUT: TopicMode(2, ACKS_ALL, idempotent=True),
+    "copied": TopicMode(2, ACKS_ALL, idempotent=True, transactional=True),
 }
-WIDE: Final = {"all": TopicMode(6, ALL)}
+WIDE: Final = {"all": TopicMode(6, ACKS_ALL)}
 
 COMBINED: Final = Profile("combined", ClusterShape((1, 2, 3), (1, 2, 3), SMALL), PLAIN)
 PROFILES: Final[Mapping[str, Profile]] = {

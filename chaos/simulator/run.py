@@ -22,7 +22,7 @@ from chaos.simulator.clients.cluster_client import ClusterClient
 from chaos.simulator.clients.member import SimMember
 from chaos.simulator.clients.operator import SimOperator
 from chaos.simulator.clients.producer import SimProducer
-from chaos.simulator.clients.reader import LATEST, SimReader, bound
+from chaos.simulator.clients.reader import SimReader, bound
 from chaos.simulator.clients.recorder import Recorder
 from chaos.simulator.clients.transactor import SimTransactor
 from chaos.simulator.cluster import BROKER_PORT, Cluster, host_of
@@ -47,6 +47,7 @@ from chaos.simulator.story import Happening, Story
 from kraft.net.client import Address
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.offset_timestamps import LATEST_TIMESTAMP
 
 BOOT_S: Final = 30.0
 CALM_S: Final = 90.0
@@ -349,7 +350,7 @@ class Simulation:
             for key in list(left):
                 try:
                     await reader.poll(key)
-                    end = await bound(reader.client, key, LATEST)
+                    end = await bound(reader.client, key, LATEST_TIMESTAMP)
                 except OSError:
                     reader.client.forget_leader(key)
                     await reader.client.pause(0.2)

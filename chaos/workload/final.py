@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from chaos.history import ACKS_ALL
 from chaos.workload.generator import AssignStep
 from chaos.workload.journal import Now
 from chaos.workload.statistics import Statistics
-from chaos.workload.topics import ALL, TopicSpec
+from chaos.workload.topics import TopicSpec
 from chaos.workload.worker import Worker
 
 POLL_S: Final = 0.5
@@ -30,7 +31,7 @@ def bounds_of(topics: Sequence[TopicSpec], statistics: Statistics) -> dict[str, 
     bounds = {key: 0 for each in topics for key in each.keys}
     topics = [each for each in topics if not each.allows_unclean_election]
     written = [each for each in topics if not each.transactional]
-    safe = {key for each in written if each.acks == ALL for key in each.keys}
+    safe = {key for each in written if each.acks == ACKS_ALL for key in each.keys}
     certain = {key for each in topics for key in each.keys}
     for key, offset in statistics.highest_polled().items():
         if key in certain:

@@ -10,9 +10,8 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from chaos.history import TopicMode
+from chaos.history import ACKS_ALL, TopicMode
 
-ALL: Final = -1
 REQUEST_TIMEOUT_S: Final = 10.0
 LOOK_EVERY_S: Final = 0.1
 
@@ -32,7 +31,7 @@ class TopicSpec:
 
     name: str
     partitions: int = 2
-    acks: int = ALL
+    acks: int = ACKS_ALL
     idempotent: bool = False
     transactional: bool = False
     """Written in transactions: of several records over several partitions, committed or aborted."""
@@ -44,11 +43,11 @@ class TopicSpec:
     """More of the topic's configuration."""
 
     def __post_init__(self) -> None:
-        if self.acks not in (0, 1, ALL):
+        if self.acks not in (0, 1, ACKS_ALL):
             raise ValueError(f"acks of {self.name} is {self.acks}, not 0, 1 or -1")
-        if self.idempotent and self.acks != ALL:
+        if self.idempotent and self.acks != ACKS_ALL:
             raise ValueError(f"{self.name}: an idempotent producer needs acks=-1")
-        if self.transactional and self.acks != ALL:
+        if self.transactional and self.acks != ACKS_ALL:
             raise ValueError(f"{self.name}: a transactional producer needs acks=-1")
         if self.copy_of is not None and not self.transactional:
             raise ValueError(f"{self.name}: copies are written in transactions")

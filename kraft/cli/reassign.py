@@ -18,7 +18,7 @@ from kraft.cli.tables import prints_table, show
 
 app = typer.Typer(no_args_is_help=True)
 
-LOOK_AGAIN_S: Final = 0.2
+POLL_S: Final = 0.2
 
 PlanFile = Annotated[Path, typer.Argument(metavar="FILE", help="As plan writes it; - for standard input.")]
 
@@ -108,7 +108,7 @@ def _wait(bootstrap: str, moving: set[requests.Place]) -> None:
             reported = done
         if not left:
             return
-        time.sleep(LOOK_AGAIN_S)
+        time.sleep(POLL_S)
 
 
 @app.command()

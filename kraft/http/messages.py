@@ -20,6 +20,7 @@ from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.batch import BatchHeader, CorruptBatchError, iter_headers, iter_records
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import NO_LEADER, TopicPartition
+from metadata_quorum.foundation.offset_timestamps import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 MAX_MESSAGES: Final = 200
 MAX_VALUE_BYTES: Final = 4096
@@ -31,8 +32,6 @@ _TIMEOUT_S: Final = 5.0
 _FETCH_VERSION: Final = 11
 _LIST_OFFSETS_VERSION: Final = 7
 _CONSUMER: Final = -1
-LATEST: Final = -1
-EARLIEST: Final = -2
 
 Json = dict[str, Any]
 
@@ -54,8 +53,8 @@ async def messages(
     if leader == NO_LEADER:
         raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"{tp} has no leader")
     limit = min(max(limit, 1), MAX_MESSAGES)
-    start = await _offset_at(broker, leader, tp, EARLIEST)
-    end = await _offset_at(broker, leader, tp, LATEST)
+    start = await _offset_at(broker, leader, tp, EARLIEST_TIMESTAMP)
+    end = await _offset_at(broker, leader, tp, LATEST_TIMESTAMP)
     if time_ms is not None:
         at = await _offset_at(broker, leader, tp, time_ms)
         first = end if at < 0 else at

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from chaos.history import partition_of
+from chaos.history import ACKS_ALL, partition_of
 from chaos.simulator.clients.cluster_client import ClusterClient
 from chaos.simulator.clients.producer import encoded, send_once
 from chaos.simulator.clients.recorder import Recorder
@@ -23,7 +23,6 @@ TIMEOUT_MS: Final = 4_000
 MOVE_PROBABILITY: Final = 0.6
 """That it moves a partition; else it creates a topic, or deletes it."""
 RECORDS: Final = 3
-ACKS_ALL: Final = -1
 REFUSALS: Final = (ErrorCode.INVALID_REPLICA_ASSIGNMENT, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 """They prove that nothing has changed; other errors do not, after a request that was passed on."""
 

@@ -14,9 +14,8 @@ from chaos.simulator.clients.recorder import Recorder
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.batch import CONTROL_ABORT, control_type, decode_batch, iter_headers
 from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.offset_timestamps import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
-EARLIEST: Final = -2
-LATEST: Final = -1
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
 MAX_WAIT_MS: Final = 400
@@ -97,7 +96,7 @@ class SimReader:
         """Fetch once. Raises OSError."""
         position = self.positions.get(key)
         if position is None:
-            found = await bound(self.client, key, EARLIEST)
+            found = await bound(self.client, key, EARLIEST_TIMESTAMP)
             if found is None:
                 return
             position = self.positions[key] = found
@@ -117,7 +116,7 @@ class SimReader:
 
     async def _out_of_range(self, key: str, position: int) -> None:
         """At acks=1 a log may end before what was read. A new client reads from the beginning."""
-        end = await bound(self.client, key, LATEST)
+        end = await bound(self.client, key, LATEST_TIMESTAMP)
         if end is not None and end < position:
             self._recorder.add(self._process, "crash", self._recorder.now_ns(), "info", final=self._final)
             self._process = self._recorder.process(self._process)
@@ -129,8 +128,8 @@ class SimReader:
         ends: dict[str, tuple[int, int]] = {}
         while len(ends) < len(self._keys):
             for key in self._keys:
-                stable = await bound(self.client, key, LATEST)
-                high_watermark = await bound(self.client, key, LATEST, READ_UNCOMMITTED)
+                stable = await bound(self.client, key, LATEST_TIMESTAMP)
+                high_watermark = await bound(self.client, key, LATEST_TIMESTAMP, READ_UNCOMMITTED)
                 if stable is not None and high_watermark is not None:
                     ends[key] = (stable, high_watermark)
         self._recorder.add(self._process, "ends", start, "ok", final=True, ends=ends)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from chaos.history import (
+    ACKS_ALL,
     Function,
     Header,
     History,
@@ -94,7 +95,7 @@ class Recorder:
             if isinstance(op, Poll):
                 for key, pairs in op.messages.items():
                     self._saw(key, max((offset for offset, _ in pairs), default=-1))
-            elif outcome == "ok" and op.offset is not None and self.topics[topic_of(op.key)].acks == -1:
+            elif outcome == "ok" and op.offset is not None and self.topics[topic_of(op.key)].acks == ACKS_ALL:
                 self._saw(op.key, op.offset)
 
     def _saw(self, key: str, offset: int) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from chaos.history import HistoryTransaction, MicroOperation, Outcome, Send, partition_of
+from chaos.history import ACKS_ALL, HistoryTransaction, MicroOperation, Outcome, Send, partition_of
 from chaos.simulator.clients.cluster_client import ClusterClient
 from chaos.simulator.clients.producer import ProducerIdentity, Sending, encoded, send_once, sends
 from chaos.simulator.clients.reader import fetch
@@ -164,7 +164,7 @@ class SimTransactor:
             deadline = client.loop.time() + PATIENCE_S
             first = len(sent)
             sent.extend(sends(key, values, Sending("info")))
-            while (result := await send_once(client, key, batch, -1, self._name)).outcome != "ok":
+            while (result := await send_once(client, key, batch, ACKS_ALL, self._name)).outcome != "ok":
                 if client.loop.time() > deadline or result.error in _FATAL:
                     self._identity = None
                     raise Refused(f"Produce: {result.error}")

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from chaos.history import Outcome, Send
+from chaos.history import ACKS_ALL, Outcome, Send
 from chaos.workload.outcome import FIRST_ATTEMPT_MS, outcome_of, together
 from chaos.workload.producer import Dispatch, SendingClient
-from chaos.workload.topics import ALL, Writing
+from chaos.workload.topics import Writing
 
 AT_ONCE = FIRST_ATTEMPT_MS / 10
 
@@ -83,7 +83,9 @@ def test_a_dispatch_keeps_the_offsets_of_what_was_acknowledged():
 
 def test_what_no_cluster_answered_is_unknown(free_ports: Any):
     """By timeout, and by being purged: librdkafka itself, with nobody at the other end."""
-    client = SendingClient(f"127.0.0.1:{free_ports(1)[0]}", Writing(ALL, True, False), 1.0, time.monotonic_ns)
+    client = SendingClient(
+        f"127.0.0.1:{free_ports(1)[0]}", Writing(ACKS_ALL, True, False), 1.0, time.monotonic_ns
+    )
     waited = client.send([("t-0", 1), ("t-1", 2)])
     client.wait(waited)
     assert waited.is_reported

@@ -57,7 +57,7 @@ ReplyT = TypeVar("ReplyT")
 Outcome = tuple[list[CoordinatorRecord], ReplyT]
 """Records to append, all or none, and the reply that rests on them."""
 
-_TRY_AGAIN_S: Final = 1.0
+_RETRY_S: Final = 1.0
 """A member that is to be fenced is looked at again, should the records not get into the log."""
 
 
@@ -233,7 +233,7 @@ class ConsumerGroup:
         """Members that were waited for in vain are out."""
         due = self._deadlines.due(at.now)
         for key in due:
-            self._deadlines.set(key, at.now + _TRY_AGAIN_S)
+            self._deadlines.set(key, at.now + _RETRY_S)
         return self._without(list(dict.fromkeys(member_id for member_id, _ in due)), at)
 
     # --- replay --------------------------------------------------------------------------------
