@@ -1,9 +1,10 @@
 """Checkpoint files and directory entries are made durable in the executor.
 
 Periodically: high watermarks and log start offsets every replica.high.watermark.checkpoint.interval.ms,
-recovery points every log.flush.offset.checkpoint.interval.ms. Soon (`sync_soon`): after a log was created,
-renamed or deleted, since a new topic may take the name of a deleted one and must not start with that one's
-offsets. And before a log is truncated: no checkpoint may claim more of it than is left.
+recovery points every log.flush.offset.checkpoint.interval.ms. While no replica moves, none is looked at, and
+nothing is written. Soon (`sync_soon`): after a log was created, renamed or deleted, since a new topic may
+take the name of a deleted one and must not start with that one's offsets. And before a log is truncated: no
+checkpoint may claim more of it than is left.
 
     LogManager (unsynced, checkpoints_stale) -> here -> LogDir.checkpoint, sync_dir, partition.metadata
 """
@@ -12,13 +13,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence, Set
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 from data_plane.log.log import UnifiedLog
 from data_plane.log_manager.background_work import VISITED_PER_TURN, BackgroundWork
+from data_plane.log_manager.local_replica import LocalReplica
 from data_plane.log_manager.log_dir_failures import LogDirFailures
 from data_plane.log_manager.log_dirs import LogDir
 from data_plane.log_manager.log_manager import LogManager
@@ -46,6 +49,8 @@ class CheckpointWriter:
         self._syncing = asyncio.Lock()
         # Of truncations, which wait for checkpoints that are yet to begin, in the directory of their log.
         self._before_truncations: list[tuple[LogDir, asyncio.Future[bool]]] = []
+        self._recovery_points_behind = True
+        """A replica has moved since they were written."""
 
     # --- checkpoints --------------------------------------------------------------------------
 
@@ -55,20 +60,57 @@ class CheckpointWriter:
         written: set[LogDir] = set()
         # One at a time: two would rename each other's temporary files.
         async with self._writing:
+            self._take_moved()
+            if everything:
+                self._recovery_points_behind = False
+            for directory in self._logs.dirs:
+                if directory.online:
+                    # Log starts also move by DeleteRecords, which must survive the next crash.
+                    offsets = await self._offsets_in(directory)
+                    if await self._checkpoint(
+                        partial(_checkpoint_in, directory, offsets, everything), directory
+                    ):
+                        written.add(directory)
+        return written
+
+    async def write_moved(self) -> None:
+        """Write high watermarks and log start offsets of the replicas that have moved. Raises nothing."""
+        async with self._writing:
+            moved = self._take_moved()
             for directory in self._logs.dirs:
                 if not directory.online:
                     continue
-                # Log starts also move by DeleteRecords, which must survive the next crash.
-                offsets = await self._offsets_in(directory)
-                write = partial(_checkpoint_in, directory, offsets, everything)
-                try:
-                    await self._background.blocking(write)
-                except OSError as e:
-                    if not self._failures.report(directory, e):
-                        self._logs.checkpoints_stale = True
+                if directory.is_checkpointed:
+                    offsets = await self._offsets_of(moved, directory)
+                    write = partial(_checkpoint_moved, directory, offsets)
                 else:
-                    written.add(directory)
-        return written
+                    write = partial(_checkpoint_in, directory, await self._offsets_in(directory), False)
+                await self._checkpoint(write, directory)
+
+    def _take_moved(self) -> Sequence[LocalReplica]:
+        """Those that move from now on belong to the next checkpoints."""
+        moved = list(self._logs.moved)
+        self._logs.moved.clear()
+        self._recovery_points_behind |= bool(moved)
+        return moved
+
+    async def _checkpoint(self, write: Callable[[MayBlock], None], directory: LogDir) -> bool:
+        try:
+            await self._background.blocking(write)
+        except OSError as e:
+            if not self._failures.report(directory, e):
+                self._logs.checkpoints_stale = True
+            return False
+        return True
+
+    async def _offsets_of(self, replicas: Sequence[LocalReplica], directory: LogDir) -> _Offsets:
+        offsets = _Offsets()
+        for number, replica in enumerate(replicas, start=1):
+            if self._logs.replicas.get(replica) is directory:
+                offsets.add(replica.tp, replica.log, replica.high_watermark)
+            if number % VISITED_PER_TURN == 0:
+                await asyncio.sleep(0)
+        return offsets
 
     async def _offsets_in(self, directory: LogDir) -> _Offsets:
         """What is to be written, collected in many turns of the loop where there are many logs. Each is as it
@@ -90,15 +132,14 @@ class CheckpointWriter:
 
     def write_soon(self) -> None:
         """Periodic: high watermarks and log start offsets."""
-        self._background.spawn(self._write())
-
-    async def _write(self) -> None:
-        await self.write()
+        if self._logs.moved:
+            self._background.spawn(self.write_moved())
 
     def write_all_soon(self) -> None:
         """Periodic: everything."""
-        self._logs.checkpoints_stale = True
-        self.sync_soon()
+        if self._logs.moved or self._recovery_points_behind:
+            self._logs.checkpoints_stale = True
+            self.sync_soon()
 
     async def written_after_now(self, directory: LogDir) -> bool:
         """Wait for its checkpoints with the recovery points of now, or later ones; whether they were written.
@@ -139,8 +180,8 @@ class CheckpointWriter:
     async def _sync_some(self, directory: LogDir) -> None:
         """Some of what was created there, so that a truncation need not wait for all of it."""
         unsynced = self._logs.unsynced
-        created = unsynced.pop(directory)
-        created, rest = created[:SYNCED_AT_ONCE], created[SYNCED_AT_ONCE:]
+        rest = unsynced.pop(directory)
+        created = [rest.popleft() for _ in range(min(len(rest), SYNCED_AT_ONCE))]
         if not directory.online:
             return
         if rest:
@@ -158,7 +199,7 @@ class CheckpointWriter:
 
     def _sync_later(self, directory: LogDir, created: Sequence[UnifiedLog]) -> None:
         def again() -> None:
-            self._logs.unsynced.setdefault(directory, []).extend(created)
+            self._logs.unsynced.setdefault(directory, deque()).extend(created)
             self.sync_soon()
 
         self._background.timer.call_later(RETRY_S, again)
@@ -226,6 +267,10 @@ class _Offsets:
 def _checkpoint_in(directory: LogDir, offsets: _Offsets, everything: bool, may_block: MayBlock) -> None:
     points = offsets.recovery_points if everything else None
     directory.checkpoint(may_block, offsets.high_watermarks, points, offsets.log_starts, offsets.cleaned_to)
+
+
+def _checkpoint_moved(directory: LogDir, offsets: _Offsets, may_block: MayBlock) -> None:
+    directory.checkpoint_moved(may_block, offsets.high_watermarks, offsets.log_starts, offsets.cleaned_to)
 
 
 def _sync_in(

@@ -270,14 +270,38 @@ class LogDir:
             (checkpoints.LOG_START_OFFSETS, self._log_starts, log_starts),
             (checkpoints.CLEANED_TO, self.cleaned_to, cleaned_to),
         ):
-            if offsets is None:
-                continue
-            kept = {tp: known[tp] for tp in self._unopened if tp in known}
-            written = {**kept, **offsets}
-            if self._written.get(name) != written:  # before they are encoded: that takes ten times as long
-                data = checkpoints.encode_offsets(written)
-                self.disk.write_atomic(f"{self.path}/{name}", data, may_block)
-                self._written[name] = written
+            if offsets is not None:
+                kept = {tp: known[tp] for tp in self._unopened if tp in known}
+                self._write(name, {**kept, **offsets}, may_block)
+
+    @property
+    def is_checkpointed(self) -> bool:
+        """Whether this process has written the checkpoints as a whole."""
+        return checkpoints.REPLICATION_OFFSETS in self._written
+
+    def checkpoint_moved(
+        self,
+        may_block: MayBlock,
+        high_watermarks: Mapping[TopicPartition, int],
+        log_starts: Mapping[TopicPartition, int],
+        cleaned_to: Mapping[TopicPartition, int],
+    ) -> None:
+        """As `checkpoint`: of these partitions, which have a high watermark each, anew; the others stay as
+        they were written last."""
+        for name, offsets in (
+            (checkpoints.REPLICATION_OFFSETS, high_watermarks),
+            (checkpoints.LOG_START_OFFSETS, log_starts),
+            (checkpoints.CLEANED_TO, cleaned_to),
+        ):
+            entries = {**self._written[name], **offsets}
+            for tp in high_watermarks.keys() - offsets.keys():
+                entries.pop(tp, None)
+            self._write(name, entries, may_block)
+
+    def _write(self, name: str, entries: Mapping[TopicPartition, int], may_block: MayBlock) -> None:
+        if self._written.get(name) != entries:  # before they are encoded: that takes ten times as long
+            self.disk.write_atomic(f"{self.path}/{name}", checkpoints.encode_offsets(entries), may_block)
+            self._written[name] = entries
 
     def mark_clean(self, broker_epoch: int, may_block: MayBlock) -> None:
         """The next start need not recover (blocks)."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
@@ -65,8 +65,10 @@ class LogManager:
         self.dirs = list(dirs)
         self.configs = configs
         self.unclaimed = UnclaimedLogs(rng, failures.fail)
-        self.unsynced: dict[LogDir, list[UnifiedLog]] = {}
+        self.unsynced: dict[LogDir, deque[UnifiedLog]] = {}
         """Directories in which a log was created or renamed since they were synced; the created logs."""
+        self.moved: dict[LocalReplica, None] = {}
+        """Replicas that are new, or with other offsets than the checkpoints have; a set has no order."""
         self.checkpoints_stale = False
         """The checkpoint files name logs that are gone, or offsets that no longer hold."""
         self._failures = failures
@@ -123,6 +125,7 @@ class LogManager:
 
     def add(self, replica: LocalReplica, directory: LogDir) -> None:
         self._dir_of[replica] = directory
+        self.moved[replica] = None
         self._held[directory] += 1
         self._preferred.pop(replica.tp, None)
 
@@ -178,7 +181,7 @@ class LogManager:
         if log.topic_id is None:
             log.topic_id, log.unidentified = topic_id, True
         if log.unidentified:
-            self.unsynced.setdefault(placed.directory, []).append(log)
+            self.unsynced.setdefault(placed.directory, deque()).append(log)
         return placed
 
     def _create(self, tp: TopicPartition, topic_id: UUID, config: LogConfig) -> PlacedLog | None:
@@ -220,7 +223,7 @@ class LogManager:
         for new, log in created.logs:
             if new.directory.online:
                 self.unclaimed.put(new.tp, UnclaimedLog(log, new.topic_id, new.directory))
-                self.unsynced.setdefault(new.directory, []).append(log)
+                self.unsynced.setdefault(new.directory, deque()).append(log)
 
     # --- logs that go -------------------------------------------------------------------------
 
@@ -240,7 +243,7 @@ class LogManager:
             self._failures.report(directory, e)
             return
         self.checkpoints_stale = True
-        self.unsynced.setdefault(directory, [])
+        self.unsynced.setdefault(directory, deque())
         if suffix == DELETED:
             remove = partial(directory.disk.remove_tree, path)
             delay = log.config.file_delete_delay_ms / 1000

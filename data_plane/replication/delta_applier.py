@@ -22,6 +22,7 @@ from data_plane.log_manager.checkpoint_writer import CheckpointWriter
 from data_plane.log_manager.log_creation import CreatedLogs
 from data_plane.log_manager.log_manager import DELETED, STRAY, LogManager
 from data_plane.replication.directory_assignments import AssignmentsManager, ReplicaAssignment
+from data_plane.replication.isr_requests import IsrRequester
 from data_plane.replication.partition import Partition
 from data_plane.replication.partition_context import PartitionContext
 from data_plane.replication.partition_registry import PartitionRegistry
@@ -98,10 +99,10 @@ class DeltaApplier:
         if delta.changed_brokers:
             now = self._loop.time()
 
-            def expand(partition: Partition) -> None:
+            def expand(partition: IsrRequester) -> None:
                 bounded(self._loop, f"the ISR of {partition.tp}", partition.maybe_expand_isr, now)
 
-            self._background.sweep(self._registry, expand)
+            self._background.sweep(self._context.unsettled, expand)
         self._checkpoints.sync_soon()
         return changes
 

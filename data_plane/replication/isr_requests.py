@@ -52,6 +52,13 @@ class IsrRequester(Protocol):
     def maybe_expand_isr(self, now: float) -> None:
         """Ask again for a follower that may join the ISR."""
 
+    def maybe_shrink_isr(self, now: float) -> None:
+        """Ask for what lag, and followers that may join, have made of the ISR."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether its ISR stays as it is until something is appended, or a follower falls back."""
+
 
 @dataclass(slots=True)
 class IsrStats:

@@ -291,6 +291,13 @@ class LeaderState:
     def under_min_isr(self) -> bool:
         return len(self.isr) < self._min_insync and len(self.isr) < len(self.replicas)
 
+    def is_settled(self, leader_end: int) -> bool:
+        """Whether every replica is in the ISR and has the whole log. Such a follower is caught up however
+        long ago it fetched, so time alone changes nothing."""
+        if self.change is not None or len(self.isr) != len(self.replicas):
+            return False
+        return all(follower.log_end_offset == leader_end for follower in self.followers.values())
+
     def appended(self, end_before: int, now: float) -> None:
         """The leader's log grew from `end_before`. Followers that had all of it were caught up when
         they last fetched, even if that fetch did not name this partition."""

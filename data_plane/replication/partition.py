@@ -111,6 +111,7 @@ class Partition:
         self._check_usable()
         if registration.leader_epoch < self.leader_epoch:
             return False
+        self._context.unsettled[self] = None
         leader = self.leader
         if leader is not None and registration.leader_epoch == self.leader_epoch:
             if leader.take_metadata(registration, now):
@@ -212,6 +213,7 @@ class Partition:
             self.storage_failed(e)
         if log.log_end_offset != end_before:  # a duplicate appends nothing
             leader.appended(end_before, now)
+            self._context.unsettled[self] = None
             if info.rolled or log.config.flush_messages != NEVER_FLUSH:
                 self._flush_if_due(info)
             if len(leader.isr) == 1:
@@ -226,6 +228,7 @@ class Partition:
 
     def flushed(self, now: float) -> None:
         """The log is durable up to its recovery point."""
+        self._context.moved[self] = None
         if self.leader is not None:
             self._advance_high_watermark(self.leader, now)
         self._flush_purgatory.reached(self.log.recovery_point)
@@ -256,7 +259,10 @@ class Partition:
         if leader is None:
             self.refuse_as_not_leader()
         follower = leader.fetching_follower(follower_id, broker_epoch)
-        follower.fetched(fetch_offset, log_start_offset, self.log.log_end_offset, now)
+        log_end = self.log.log_end_offset
+        follower.fetched(fetch_offset, log_start_offset, log_end, now)
+        if fetch_offset != log_end:
+            self._context.unsettled[self] = None
         follower.broker_epoch = broker_epoch
         follower.clock = clock
         if not follower.in_maximal_isr:
@@ -264,6 +270,13 @@ class Partition:
         self._advance_high_watermark(leader, now)
         if self.low_watermark_purgatory:
             self.low_watermark_purgatory.reached(self.low_watermark())
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the ISR stays as it is until something is appended, or a follower falls back. True of a
+        replica that does not lead."""
+        leader = self.leader
+        return leader is None or leader.is_settled(self.log.log_end_offset)
 
     def maybe_shrink_isr(self, now: float) -> None:
         """Every half of replica.lag.time.max.ms: propose to drop laggards, and to add who can join."""
@@ -322,6 +335,7 @@ class Partition:
 
     def _raise_high_watermark(self, offset: int) -> None:
         self.high_watermark = offset
+        self._context.moved[self] = None
         self.high_watermark_purgatory.reached(offset)
         self.watchers.readable_range_changed()
 
@@ -380,13 +394,14 @@ class Partition:
         except (OSError, InconsistentLogError) as e:
             self.storage_failed(e)
         self._context.log_work.delete_files(self, self.log.take_deletions())
-        self.after_truncation()
         self.high_watermark = offset
+        self.after_truncation()
         self.watchers.role_changed()
 
     def after_truncation(self) -> None:
         """The log was truncated, or a prepared truncation was discarded. Whoever waits for what is present
         to be durable waits for no more than is left; and flushes that ended in between did not count."""
+        self._context.moved[self] = None
         if self._flush_purgatory:
             self._flush_purgatory.lower(self.log.log_end_offset)
             self._context.log_work.flush(self)
@@ -461,6 +476,7 @@ class Partition:
 
     def log_start_moved(self) -> None:
         """The log start offset is higher: retention, DeleteRecords, or the leader's has moved."""
+        self._context.moved[self] = None
         self.watchers.readable_range_changed()
         if self.low_watermark_purgatory:
             self.low_watermark_purgatory.reached(self.low_watermark())

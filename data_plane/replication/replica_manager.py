@@ -44,7 +44,12 @@ from data_plane.replication.directory_assignments import (
     DirectoryChannel,
     ReplicaAssignment,
 )
-from data_plane.replication.isr_requests import AlterPartitionManager, IsrChannel, IsrStats
+from data_plane.replication.isr_requests import (
+    AlterPartitionManager,
+    IsrChannel,
+    IsrRequester,
+    IsrStats,
+)
 from data_plane.replication.partition import Partition
 from data_plane.replication.partition_context import PartitionContext
 from data_plane.replication.partition_registry import PartitionRegistry
@@ -95,6 +100,7 @@ class ReplicaManager:
         self._timer = timer
         self._deadlines: dict[str, Deadline] = {}
         self._isr_requests = AlterPartitionManager(isr_channel, loop)
+        self._unsettled: dict[IsrRequester, None] = {}
         self._assignments = None if directory_channel is None else AssignmentsManager(directory_channel, loop)
         self.log_dir_failures = LogDirFailures(loop)
         self.background = BackgroundWork(loop, timer, blocking, self.log_dir_failures)
@@ -154,6 +160,8 @@ class ReplicaManager:
             self.executor,
             self.failures,
             self.topic_stats,
+            self.logs.moved,
+            self._unsettled,
         )
         self.applier = DeltaApplier(
             self._registry,
@@ -231,13 +239,16 @@ class ReplicaManager:
             self._clean_every(settings.cleaner_interval)
 
     def maybe_shrink_isr(self) -> None:
-        """Drop laggards from the ISRs (every half of replica.lag.time.max.ms)."""
+        """Drop laggards from the ISRs (every half of replica.lag.time.max.ms). Those that are settled are not
+        looked at: idle partitions cost nothing."""
         now = self._loop.time()
 
-        def shrink(partition: Partition) -> None:
+        def shrink(partition: IsrRequester) -> None:
             bounded(self._loop, f"the ISR of {partition.tp}", partition.maybe_shrink_isr, now)
+            if partition.is_settled:
+                self._unsettled.pop(partition, None)
 
-        self.background.sweep(self._registry, shrink)
+        self.background.sweep(self._unsettled, shrink)
 
     def expire_producers(self) -> None:
         self.sweeps.expire_producers(self._settings.producer_expiration_ms)
