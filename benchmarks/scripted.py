@@ -29,7 +29,7 @@ from kraft.local.security import PLAINTEXT
 from kraft.net.client import Address, PeerClient
 from kraft.node.environment import NodeEnvironment
 from kraft.node.node import Node
-from kraft.node.serve import GC_THRESHOLDS
+from kraft.node.process import GC_THRESHOLDS
 from kraft.storage.formatter import format_storage, read_storage
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import encode_request

@@ -47,25 +47,10 @@ class Partition:
     """One replica of a partition on this broker."""
 
     __slots__ = (
-        "_context",
-        "_flush_purgatory",
-        "high_watermark",
-        "high_watermark_purgatory",
-        "leader",
-        "leader_epoch",
-        "leader_id",
-        "log",
-        "low_watermark_purgatory",
-        "move",
-        "offline",
-        "on_stopped",
-        "partition_epoch",
-        "removed",
-        "stats",
-        "topic_id",
-        "tp",
-        "watchers",
-    )
+        "_context", "_flush_purgatory", "high_watermark", "high_watermark_purgatory", "leader",
+        "leader_epoch", "leader_id", "log", "low_watermark_purgatory", "move", "offline", "on_stopped",
+        "partition_epoch", "removed", "stats", "topic_id", "tp", "watchers",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -273,19 +258,16 @@ class Partition:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the ISR stays as it is until something is appended, or a follower falls back. True of a
-        replica that does not lead."""
-        leader = self.leader
-        return leader is None or leader.is_settled(self.log.log_end_offset)
+        """See `LeaderState.is_settled`; True of a replica that does not lead."""
+        return self.leader is None or self.leader.is_settled(self.log.log_end_offset)
 
     def maybe_shrink_isr(self, now: float) -> None:
         """Every half of replica.lag.time.max.ms: propose to drop laggards, and to add who can join."""
         leader = self.leader
         if leader is not None:
             self._ask_for(leader.shrink(self.log.log_end_offset, now))
-            self._ask_for(leader.expand_any(self.high_watermark, now))
             # A caught-up non-member that has fallen behind no longer holds the high watermark back.
-            self._advance_high_watermark(leader, now)
+            self.maybe_expand_isr(now)
 
     def maybe_expand_isr(self, now: float) -> None:
         """The brokers that may be in an ISR have changed."""

@@ -33,10 +33,7 @@ from metadata_quorum.foundation.supervision import ErrorBoundary
 
 log = logging.getLogger(__name__)
 
-
 EXECUTOR_THREADS: Final = 4
-GC_THRESHOLDS: Final = (50_000, 50, 100)
-"""Collections are a pause; what a request leaves behind is freed by counting references."""
 
 
 def wall_clock_ms() -> int:
@@ -94,9 +91,7 @@ async def _serve(config: Config, storage: Storage, disk: Disk, now_ms: Callable[
     await _until(stopping, node.start())
     if not stopping.is_set():
         log.info("node %d is up (%s)", config.node_id, described())
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*GC_THRESHOLDS)
+        gc.freeze()  # not collected before: with very many partitions that would stop the loop for long
         watch = _watch_for_stalls(loop, node)
         await stopping.wait()
         if watch is not None:
