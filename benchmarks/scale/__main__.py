@@ -11,8 +11,10 @@ them into docs/PERFORMANCE.md.
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +26,7 @@ from benchmarks.cluster import BenchmarkCluster
 from benchmarks.kafka import KafkaCluster, find_jars
 from benchmarks.ours import KraftCluster
 from benchmarks.scale.image import image_costs
-from benchmarks.scale.nodes import GaveUp, Nodes, measure
+from benchmarks.scale.nodes import PATIENCE_S, GaveUp, Nodes, measure
 from benchmarks.scale.simulated import Simulated, many_brokers, three_nodes
 from benchmarks.scale.stalls import StallFile
 from benchmarks.scale.table import IMAGE, NODES, SIMULATED, table
@@ -60,10 +62,15 @@ def _noted(cluster: Simulated, size: int) -> Mapping[str, float]:
     return cluster.figures
 
 
-def real(partitions: Sequence[int], replication: int, *, kafka: bool) -> list[str]:
-    """Three processes; or Apache Kafka's."""
+def real(
+    partitions: Sequence[int], replication: int, *, kafka: bool, settle_s: float, ends_at: float
+) -> list[str]:
+    """Three processes; or Apache Kafka's. What was measured until `ends_at` is kept."""
     found = {}
     for size in partitions:
+        if time.monotonic() > ends_at:
+            note(f"{size:,} partitions: no time is left")
+            continue
         with tempfile.TemporaryDirectory(prefix="kraft-scale-") as scratch:
             stalls = StallFile(Path(scratch) / "stalls")
             cluster: BenchmarkCluster
@@ -74,7 +81,7 @@ def real(partitions: Sequence[int], replication: int, *, kafka: bool) -> list[st
                 cluster = ours = KraftCluster(Path(scratch), {})
                 scrapes = ours.scrapes
             try:
-                nodes = Nodes(cluster, size, replication, stalls, scrapes, note)
+                nodes = Nodes(cluster, size, replication, stalls, scrapes, note, settle_s, ends_at=ends_at)
                 measure(nodes)
             except GaveUp as failure:
                 note(f"{size:,} partitions: gave up, {failure}")
@@ -95,12 +102,15 @@ def main(
     replication: Annotated[int, typer.Option(min=1, max=3)] = 1,
     processes: Annotated[bool, typer.Option("--real", help="Real nodes.")] = False,
     kafka: Annotated[bool, typer.Option("--kafka", help="With --real: Apache Kafka's.")] = False,
+    settle: Annotated[float, typer.Option(help="With --real: seconds after a step, at most.")] = PATIENCE_S,
+    minutes: Annotated[float, typer.Option(help="With --real: of all sizes, at most.")] = math.inf,
     results: Annotated[Path, typer.Option(help="Where the tables are written.")] = RESULTS,
 ) -> None:
     """Measure what more partitions and more brokers cost."""
     sizes = partitions or PARTITIONS
     if processes:
-        parts = real(sizes, replication, kafka=kafka)
+        ends_at = time.monotonic() + 60 * minutes
+        parts = real(sizes, replication, kafka=kafka, settle_s=settle, ends_at=ends_at)
     else:
         parts = simulated(sizes, replication, brokers or BROKERS)
     text = "\n".join(parts)

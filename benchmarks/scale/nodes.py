@@ -10,6 +10,7 @@ them, and the longest stall of a loop.
 
 from __future__ import annotations
 
+import math
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -53,7 +54,10 @@ class Nodes:
     scrapes: Mapping[int, str]
     """URLs of /metrics by node; empty where the system has none."""
     note: Callable[[str], None]
+    settle_s: float = PATIENCE_S
     rest_s: float = 10.0
+    ends_at: float = math.inf
+    """Of `time.monotonic()`: then a step gives up."""
     figures: dict[str, float] = field(default_factory=dict)
     profile: list[str] = field(default_factory=list)
     """Where the loops stood still, by step."""
@@ -122,7 +126,7 @@ class Nodes:
         return self.topics[-1][0]
 
     def wait(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = min(time.monotonic() + PATIENCE_S, self.ends_at)
         while True:
             try:
                 if condition():
@@ -130,12 +134,12 @@ class Nodes:
             except KafkaException:
                 pass
             if time.monotonic() > deadline:
-                raise GaveUp(f"waited {PATIENCE_S:.0f} s in vain until {what}")
+                raise GaveUp(f"the time was over before {what}")
             time.sleep(POLL_S)
 
     def settle(self) -> None:
-        """Until the nodes have nothing left to do."""
-        deadline = time.monotonic() + PATIENCE_S
+        """Until the nodes have nothing left to do, or for `settle_s`."""
+        deadline = min(time.monotonic() + self.settle_s, self.ends_at)
         while time.monotonic() < deadline:
             before, start = sum(self.cpu_s().values()), time.monotonic()
             time.sleep(1.0)
@@ -147,6 +151,8 @@ def create(nodes: Nodes) -> None:
     """Every topic, one after another, until the last three partitions take a write (acks=all) each."""
     with nodes.step("create"):
         for name, size in nodes.topics:
+            if time.monotonic() > nodes.ends_at:
+                raise GaveUp(f"the time was over before {name} was made")
             _create_topic(nodes, name, size)
         _write_to_last(nodes)
     nodes.settle()
