@@ -10,7 +10,7 @@ from typing import Final
 
 from kraft.api.docs import lines
 from kraft.wire.api_keys import ApiKey
-from tests.tidy.sources import FLOORS, python_files, text_of, tree_of
+from tests.tidy.sources import FLOORS, nodes_of, python_files, text_of, tree_of
 
 NUMBERED: Final = "kraft/wire/api_keys.py"
 HOT: Final = {"kraft/api/dispatch.py": "every request is compared with it"}
@@ -84,7 +84,7 @@ def _positions() -> Mapping[str, set[int]]:
     """By function: where its API key stands among the arguments, if a version follows it."""
     found: dict[str, set[int]] = defaultdict(set)
     for file in python_files():
-        for node in ast.walk(tree_of(file)):
+        for node in nodes_of(file):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 names = [each.arg for each in node.args.args if each.arg not in ("self", "cls")]
                 for place, name in enumerate(names[:-1]):
@@ -95,7 +95,7 @@ def _positions() -> Mapping[str, set[int]]:
 
 
 def _calls(file: str) -> Iterator[tuple[ast.Call, str]]:
-    for node in ast.walk(tree_of(file)):
+    for node in nodes_of(file):
         match node:
             case ast.Call(func=ast.Name(id=name)) | ast.Call(func=ast.Attribute(attr=name)):
                 yield node, name
@@ -121,7 +121,7 @@ def test_no_api_is_compared_by_its_number() -> None:
         f"{file}:{node.lineno} {ast.unparse(node)}"
         for file in python_files()
         if "api_key" in text_of(file) or "row.key" in text_of(file)
-        for node in ast.walk(tree_of(file))
+        for node in nodes_of(file)
         if isinstance(node, ast.Compare)
         and ast.unparse(node.left).endswith(("api_key", "row.key"))
         and any(_is_int(each) for other in node.comparators for each in getattr(other, "elts", [other]))
@@ -142,7 +142,7 @@ def test_the_types_of_keys_say_so() -> None:
     found = {
         file
         for file in python_files(*FLOORS)
-        for node in ast.walk(tree_of(file))
+        for node in nodes_of(file)
         if isinstance(node, ast.arg) and node.arg == "api_key"
         if node.annotation is not None and ast.unparse(node.annotation) == "int"
     }
@@ -166,7 +166,7 @@ def test_no_handler_and_no_authorization_edits_a_request() -> None:
     found = [
         f"{file}:{getattr(node, 'lineno', 0)}"
         for file in python_files("kraft/api", "fetch")
-        for node in ast.walk(tree_of(file))
+        for node in nodes_of(file)
         if _edits(node)
     ]
     assert found == []

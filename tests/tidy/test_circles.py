@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 
-from tests.tidy.sources import FLOORS, python_files, tree_of
+from tests.tidy.sources import FLOORS, nodes_of, python_files
 
 
 def _files(module: str) -> Iterator[str]:
@@ -18,7 +18,7 @@ def _files(module: str) -> Iterator[str]:
 
 def _imports(file: str) -> Iterator[str]:
     """The files that it may import, wherever in it; those of TYPE_CHECKING too."""
-    for node in ast.walk(tree_of(file)):
+    for node in nodes_of(file):
         match node:
             case ast.Import(names=names):
                 for alias in names:

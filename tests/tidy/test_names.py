@@ -12,7 +12,17 @@ from typing import Final
 
 from metadata_quorum.foundation.invariants import Invariant
 from tests.support.suite.rows import FEATURES
-from tests.tidy.sources import FLOORS, FOLDERS, ROOT, documents, prose, python_files, text_of, tree_of
+from tests.tidy.sources import (
+    FLOORS,
+    FOLDERS,
+    ROOT,
+    documents,
+    nodes_of,
+    prose,
+    python_files,
+    text_of,
+    tree_of,
+)
 
 SUFFIXES: Final = "py|md|scala|toml|txt|yml|html"
 MADE_WHILE_RUNNING: Final = frozenset({"report.html", "schedule.txt"})
@@ -48,9 +58,16 @@ def files() -> frozenset[str]:
     return frozenset(str(path.relative_to(ROOT)) for path in (*inside, *ROOT.iterdir()))
 
 
+@cache
+def ends_of_paths() -> frozenset[str]:
+    return frozenset(
+        "/".join(parts[i:]) for file in files() if (parts := file.split("/")) for i in range(len(parts))
+    )
+
+
 def exists(name: str) -> bool:
     """A file named in full, or by the end of its path."""
-    return any(file == name or file.endswith(f"/{name}") for file in files())
+    return name in ends_of_paths()
 
 
 @cache
@@ -59,7 +76,7 @@ def names_in_code() -> frozenset[str]:
     found = set(dir(builtins)) | set(keyword.kwlist)
     for file in python_files():
         found.update(file.removesuffix(".py").split("/"))
-        for node in ast.walk(tree_of(file)):
+        for node in nodes_of(file):
             match node:
                 case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name):
                     found.add(name)
@@ -104,7 +121,7 @@ def test_names_between_backticks_are_in_the_code():
 def test_classes_that_prose_names_are_in_the_code():
     """In "Raises X" and in "X.method"."""
     foreign = set().union(*FOREIGN.values())
-    nodes = (node for file in python_files() for node in ast.walk(tree_of(file)))
+    nodes = (node for file in python_files() for node in nodes_of(file))
     classes = {node.name for node in nodes if isinstance(node, ast.ClassDef)} | set(dir(builtins))
     named = re.compile(r"\b[Rr]aises `?([A-Z]\w*[a-z]\w*)|(?<![\w./`-])([A-Z][a-z]\w*\.[a-z_][a-z0-9_]+)\b")
     gone = [
@@ -126,7 +143,7 @@ def test_tests_that_documents_name_are_there():
     tests = {
         node.name
         for file in python_files("tests")
-        for node in ast.walk(tree_of(file))
+        for node in nodes_of(file)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     } | {file.rpartition("/")[2].removesuffix(".py") for file in python_files("tests")}
     for page in documents():

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
-from tests.tidy.sources import python_files, tree_of
+from tests.tidy.sources import nodes_of, python_files, tree_of
 
 FOREIGN: Final = frozenset({"_replace", "_asdict", "_exit", "_gateway", "_jdf"})
 """Of named tuples, of `os`, and of PySpark, which gives no other way to its JVM."""
@@ -88,7 +88,7 @@ def test_no_file_of_tests_takes_from_another():
     taken = [
         f"{file}: {node.module}"
         for file in python_files("tests")
-        for node in ast.walk(tree_of(file))
+        for node in nodes_of(file)
         if isinstance(node, ast.ImportFrom) and node.module is not None
         for name in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
         if f"{name.replace('.', '/')}.py" in TEST_FILES

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Final
 
 from metadata_quorum.foundation.errors import ErrorCode
-from tests.tidy.sources import FLOORS, python_files, tree_of
+from tests.tidy.sources import FLOORS, nodes_of, python_files, tree_of
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -54,7 +54,7 @@ def _family(name: str) -> Iterator[str]:
 
 def _returns(file: str) -> Iterator[tuple[str, str]]:
     """Functions, with the class that they return."""
-    for node in ast.walk(tree_of(file)):
+    for node in nodes_of(file):
         if isinstance(node, Function) and isinstance(node.returns, ast.Name | ast.Attribute):
             yield node.name, _last(node.returns)
 
@@ -120,7 +120,7 @@ def _commands(file: str) -> frozenset[str]:
     if "/cli" not in file and not file.startswith("chaos/"):
         return frozenset()
     found = set()
-    for node in ast.walk(tree_of(file)):
+    for node in nodes_of(file):
         match node:
             case ast.FunctionDef(name=name, decorator_list=decorators) if any(map(_registers, decorators)):
                 found.add(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Final
 
-from tests.tidy.sources import python_files, text_of, tree_of
+from tests.tidy.sources import nodes_of, python_files, text_of
 
 FILE_LINES: Final = 500
 FUNCTION_LINES: Final = 70
@@ -27,7 +27,7 @@ def test_functions_are_short():
     long = {
         f"{file}: {node.name}"
         for file in python_files()
-        for node in ast.walk(tree_of(file))
+        for node in nodes_of(file)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (node.end_lineno or 0) - node.lineno >= FUNCTION_LINES
     }

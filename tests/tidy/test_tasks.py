@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Final
 
-from tests.tidy.sources import python_files, text_of, tree_of
+from tests.tidy.sources import nodes_of, python_files, text_of
 
 ROOMS: Final = ("kraft", "fetch", "data_plane", "metadata_quorum")
 
@@ -97,7 +97,7 @@ def _names() -> Mapping[str, set[str]]:
             continue
         if not any(name in text_of(file) for name in SOUGHT):  # most files: to parse them all takes seconds
             continue
-        for node in ast.walk(tree_of(file)):
+        for node in nodes_of(file):
             if isinstance(node, ast.Attribute):
                 found[node.attr].add(file)
             elif isinstance(node, ast.Name):

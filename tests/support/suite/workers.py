@@ -2,12 +2,18 @@
 
 A file stays on one worker, for the sake of its clusters; so do the rooms of TOGETHER, for what is dearer.
 They are handed out in the order of ROOMS: long ones first, so that no worker has long to go alone.
+
+Every worker collects every file. In a fresh clone each would compile them all, in step with the others: so a
+worker begins with a share of its own, and finds the rest compiled.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
+from importlib import import_module
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -33,6 +39,23 @@ def _place(item: pytest.Item) -> int:
     return ROOMS.index(parts[1]) if parts[1] in ROOMS else len(ROOMS)
 
 
+def _import_share(config: pytest.Config) -> None:
+    """Without a word of what fails: collection imports it again and tells. What only warns fails on the other
+    workers, whose share it is not."""
+    worker = getattr(config, "workerinput", {"workercount": 1})
+    if worker["workercount"] == 1:
+        return
+    files = sorted(_files(config.rootpath / argument.partition("::")[0] for argument in config.args))
+    number = int(worker["workerid"].removeprefix("gw"))
+    for file in files[number :: worker["workercount"]]:
+        with contextlib.suppress(Exception, pytest.skip.Exception):
+            import_module(".".join(file.relative_to(config.rootpath).with_suffix("").parts))
+
+
+def _files(paths: Iterable[Path]) -> set[Path]:
+    return {file for path in paths for file in (path.rglob("test_*.py") if path.is_dir() else (path,))}
+
+
 class Workers:
     """A pytest plugin, for the controller and for the workers."""
 
@@ -40,10 +63,11 @@ class Workers:
         return InRooms(config, log)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_collection(self) -> Generator[None, object, object]:
+    def pytest_collection(self, session: pytest.Session) -> Generator[None, object, object]:
         """What is imported and collected stays to the end: the garbage collector need not look at it."""
         gc.disable()
         try:
+            _import_share(session.config)
             return (yield)
         finally:
             gc.freeze()
