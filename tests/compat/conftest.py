@@ -1,15 +1,17 @@
-"""What the compatibility tests share: one cluster per worker, topics of one's own, two ways to ask."""
+"""What the compatibility tests share: one cluster per worker, topics of one's own, three ways to ask."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraft.local.local_cluster import LocalCluster
 from tests.support.clients.wire_client import Wire
+from tests.support.kafka.kafka_tools import KafkaTools
 
 MakeTopic = Callable[..., str]
 
@@ -22,6 +24,18 @@ def bootstrap(shared_cluster: LocalCluster) -> str:
 @pytest.fixture(scope="session")
 def admin(bootstrap: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+
+
+@pytest.fixture(scope="session")
+def tools(kafka_jars: Path, bootstrap: str) -> KafkaTools:
+    """Apache Kafka's shell tools on the shared cluster."""
+    return KafkaTools(kafka_jars, bootstrap)
+
+
+@pytest.fixture(scope="session")
+def bare(kafka_jars: Path) -> KafkaTools:
+    """Tools that name the cluster in their own way, or need none."""
+    return KafkaTools(kafka_jars)
 
 
 @pytest.fixture(scope="session")

@@ -18,17 +18,6 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.kafka, pytest.mark.row("U2")]
 
 
-@pytest.fixture(scope="module")
-def tools(kafka_jars: Path, shared_cluster: LocalCluster) -> KafkaTools:
-    return KafkaTools(kafka_jars, shared_cluster.bootstrap)
-
-
-@pytest.fixture(scope="module")
-def bare(kafka_jars: Path) -> KafkaTools:
-    """Tools that name the cluster in their own way, or need none."""
-    return KafkaTools(kafka_jars)
-
-
 def table(text: str) -> list[list[str]]:
     """The words of each line that has any."""
     return [line.split() for line in text.splitlines() if line.strip()]

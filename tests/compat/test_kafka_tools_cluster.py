@@ -26,16 +26,6 @@ READ_ALL_MS = 3_000
 """How long a console consumer waits for more before it ends."""
 
 
-@pytest.fixture(scope="module")
-def tools(kafka_jars: Path, shared_cluster: LocalCluster) -> KafkaTools:
-    return KafkaTools(kafka_jars, shared_cluster.bootstrap)
-
-
-@pytest.fixture(scope="module")
-def bare(kafka_jars: Path) -> KafkaTools:
-    return KafkaTools(kafka_jars)
-
-
 @pytest.mark.row("Q8")
 def test_cluster(bare: KafkaTools, shared_cluster: LocalCluster) -> None:
     where = ("--bootstrap-server", shared_cluster.bootstrap)

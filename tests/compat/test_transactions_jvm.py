@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -16,16 +15,6 @@ from tests.support.kafka.kafka_tools import KafkaTools
 from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.row("P4", "U2")]
-
-
-@pytest.fixture(scope="module")
-def tools(kafka_jars: Path, shared_cluster: LocalCluster) -> KafkaTools:
-    return KafkaTools(kafka_jars, shared_cluster.bootstrap)
-
-
-@pytest.fixture(scope="module")
-def bare(kafka_jars: Path) -> KafkaTools:
-    return KafkaTools(kafka_jars)
 
 
 def rows(text: str) -> list[dict[str, str]]:

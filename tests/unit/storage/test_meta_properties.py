@@ -1,3 +1,5 @@
+"""meta.properties: what is written is read again, and is as Java would write it."""
+
 from __future__ import annotations
 
 from uuid import UUID

@@ -1,3 +1,5 @@
+"""The line that says what this machine lacks."""
+
 from __future__ import annotations
 
 from tests.support.suite.toolchains import not_tested
