@@ -297,7 +297,7 @@ class Observer:
             self._changed.notify_all()
 
     def note_committed(self, group: str, key: str, offset: int) -> None:
-        """By whoever asks for it."""
+        """As its coordinator says (chaos/committed.py)."""
         with self._changed:
             self._seen.committed_reported(self._now_ns(), group, key, offset)
 

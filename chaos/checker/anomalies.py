@@ -101,8 +101,8 @@ ALTERED_RECORD = AnomalyKind(
 )
 NONMONOTONIC_END = AnomalyKind(
     "nonmonotonic-end",
-    "A high watermark or a last stable offset was told that lies before what clients had been shown, told or "
-    "acknowledged already: it went back.",
+    "A high watermark or a last stable offset was reported that lies before what clients had polled, seen "
+    "reported or got acknowledged already: it went back.",
     never,
 )
 G1A = AnomalyKind(
@@ -178,8 +178,8 @@ LOST_INPUT = AnomalyKind(
 )
 LOST_COMMIT = AnomalyKind(
     "lost-commit",
-    "A group's commit of an offset was acknowledged, and later its coordinator told a lower one, or a member "
-    "was started at a lower one.",
+    "A group's commit of an offset was acknowledged, and later its coordinator reported a lower one, or a "
+    "member was started at a lower one.",
     never,
 )
 GROUP_SKIP = AnomalyKind(

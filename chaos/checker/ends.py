@@ -23,8 +23,8 @@ def check_ends(seen: Observations, findings: Findings) -> None:
 
 
 def _nonmonotonic_ends(seen: Observations, findings: Findings) -> None:
-    """Whatever ended before an end was asked for: it lies behind what was polled and acknowledged, and is no
-    lower than what was told."""
+    """An end lies behind what was polled or acknowledged before it was asked for, and is no lower than what
+    was reported before."""
     asked = [index for index, operation in enumerate(seen.operations) if operation.f == "ends"]
     if not asked:
         return
@@ -45,8 +45,8 @@ def _nonmonotonic_ends(seen: Observations, findings: Findings) -> None:
                     findings.add(
                         NONMONOTONIC_END,
                         key,
-                        f"the {name} of {key} was told as {offset} (op {index}), and had been {least} before "
-                        f"(op {-witness})",
+                        f"the {name} of {key} was reported as {offset} (op {index}), and had been {least} "
+                        f"before (op {-witness})",
                         [-witness, index],
                         op=index,
                         end=name,

@@ -202,7 +202,7 @@ def _lost_in_the_end(
                     LOST_COMMIT,
                     key,
                     f"offset {commit.offset} of {key} had been committed to group {group} (op {commit.op}), "
-                    f"whose coordinator later told {answer} (op {index})",
+                    f"whose coordinator later reported {answer} (op {index})",
                     [commit.op, index],
                     op=index,
                     group=group,

@@ -38,7 +38,7 @@ class LostRecords(NamedTuple):
     """What one partition may have lost."""
 
     values: frozenset[int] = frozenset()
-    offsets: frozenset[int] = frozenset()  # where they were, as far as anybody was told or has read
+    offsets: frozenset[int] = frozenset()  # where they were, as far as an ack or a poll said
 
 
 NOTHING_LOST: Final = LostRecords()

@@ -60,7 +60,7 @@ class ReplicationChecks:
         hw = leader.high_watermark
         for member in state.maximal_isr:
             replica = brokers[member].partition
-            # A replica is taken away in a later epoch, of which this leader has not heard yet.
+            # A replica is taken away in a later epoch, which this leader does not know yet.
             if replica is not None and brokers[member].wiped_in <= state.leader_epoch:
                 invariant(replica.log.log_end_offset >= hw, Invariant.OFFSETS_IN_ORDER, (member, replica, hw))
         # The high watermark is what consumers may have seen from this epoch on.

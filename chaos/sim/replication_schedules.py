@@ -19,7 +19,7 @@ MOVE_ODDS = 0.02
 
 def classic_schedule(rules: FollowerRules) -> ReplicationWorld:
     """KIP-101's first scenario: a record is on all replicas and acknowledged, but the followers have
-    not heard of the high watermark yet. The leader dies, then the one that took over."""
+    not learnt the high watermark yet. The leader dies, then the one that took over."""
     world = ReplicationWorld(rules=rules)
     a, b, c = world.brokers
     world.produce(a)

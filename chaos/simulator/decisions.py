@@ -1,4 +1,4 @@
-"""What the cluster decides, and the rule behind it, as the story tells it: in the product's own words.
+"""What the cluster decides, and the rule behind it, for the story, in the product's own words.
 
     ClusterEvents of every node (kraft/monitoring) -> each event once, of the first node that has it -> Story
     `replicas_at`: every partition as it is, for the moment of a violation
@@ -18,7 +18,7 @@ from kraft.monitoring.cluster_events import ClusterEvent, ClusterEvents, EventKi
 from metadata_quorum.foundation.model import NO_LEADER, PartitionRegistration
 
 QUIET: Final = frozenset({EventKind.TOPIC_CREATED, EventKind.TOPIC_DELETED, EventKind.MORE})
-"""Nobody asks why."""
+"""Without a reason that would explain anything."""
 
 
 class Decisions:
@@ -27,14 +27,14 @@ class Decisions:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._newest = -1
-        """Offset in the metadata log of what was told last."""
+        """Offset in the metadata log of the last event in the story."""
         cluster.on_start.append(self._started)
 
     def _started(self, node_id: int, running: RunningNode) -> None:
         running.node.events.listeners[_Listener(running.node.events, self)] = None
 
-    def hear(self, news: Sequence[ClusterEvent]) -> None:
-        """Of one node; what another has taken before is known."""
+    def take(self, news: Sequence[ClusterEvent]) -> None:
+        """Events of one node; what another node has reported before is left out."""
         fresh = [event for event in news if event.offset > self._newest]
         for event in fresh:
             self._newest = max(self._newest, event.offset)
@@ -48,12 +48,12 @@ class _Listener:
     def __init__(self, events: ClusterEvents, decisions: Decisions) -> None:
         self._events = events
         self._decisions = decisions
-        self._heard = events.newest
+        self._taken = events.newest
 
     def __call__(self) -> None:
-        news, self._heard = self._events.since(self._heard), self._events.newest
+        news, self._taken = self._events.since(self._taken), self._events.newest
         if news:
-            self._decisions.hear(news)
+            self._decisions.take(news)
 
 
 def replicas_at(cluster: Cluster) -> Iterator[str]:

@@ -39,7 +39,7 @@ ALONE: Final = "alone"
 SUCCESSIONS: Final = (
     "0ms", "1ms", "2ms", "5ms", "10ms", "30ms", f"30ms {ALONE}", f"100ms {ALONE}", f"300ms {ALONE}",
 )  # fmt: skip
-"""How long a successor lives; alone: no other broker hears it, so none has what it might have told them."""
+"""How long a successor lives; alone: it is cut off from all other brokers, so none has what it appends."""
 CODES: Final = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC}
 
 

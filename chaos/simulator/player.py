@@ -44,7 +44,7 @@ class NothingToDo(Exception):
 
 @dataclass(slots=True)
 class Succession:
-    """A leader that has died, and whoever is elected in its place."""
+    """A leader that has died, and the one that is elected in its place."""
 
     led: Sequence[str]
     """The partitions of the dead one."""
@@ -183,7 +183,7 @@ class FaultPlayer:
         }
 
     def _keep_up(self) -> None:
-        """Start what ended by itself, as whoever supervises a node does."""
+        """Start what ended by itself, as a supervisor does."""
         for node_id, machine in self._cluster.machines.items():
             if not machine.is_up and not self._down[node_id]:
                 self._down[node_id] += 1
@@ -205,7 +205,7 @@ class FaultPlayer:
         return partial(self._cluster.network.heal, source, target)
 
     def _partial(self, fault: SimFault, one: str, other: str) -> Lift:
-        """These two do not hear each other; everybody else hears both."""
+        """These two do not reach each other; all others reach both."""
         return self._part((one, other))
 
     def _slow(self, fault: SimFault, source: str, target: str) -> Lift:
@@ -220,13 +220,13 @@ class FaultPlayer:
         return self._part(*((here, host_of(other)) for other in self._cluster.machines if other != node_id))
 
     def _bridge(self, fault: SimFault, node_id: int) -> Lift:
-        """The others are two halves that do not hear each other, and it hears both."""
+        """The others are two halves that do not reach each other, and it reaches both."""
         others = [host_of(other) for other in self._cluster.machines if other != node_id]
         half = len(others) // 2
         return self._part(*product(others[:half], others[half:]))
 
     def _part(self, *pairs: tuple[str, str]) -> Lift:
-        """Neither of two hears the other."""
+        """Cut both directions between each pair."""
         network = self._cluster.network
         both_ways = [way for one, other in pairs for way in ((one, other), (other, one))]
         for way in both_ways:

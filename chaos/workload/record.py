@@ -1,5 +1,5 @@
 """A record as the workload writes it: its key and headers follow from its value, and one header holds its
-timestamp. So whoever is given it sees whether it is what was sent.
+timestamp. So a consumer sees whether it is what was sent.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def settle(bootstrap: str, keys: Sequence[str], journal: Journal, patience_s: fl
 def ask_committed(
     bootstrap: str, group: str, keys: Sequence[str], journal: Journal, patience_s: float
 ) -> None:
-    """Nothing is recorded where no coordinator tells: then the checker says what it could not judge."""
+    """Nothing is recorded where no coordinator answers: then the checker says what it could not judge."""
     reader = ReadingClient(bootstrap, group, commits=False)
     start = journal.now_ns()
     deadline = start + int(patience_s * 1e9)

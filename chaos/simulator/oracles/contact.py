@@ -32,7 +32,7 @@ class Lasting(NamedTuple):
     contact: Contact
     since_s: float
     causes: tuple[int, ...]
-    """The numbers of the processes, and how many links are cut. With other causes it begins anew: what was
+    """The numbers of the processes, and how many links are cut. With other causes it begins again: what was
     held back arrives when a link is healed, though its sender has died meanwhile."""
 
 
@@ -99,5 +99,5 @@ class ContactLedger:
         return self._nodes[node_id]
 
     def pair(self, controller: int, other: int) -> Lasting:
-        """Whether these two hear each other. A node hears itself, if it runs."""
+        """Whether these two reach each other. A node reaches itself, if it runs."""
         return self._nodes[other] if controller == other else self._pairs[controller, other]
