@@ -1,6 +1,6 @@
 """How many seeds of the simulated cluster find each mutant: directed tests find what chance hardly meets.
 
-    python -m tests.mutants.by_seeds [--seeds N] [NAME ...]
+    python -m tests.mutants.by_seeds [--seeds N] [--seconds S] [NAME ...]
 
 The seeds follow one another through the profiles of the mutant's area. Counted is from one that fails to the
 next; five of these counts are five tries, and the median is told. A mutant that fewer than three of N seeds
@@ -32,7 +32,6 @@ ENOUGH: Final = 3
 """Of them, for a median."""
 SEEDS: Final = 60
 SECONDS: Final = 15.0
-"""Of faults, in each seed."""
 TIMEOUT_S: Final = 3600.0
 
 AREAS: Final[Mapping[tuple[Mutant, ...], tuple[str, ...]]] = {
@@ -91,20 +90,21 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of faults, in each seed")
     chosen = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="mutants-") as directory:
         copy = copied(Path(directory))
         for area, profiles in AREAS.items():
             for mutant in area:
                 if not chosen.names or mutant.name in chosen.names:
-                    print(sweep(copy, mutant, profiles, chosen.seeds), flush=True)
+                    print(sweep(copy, mutant, profiles, chosen.seeds, chosen.seconds), flush=True)
 
 
-def sweep(copy: Path, mutant: Mutant, profiles: tuple[str, ...], seeds: int) -> Sweep:
+def sweep(copy: Path, mutant: Mutant, profiles: tuple[str, ...], seeds: int, seconds: float) -> Sweep:
     began = time.monotonic()
     with applied(copy, mutant):
         ran = subprocess.run(
-            [sys.executable, "-B", "-c", PROGRAM, str(seeds), str(SECONDS), str(TRIES), *profiles],
+            [sys.executable, "-B", "-c", PROGRAM, str(seeds), str(seconds), str(TRIES), *profiles],
             cwd=copy, capture_output=True, text=True, timeout=TIMEOUT_S, check=True,
         )  # fmt: skip
     return Sweep(mutant, profiles, ran.stdout.splitlines(), time.monotonic() - began)

@@ -110,6 +110,17 @@ EXACTLY_ONCE: Final = (
         ("unit/groups/test_offsets.py",),
     ),
     mutant(
+        "commit-of-a-member-that-is-gone",
+        "ours",
+        "a commit of one who is no member any more is refused",
+        "data_plane/coordinator/groups/classic/request_checks.py",
+        "    completing = group.state is ClassicGroupState.COMPLETING_REBALANCE\n",
+        "    if member is ErrorCode.UNKNOWN_MEMBER_ID:\n"
+        "        return ErrorCode.NONE\n"
+        "    completing = group.state is ClassicGroupState.COMPLETING_REBALANCE\n",
+        ("unit/simulator/test_late_commits.py",),
+    ),
+    mutant(
         "commit-of-an-old-generation",
         "ours",
         "a commit of an earlier generation is refused",

@@ -7,6 +7,7 @@ Classic: JoinGroup and SyncGroup, where the leader assigns by range. Consumer (K
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections.abc import Sequence
 from typing import Any, Final
@@ -28,6 +29,13 @@ END_PROBABILITY: Final = 0.04
 """That a member ends, after each round of polls."""
 LEAVE_PROBABILITY: Final = 0.5
 """That it then leaves the group; else its session has to end."""
+STALLS: Final = 0.02
+"""How often it stands still between a poll and its commit, until the group has gone on without it."""
+STALL_S: Final = (1.2 * SESSION_MS / 1000, 2.0 * SESSION_MS / 1000)
+LATE: Final = frozenset(
+    {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.STALE_MEMBER_EPOCH}
+)
+"""What a coordinator says to the commit of one that has been replaced."""
 REBALANCE_S: Final = REBALANCE_MS / 1000 + 2
 _COUNT: Final = struct.Struct(">i")
 
@@ -63,6 +71,8 @@ class SimMember:
                 await (self._join() if self._is_classic else self._consumer_heartbeat())
                 while not client.is_stopping:
                     await self._poll_all()
+                    if client.random.random() < STALLS:
+                        await asyncio.sleep(client.random.uniform(*STALL_S))
                     await self._commit()
                     await (self._heartbeat() if self._is_classic else self._consumer_heartbeat())
                     await client.pause(0.4)
@@ -100,7 +110,8 @@ class SimMember:
             await self._ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, fields)
 
     async def note_committed(self) -> None:
-        """How far the group has committed, in the end."""
+        """How far the group has committed, in the end; asked by nobody's name, since members may be gone."""
+        self._member_id, self._generation = "", -1
         while True:
             start = self._recorder.now_ns()
             try:
@@ -189,6 +200,8 @@ class SimMember:
         answer = await self._ask(ApiKey.OFFSET_COMMIT, fields)
         for topic in answer.topics:
             for partition in topic.partitions:
+                if partition.error_code in LATE:
+                    self._recorder.visited("late commit refused")
                 _check(partition.error_code)
         generation = self._generation
         self._recorder.add(

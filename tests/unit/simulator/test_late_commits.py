@@ -1,0 +1,41 @@
+"""Members stand still until their group has gone on without them, and commit then: it is refused, and a
+coordinator that takes it is found."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from chaos.simulator.profile import PROFILES
+from chaos.simulator.run import Outcome, Simulation
+from data_plane.coordinator.groups.classic import group
+from metadata_quorum.foundation.errors import ErrorCode
+
+
+@pytest.fixture(autouse=True)
+def _silent() -> None:
+    """What nodes say of members that are gone."""
+    logging.getLogger("data_plane").setLevel(logging.CRITICAL)
+
+
+def played() -> Outcome:
+    return Simulation(6, PROFILES["groups"], 10.0, faults=[]).run()
+
+
+def test_late_commits_are_refused() -> None:
+    outcome = played()
+    assert outcome.violations == []
+    assert outcome.story.visited["late commit refused"]
+
+
+@pytest.mark.pure("a bug is planted in Python")
+def test_a_late_commit_that_is_taken_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    check = group.check_commit
+
+    def taken(*args: object) -> object:
+        member = check(*args)  # type: ignore[arg-type]  # as it is called
+        return ErrorCode.NONE if member is ErrorCode.UNKNOWN_MEMBER_ID else member
+
+    monkeypatch.setattr(group, "check_commit", taken)
+    assert "stale-commit" in {violation.rule for violation in played().violations}
