@@ -40,6 +40,8 @@ Delivered = Callable[["KafkaError | None", "Message"], None]
 SAMPLE_EVERY = 100
 """One record of so many has its latency measured: a Python call per record would measure Python."""
 PATIENCE_S = 30.0
+ENDS_S = 10.0
+"""For the ends of partitions; one without a leader has none."""
 LAST_CHANCE_S = 1.0
 """After Ctrl-C, for what is under way."""
 POLL_S = 0.1
@@ -300,7 +302,7 @@ def _messages_in(admin: AdminClient, topic: str, partitions: int) -> int:
 
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     wanted = {TopicPartition(topic, number): latest for number in range(partitions)}
-    found = admin.list_offsets(wanted, request_timeout=PATIENCE_S)
+    found = admin.list_offsets(wanted, request_timeout=ENDS_S)
     return sum(wait(future, topic).offset for future in found.values())
 
 
@@ -345,7 +347,7 @@ class _LatencyReader(threading.Thread):
         self._ending = threading.Event()
         starts = []
         for number in range(partitions):
-            _, end = self._consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=PATIENCE_S)
+            _, end = self._consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=ENDS_S)
             starts.append(TopicPartition(topic, number, end))
         self._consumer.assign(starts)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
@@ -90,7 +91,8 @@ def _show_with_rules(columns: Sequence[str], cells: Sequence[Sequence[str]], tit
     table = Table(*columns, title=title or None, box=box.SIMPLE_HEAD, title_justify="left")
     for row in cells:
         table.add_row(*(Text(cell) for cell in row))
-    console = Console()
+    size = shutil.get_terminal_size()  # as --help has it; rich takes 80 columns where TERM=dumb
+    console = Console(width=size.columns, height=size.lines)
     if Measurement.get(console, console.options.update(max_width=WIDEST), table).minimum <= console.width:
         console.print(table)
         return

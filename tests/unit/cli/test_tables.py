@@ -14,7 +14,8 @@ from kraft.cli.main import cli
 from kraft.cli.tables import show
 from kraft.local.local_cluster import LocalCluster
 
-CLI = Path(__file__).parents[3] / "kraft" / "cli"
+ROOT = Path(__file__).parents[3]
+CLI, CHAOS = ROOT / "kraft" / "cli", ROOT / "chaos" / "cli.py"
 
 
 def test_plain_tables_line_up(capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,6 +44,17 @@ def test_a_terminal_too_narrow_for_the_words_of_a_table(
     )
 
 
+def test_a_wide_terminal_that_knows_no_colours(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An editor's, say."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setenv("COLUMNS", "120")
+    show(("directory", "name"), [("d" * 70, "n" * 30)])
+    assert f"{'d' * 70}   {'n' * 30}" in capsys.readouterr().out
+
+
 def test_json_for_one_command_is_text_for_the_next(
     tmp_path: Path, free_ports: Callable[[int], list[int]]
 ) -> None:
@@ -57,7 +69,7 @@ def test_json_for_one_command_is_text_for_the_next(
 
 
 def test_every_command_that_prints_a_table_is_marked() -> None:
-    unmarked = [f"{path.name}: {name}" for path in CLI.glob("*.py") for name in _unmarked(path)]
+    unmarked = [f"{path.name}: {name}" for path in (*CLI.glob("*.py"), CHAOS) for name in _unmarked(path)]
     assert unmarked == []
 
 
