@@ -22,6 +22,7 @@ from metadata_quorum.foundation.batch import (
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.primitives import Buffer
 
+ANY_EPOCH: Final = 2**31 - 1
 _NO_MARKERS: Final[Mapping[int, Record]] = {}
 
 
@@ -52,13 +53,20 @@ def first_offset_expected(records: Buffer, log_start_offset: int, log_end_offset
     return log_end_offset
 
 
-def check_leader_run(records: Buffer, expected: int) -> LeaderRun:
+def check_leader_run(records: Buffer, expected: int, leader_epoch: int = ANY_EPOCH) -> LeaderRun:
     """The whole batches of a run that begins at offset `expected`; a batch that is cut off at the end is
-    left for the next fetch. Raises CorruptBatchError, and BrokerError (CORRUPT_MESSAGE; OFFSET_OUT_OF_RANGE
-    where the offsets are not the expected ones)."""
+    left for the next fetch. So is one of a newer epoch than `leader_epoch`: the leader that we asked became a
+    follower, and its log another's, before all of its answer had left the file (KAFKA-18723).
+
+    Raises CorruptBatchError, and BrokerError (CORRUPT_MESSAGE; OFFSET_OUT_OF_RANGE where the offsets are not
+    the expected ones; UNKNOWN_LEADER_EPOCH where the first batch is of a newer epoch)."""
     batches: Batches = []
     size = 0
     for position, header in iter_headers(records):
+        if header.partition_leader_epoch > leader_epoch:
+            if batches:
+                break
+            raise BrokerError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"{header.partition_leader_epoch} in a batch")
         validation.check_from_leader(records, position, header, expected)
         batches.append((position, header))
         expected = header.base_offset + header.last_offset_delta + 1

@@ -27,6 +27,7 @@ from typing import Final
 
 from data_plane.log import checkpoints, files, validation
 from data_plane.log.append import (
+    ANY_EPOCH,
     AppendInfo,
     check_leader_run,
     check_producer,
@@ -151,18 +152,21 @@ class UnifiedLog:
         start, size = self.log_start_offset, len(records)
         return AppendInfo(first_offset, offset - 1, append_time_ms, start, False, rolled, size)
 
-    def append_as_follower(self, records: Buffer, *, now_ms: int = -1) -> AppendInfo | None:
-        """Append a leader's run of batches unchanged, with one write; None if no batch is whole.
+    def append_as_follower(
+        self, records: Buffer, *, leader_epoch: int = ANY_EPOCH, now_ms: int = -1
+    ) -> AppendInfo | None:
+        """Append a leader's run of batches unchanged, with one write, up to a batch of an epoch newer than
+        `leader_epoch`; None if no batch is whole.
 
         Raises BrokerError(CORRUPT_MESSAGE), or OFFSET_OUT_OF_RANGE where the run does not continue
-        at the log's end, or NOT_LEADER_OR_FOLLOWER while a truncation is not durable. A batch that is cut
-        off at the end of the run is left for the next fetch.
+        at the log's end, or UNKNOWN_LEADER_EPOCH where its first batch is newer, or NOT_LEADER_OR_FOLLOWER
+        while a truncation is not durable. A batch that is cut off at its end is left for the next fetch.
         """
         if not self.unflushed.truncation_is_durable:
             refuse_until_flushed(self.directory)
         try:
             begin = first_offset_expected(records, self.log_start_offset, self.log_end_offset)
-            run = check_leader_run(records, begin)
+            run = check_leader_run(records, begin, leader_epoch)
         except CorruptBatchError as e:
             raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"{self.directory}: {e}") from e
         batches, next_offset, size = run

@@ -332,7 +332,7 @@ class Partition:
         log = self.log
         if records:
             try:
-                info = log.append_as_follower(records, now_ms=now_ms)
+                info = log.append_as_follower(records, leader_epoch=self.leader_epoch, now_ms=now_ms)
             except (OSError, InconsistentLogError) as e:
                 self.storage_failed(e)
             if info is not None and (info.rolled or log.config.flush_messages != NEVER_FLUSH):

@@ -41,6 +41,17 @@ def test_offsets_below_the_log_end_are_refused() -> None:
     assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
+@pytest.mark.row("R5")
+def test_what_a_leader_has_written_as_a_follower_of_the_next_epoch_is_left_for_a_later_fetch() -> None:
+    """Its answer was still in the file, which was truncated and written meanwhile (KAFKA-18723)."""
+    asked, newer = run_of((5, 3, 2)), run_of((7, 4, 1))
+    batches, next_offset, size = check_leader_run(asked + newer, 5, leader_epoch=3)
+    assert (len(batches), next_offset, size) == (1, 7, len(asked))
+    with pytest.raises(BrokerError) as refused:
+        check_leader_run(newer, 7, leader_epoch=3)
+    assert refused.value.code is ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
 @pytest.mark.parametrize(
     ("start", "end", "expected"),
     [

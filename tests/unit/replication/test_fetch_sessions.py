@@ -39,22 +39,6 @@ async def test_a_session_answers_only_what_has_news():
         assert got(await consumer.fetch()) == {}
 
 
-@pytest.mark.row("P7")
-@in_loop
-async def test_no_more_is_answered_than_there_is_room_for():
-    async with Cluster(1) as cluster:
-        topic_id = cluster.create_topic("t", [[1]])
-        consumer = Consumer(cluster)
-        for value in (b"a" * 1000, b"b" * 1000, b"c" * 1000):
-            cluster.produce(value)
-        room = 2500
-        wanted = want(topic_id)
-        assert len(got(await consumer.fetch(wanted, room=lambda: room))[0]) == 2
-        room = 0  # the first batch comes whole
-        assert len(got(await consumer.fetch(room=lambda: room))[0]) == 1
-        assert len(got(await consumer.fetch(room=lambda: 10_000))[0]) == 3
-
-
 @in_loop
 async def test_sessions_are_refused_by_id_and_by_epoch():
     async with Cluster(1) as cluster:
@@ -172,16 +156,15 @@ async def test_a_fetch_waits_for_its_min_bytes_and_no_longer_than_it_may():
 
 
 @pytest.mark.row("P2")
-@pytest.mark.parametrize("served", [{"max_bytes": 3000}, {"room": lambda: 3000}], ids=["asked for", "left"])
 @in_loop
-async def test_nobody_waits_for_more_bytes_than_an_answer_may_have(served: dict[str, Any]):
+async def test_nobody_waits_for_more_bytes_than_an_answer_may_have():
     async with Cluster(1) as cluster:
         topic_id = cluster.create_topic("t", [[1]] * 2)
         for number in (0, 0, 1):
             cluster.produce(b"x" * 1000, number=number)
         wanted = [want(topic_id, 0), want(topic_id, 1)]
         request = FetchRequest(wanted, max_wait_ms=60_000, min_bytes=5000)
-        response = await cluster.fetch(1, request, **served)
+        response = await cluster.fetch(1, request, max_bytes=3000)
         assert {n: len(r) for n, r in got(response).items()} == {0: 2, 1: 0}
 
 
