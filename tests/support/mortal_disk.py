@@ -1,4 +1,4 @@
-"""A disk whose process dies at one certain operation, and all the crash points of a work.
+"""A disk whose process dies at one chosen operation, and all the crash points of a piece of work.
 
     for point in crash_points(operations_of(disk, work)):
         disk.die_after(point.operation, halfway=point.halfway)
@@ -17,11 +17,11 @@ READING: Final = ("read", "open")
 
 
 class Dead(Killed):
-    """Nothing runs any more; no handler for errors may hear of it."""
+    """The process has died; no handler for errors may catch it."""
 
 
 class DeadBetween(BaseException):
-    """The same, and the operation had not begun."""
+    """The same, before the operation."""
 
 
 DEAD: Final = (Dead, DeadBetween)
@@ -63,7 +63,7 @@ def operations_of(disk: MortalDisk, work: Callable[[], object]) -> list[str]:
 
 
 def crash_points(operations: Sequence[str]) -> Iterator[CrashPoint]:
-    for place, name in enumerate(operations):
-        yield CrashPoint(place, name, halfway=False)
+    for index, name in enumerate(operations):
+        yield CrashPoint(index, name, halfway=False)
         if name == "append":
-            yield CrashPoint(place, name, halfway=True)
+            yield CrashPoint(index, name, halfway=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 
 class _NoSelector(selectors.DefaultSelector):
-    """Instead of waiting, lets the virtual clock jump."""
+    """Instead of waiting, advances the virtual clock."""
 
     now = 1000.0
 

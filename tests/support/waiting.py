@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 PATIENCE_S: Final = 180.0
-"""What a busy machine may make of seconds; whoever waits in vain waits this long."""
+"""Generous, because a busy machine turns seconds into minutes; only a test that fails waits this long."""
 POLL_S: Final = 0.02
 
 Value = TypeVar("Value")

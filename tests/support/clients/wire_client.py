@@ -16,7 +16,7 @@ Value = TypeVar("Value")
 
 
 class Wire:
-    """Connections by port, kept until `close`; a broken one is made again."""
+    """Connections by port, kept until `close`; a broken one is opened again."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -27,7 +27,9 @@ class Wire:
         return self.run(self.client(port).request(api_key, version, fields, timeout_s=60))
 
     def client(self, port: int) -> PeerClient:
-        self.run(asyncio.sleep(0))  # the loop stood still since the last call: who hung up is heard of now
+        self.run(
+            asyncio.sleep(0)
+        )  # the loop did not run since the last call: connections that have ended are noticed now
         client = self._clients.get(port)
         if client is None or not client.connected:
             client = self.run(PeerClient.connect(self.loop, Address(HOST, port), "test"))

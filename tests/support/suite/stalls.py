@@ -1,8 +1,8 @@
-"""No test may make a node's loop stand still: what a node's watch over its loop tells fails the test.
+"""No test may stall a node's loop: a stall that the node's own watch reports fails the test.
 
-Every node that a test starts, however it does, learns from the environment where to write it down
+Every node that a test starts, however it does, finds in the environment the file to report to
 (kraft/monitoring/stall_watch.py). The limit is CPU time of the loop's thread, so that a busy machine fails
-nobody.
+no test.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ import pytest
 from kraft.monitoring.stall_watch import RECORD_ENVIRONMENT
 
 FAILS_FROM_MS: Final = 100.0
-"""Twice what the log tells of. CPU time stretches, too, where two threads share one core: of the
-same work on a busy machine one turn in a hundred took twice as long."""
+"""Twice what the log reports. CPU time stretches, too, where two threads share one core: of the
+same work on a busy machine one iteration in a hundred took twice as long."""
 
 EXCUSED_TESTS: Final = {
-    "test_ten_thousand_idle_connections": "as many connections end in one turn, each in some 15 us",
+    "test_ten_thousand_idle_connections": "as many connections end in one iteration, each in some 15 us",
 }
 EXCUSED_CALLS: Final = {
     "<frozen importlib._bootstrap>": "a first request of a version loads its schema, once, in some 10 ms: "
-    "a test that speaks many versions has several of these in one turn, and to load all takes 1.5 s",
+    "a test that speaks many versions has several of these in one iteration, and to load all takes 1.5 s",
 }
-"""In which a node may stand still, and why."""
+"""In which a node may stall, and why."""
 
 
 class Stalls:
@@ -48,19 +48,21 @@ class Stalls:
         whole = data[: data.rfind(b"\n") + 1]  # a node may just be writing
         self._read += len(whole)
         stalls = map(json.loads, whole.splitlines())
-        return [_told(stall) for stall in stalls if stall["cpu_ms"] >= FAILS_FROM_MS and not _excused(stall)]
+        return [
+            _described(stall) for stall in stalls if stall["cpu_ms"] >= FAILS_FROM_MS and not _excused(stall)
+        ]
 
 
 def _excused(stall: Mapping[str, Any]) -> bool:
-    """Whether most of what it was found at is known."""
+    """Whether most of its sampled stacks are in EXCUSED_CALLS."""
     stacks = stall["stacks"]
     known = [stack for stack in stacks if any(call in stack for call in EXCUSED_CALLS)]
     return 2 * len(known) >= max(len(stacks), 1)
 
 
-def _told(stall: Mapping[str, Any]) -> str:
+def _described(stall: Mapping[str, Any]) -> str:
     where = "\n".join(f"    at {stack}" for stack in stall["stacks"])
-    return f"node {stall['node']}'s loop stood still: {stall['cpu_ms']} ms of CPU time\n{where}"
+    return f"node {stall['node']}'s loop stalled: {stall['cpu_ms']} ms of CPU time\n{where}"
 
 
 @pytest.fixture(scope="session")

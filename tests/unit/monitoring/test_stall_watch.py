@@ -122,7 +122,7 @@ def test_what_fails_a_test(tmp_path: Path):
     with open(record, "a", encoding="utf-8") as file:
         file.write('{"node": 4, "cpu_')  # and goes on writing
     (failure,) = stalls.new()
-    assert "node 3's loop stood still: 100.0 ms" in failure
+    assert "node 3's loop stalled: 100.0 ms" in failure
     assert "very_slow" in failure
     with open(record, "a", encoding="utf-8") as file:
         file.write('ms": 200.0, "stacks": []}\n')
