@@ -93,6 +93,8 @@ class StallWatch:
         self._thread = threading.Thread(target=self._watch, name="stall-watch", daemon=True)
         self._pending: _LoopSample | None = None
         self._noted_s = 0.0
+        self._marked_s = 0.0
+        """The loop's CPU time at its last mark: what it used before is counted."""
         self._noting: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -138,7 +140,8 @@ class StallWatch:
             self._loop.call_soon_threadsafe(self._mark)
         except RuntimeError:  # it is closed
             self._ended.set()
-        pending.cpu_s = time.clock_gettime(self._clock) - max(known_s, self._in_iteration_s(), 0.0)
+        started_s = time.clock_gettime(self._clock) - max(known_s, self._in_iteration_s(), 0.0)
+        pending.cpu_s = max(started_s, self._marked_s)
 
     # --- in the loop's thread
 
@@ -147,10 +150,11 @@ class StallWatch:
         self._noting = self._loop.call_later(self._period_s, self._note)
 
     def _mark(self) -> None:
+        self._marked_s = now_s = time.thread_time()  # before the watch may ask for the next mark
         pending, self._pending = self._pending, None
         if pending is None:
             return
-        cpu_s = max(time.thread_time() - pending.cpu_s, 0.0)
+        cpu_s = max(now_s - pending.cpu_s, 0.0)
         blocked_s = 0.0
         wall_s = time.perf_counter() - pending.at_s
         if wall_s - cpu_s > self._limit_s * BLOCKED_LIMITS:
