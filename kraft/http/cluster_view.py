@@ -220,6 +220,7 @@ def _partition(
         "partition": number,
         "leader": registration.leader,
         "leader_epoch": registration.leader_epoch,
+        "partition_epoch": registration.partition_epoch,
         "state": _state(registration, leader),
         "start": leader.get("start"),
         "high_watermark": leader.get("high_watermark"),

@@ -125,11 +125,14 @@ def _changes(before: MetadataImage, delta: MetadataDelta, image: MetadataImage) 
             for change in _broker_changes(before.brokers.get(broker_id), broker):
                 yield change._replace(brokers=(broker_id,))
     named = 0
-    for topic_id, partitions in delta.changed_partitions.items():
-        topic = image.topics_by_id.get(topic_id)
-        if topic is None:
-            continue
-        was = before.topics_by_id.get(topic_id)
+    changed = [
+        (topic, partitions)
+        for topic_id, partitions in delta.changed_partitions.items()
+        if (topic := image.topics_by_id.get(topic_id)) is not None
+    ]
+    # Of very many changes those of Kafka's own topics are left out first.
+    for topic, partitions in sorted(changed, key=lambda each: each[0].name.startswith("__")):
+        was = before.topics_by_id.get(topic.id)
         if was is None:
             yield _Change(
                 EventKind.TOPIC_CREATED, topic.name, f"with {len(topic.partitions)} partitions", topic.name

@@ -146,10 +146,11 @@ def test_it_is_readable_at_every_width_and_in_the_dark(
     wait_until(lambda: page.eval("innerWidth") == width, "the window has that width")
     require_readable(page, "the page")
     page.press("?")
-    for details in ("rights-shown", "topics-shown"):
+    for details in ("rights-shown", "topics-shown", "clients-shown"):
         page.eval(f"document.getElementById('{details}').open = true")
     wait_until(lambda: "No authorizer" in text(page, "#rights-note"), "users, quotas and ACLs are shown")
     wait_until(lambda: "shown" in text(page, "#topics-note"), "topics are shown")
+    wait_until(lambda: "None pushes" in text(page, "#clients"), "clients that push metrics would be")
     require_readable(page, "all that is explained, and can be opened")
     page.eval("document.querySelector('.partition .name').click()")
     wait_until(lambda: text(page, "#browse-partition"), "the topic is open")

@@ -234,7 +234,9 @@ function drawPartition(partition) {
   held.state.textContent = bad ? `⚠ ${partition.state}` : "✓ in sync";
   held.facts.textContent = `high watermark ${count(partition.high_watermark)} · epoch ${partition.leader_epoch} · ${bytes(partition.size)}`
     + (partition.adding.length || partition.removing.length ? ` · moving to ${partition.adding.join(", ")}` : "");
-  const changed = lastOfSubject(key) ?? "";
+  // Of very many changes at once not each is an event.
+  const isKnown = (lastOf.get(key)?.partition_epoch ?? Infinity) >= partition.partition_epoch;
+  const changed = isKnown ? lastOfSubject(key) ?? "" : "changed with very many others: see the time line";
   if (held.last.textContent !== changed) held.last.textContent = changed;
   const ends = partition.replicas.map((each) => each.end ?? 0);
   const scale = niceCeiling(Math.max(...ends, 0) - (partition.start ?? 0));

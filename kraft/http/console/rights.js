@@ -1,4 +1,4 @@
-// Transactions, users, quotas and ACLs: fetched every few seconds, while the page is visible.
+// Transactions, users, quotas, ACLs and clients: fetched every few seconds, while the page is visible.
 
 import { $, ask, count, element, replaceIfChanged } from "./console.js";
 
@@ -46,6 +46,16 @@ function acls(answer) {
     cell(each.operation), cell(resource(each), wide), cell(each.host))), 5, "There are none.");
 }
 
+function clients(told) {
+  if ($("clients").querySelector("details[open]")) return; // somebody reads it
+  const figure = (each) => `${each.name} ${Object.entries(each.attributes).map(([key, value]) => `${key}=${value}`).join(" ")}`;
+  rows("clients", told.clients.map((each) => element("tr", {}, cell(each.client_id || each.instance_id, wide),
+    cell(each.software), cell(each.host), cell(`${Math.round(each.heard_s_ago)} s ago`, { className: "n" }),
+    cell(element("details", {}, element("summary", {}, count(each.metrics.length)),
+      ...each.metrics.map((its) => element("div", {}, `${figure(its)}: ${its.value}`))), wide))),
+  5, "None pushes its metrics to this node.");
+}
+
 async function show(what, draw, table, columns) {
   try {
     draw(await ask(`${API}/${what}`));
@@ -62,6 +72,7 @@ async function refresh() {
     await show("quotas", quotas, "quotas", 2);
     await show("acls", acls, "acls", 5);
   }
+  if ($("clients-shown").open) await show("clients", clients, "clients", 5);
 }
 
 async function refreshForEver() {
@@ -69,5 +80,5 @@ async function refreshForEver() {
   setTimeout(refreshForEver, PERIOD_MS);
 }
 
-$("rights-shown").addEventListener("toggle", refresh);
+for (const id of ["rights-shown", "clients-shown"]) $(id).addEventListener("toggle", refresh);
 refreshForEver();

@@ -44,8 +44,13 @@ entered(["produce-key", "produce-value", "produce-headers"], produce);
 
 // ---- faults ---------------------------------------------------------------------------------------------
 
+let lists = 0;
+
 async function broken() {
+  lists += 1;
+  const mine = lists;
   const { said } = await post(`${API}/faults`, { action: "list" });
+  if (mine !== lists) return; // a newer list is on its way
   $("links").replaceChildren(...said.split("\n").filter(Boolean).map((each) => element("li", {}, `⚠ link ${each}`)));
 }
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from uuid import UUID
 
-from kraft.monitoring.cluster_events import ClusterEvents, EventKind
+from kraft.monitoring.cluster_events import PARTITIONS_NAMED, ClusterEvents, EventKind
+from metadata_quorum.foundation.model import PartitionRegistration
 from metadata_quorum.metadata.delta import MetadataDelta
-from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
-from tests.unit.monitoring.images import ALL_IN_SYNC, image
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage, TopicImage
+from tests.unit.monitoring.images import ALL_IN_SYNC, TOPIC, image
 
 
 def happened(*images: MetadataImage) -> list[tuple[EventKind, str, str]]:
@@ -54,6 +56,17 @@ def test_who_was_reassigned_did_not_lag() -> None:
     moved = replace(ALL_IN_SYNC, replicas=(1, 2), isr=(1, 2), partition_epoch=1)
     ((_, _, text),) = happened(image(), image(moved))
     assert text == "3 left, ISR [1, 2]: no replicas any more, they were reassigned"
+
+
+def test_of_very_many_changes_those_of_users_are_named() -> None:
+    def both(partition: PartitionRegistration) -> MetadataImage:
+        own, users = image(partition), UUID(int=9)
+        many = TopicImage("__own", TOPIC, dict.fromkeys(range(PARTITIONS_NAMED), partition))
+        return replace(own, topics_by_id={TOPIC: many, users: TopicImage("t", users, {0: partition})})
+
+    changes = happened(both(ALL_IN_SYNC), both(replace(ALL_IN_SYNC, isr=(1, 2), partition_epoch=1)))
+    assert [subject for _, subject, _ in changes[:2]] == ["t-0", "__own-0"]
+    assert changes[-1] == (EventKind.MORE, "partitions", "1 more changed with these")
 
 
 def test_an_unclean_election_is_called_so_and_counted() -> None:
