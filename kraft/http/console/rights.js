@@ -46,10 +46,10 @@ function acls(answer) {
     cell(each.operation), cell(resource(each), wide), cell(each.host))), 5, "There are none.");
 }
 
-function clients(told) {
+function clients(answer) {
   if ($("clients").querySelector("details[open]")) return; // somebody reads it
   const figure = (each) => `${each.name} ${Object.entries(each.attributes).map(([key, value]) => `${key}=${value}`).join(" ")}`;
-  rows("clients", told.clients.map((each) => element("tr", {}, cell(each.client_id || each.instance_id, wide),
+  rows("clients", answer.clients.map((each) => element("tr", {}, cell(each.client_id || each.instance_id, wide),
     cell(each.software), cell(each.host), cell(`${Math.round(each.heard_s_ago)} s ago`, { className: "n" }),
     cell(element("details", {}, element("summary", {}, count(each.metrics.length)),
       ...each.metrics.map((its) => element("div", {}, `${figure(its)}: ${its.value}`))), wide))),
