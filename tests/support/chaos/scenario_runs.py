@@ -58,6 +58,7 @@ def parameters(scenarios: Iterable[Scenario]) -> list[object]:
             marks=[
                 pytest.mark.row(*ROWS.get(each.name, ("C1", "C2", "C6"))),
                 *([pytest.mark.long] if each.name in LONG else []),
+                *([pytest.mark.pure("its twin's bug is planted in Python")] if each.twin_plant else []),
             ],
         )
         for each in scenarios
