@@ -8,7 +8,7 @@ from kraft.config.key import KIB, MIB, MINUTE, SECOND, key
 from metadata_quorum.foundation.primitives import INT_MAX
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(init=False, repr=False, eq=False, frozen=True, kw_only=True)
 class GroupCoordinatorKeys:
     """Kafka's GroupCoordinatorConfig."""
 

@@ -11,7 +11,7 @@ from metadata_quorum.foundation.primitives import LONG_MAX
 CODECS: Final = ("uncompressed", "gzip", "snappy", "lz4", "zstd", "producer")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(init=False, repr=False, eq=False, frozen=True, kw_only=True)
 class LogKeys:
     """Kafka's ServerLogConfigs, LogConfig and CleanerConfig."""
 

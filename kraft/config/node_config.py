@@ -55,7 +55,7 @@ def reject(key: str, value: object, bound: str) -> NoReturn:
     raise FatalError(ExitCode.BAD_CONFIG, f"{key}={value}: {bound}")
 
 
-@dataclass(frozen=True, kw_only=True, slots=False)
+@dataclass(repr=False, eq=False, frozen=True, kw_only=True, slots=False)
 class Config(ConfigKeys):
     """A checked configuration. Attributes are Kafka's keys with underscores for dots."""
 

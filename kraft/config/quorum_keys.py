@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kraft.config.key import HOUR, MIB, MINUTE, SECOND, key
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(init=False, repr=False, eq=False, frozen=True, kw_only=True)
 class QuorumKeys:
     """Kafka's QuorumConfig and KRaftConfigs."""
 

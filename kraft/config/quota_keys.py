@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kraft.config.key import key
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(init=False, repr=False, eq=False, frozen=True, kw_only=True)
 class QuotaKeys:
     """Kafka's QuotaConfig."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kraft.config.key import Required, key
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(init=False, repr=False, eq=False, frozen=True, kw_only=True)
 class ServerKeys:
     """Kafka's ServerConfigs."""
 

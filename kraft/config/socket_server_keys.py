@@ -8,7 +8,7 @@ from kraft.config.key import CLUSTER_WIDE, KIB, MIB, MINUTE, PER_BROKER, SECOND,
 from metadata_quorum.foundation.primitives import INT_MAX
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(init=False, repr=False, eq=False, frozen=True, kw_only=True)
 class SocketServerKeys:
     """Kafka's SocketServerConfigs."""
 

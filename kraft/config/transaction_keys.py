@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kraft.config.key import CLUSTER_WIDE, DAY, HOUR, MIB, MINUTE, SECOND, key
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(init=False, repr=False, eq=False, frozen=True, kw_only=True)
 class TransactionKeys:
     """Kafka's TransactionLogConfig and TransactionStateManagerConfig."""
 
