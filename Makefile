@@ -94,8 +94,10 @@ bench: $(READY) ## kraft, and Apache Kafka where java and mvn are there
 bench-guard: $(READY) ## cost of a produce and a fetch, against the baseline (WRITE=1 writes a new one)
 	@$(BIN)/python -m benchmarks.guard $(if $(WRITE),--write)
 
-scale: $(READY) ## what 1,000 to 100,000 partitions and 3 to 50 brokers cost, simulated (SIZES=1000,10000)
-	$(BIN)/python -m benchmarks.scale $(foreach size,$(subst $(comma), ,$(SIZES)),--partitions $(size))
+# SIZES: of partitions. REAL=1: three processes; COPIES: of each partition, MINUTES: at most, of all sizes.
+scale: $(READY) ## what 1,000 to 100,000 partitions and 3 to 50 brokers cost, simulated (SIZES=1000,10000 REAL=1)
+	$(BIN)/python -m benchmarks.scale $(foreach size,$(subst $(comma), ,$(SIZES)),--partitions $(size)) \
+	  $(if $(REAL),--real) $(if $(COPIES),--replication $(COPIES)) $(if $(MINUTES),--minutes $(MINUTES))
 
 rows: $(READY) ## feature rows that no passing test names (run `make test` first)
 	@$(BIN)/python -m tests.support.suite.rows
