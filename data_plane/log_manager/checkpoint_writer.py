@@ -132,7 +132,9 @@ class CheckpointWriter:
 
     def write_soon(self) -> None:
         """Periodic: high watermarks and log start offsets."""
-        if self._logs.moved:
+        if self._logs.checkpoints_stale:  # one could not be written
+            self.sync_soon()
+        elif self._logs.moved:
             self._background.spawn(self.write_moved())
 
     def write_all_soon(self) -> None:

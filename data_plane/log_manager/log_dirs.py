@@ -38,6 +38,11 @@ from metadata_quorum.foundation.supervision import ends_node
 
 logger = logging.getLogger(__name__)
 
+_OF_MOVED: Final = frozenset(
+    {checkpoints.REPLICATION_OFFSETS, checkpoints.LOG_START_OFFSETS, checkpoints.CLEANED_TO}
+)
+"""The checkpoints that take what has moved."""
+
 SYNCED_ONE_BY_ONE: Final = 100
 """Logs, after the process died. Of more, all that the file system holds is synced at once."""
 
@@ -277,7 +282,7 @@ class LogDir:
     @property
     def is_checkpointed(self) -> bool:
         """Whether this process has written the checkpoints as a whole."""
-        return checkpoints.REPLICATION_OFFSETS in self._written
+        return self._written.keys() >= _OF_MOVED
 
     def checkpoint_moved(
         self,

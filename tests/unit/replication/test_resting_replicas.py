@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 
 import pytest
@@ -13,7 +14,7 @@ from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import NO_EPOCH
 from metadata_quorum.metadata.records import RemoveTopicRecord
 from tests.support.may_block import MAY_BLOCK
-from tests.unit.replication.cluster import Cluster, in_loop, produce_outcome, until
+from tests.unit.replication.cluster import Cluster, boundary_of, in_loop, produce_outcome, until
 
 PARTITIONS = 5
 
@@ -124,6 +125,29 @@ async def test_recovery_points_are_written_when_a_flush_has_raised_one():
         await until(lambda: cluster.replica(1, number=1).log.recovery_point == 1)
         partitions.checkpoints.write_all_soon()
         await until(lambda: offsets(cluster, checkpoints.RECOVERY_POINTS)[1] == 1)
+
+
+@pytest.mark.parametrize("path", ["replication-offset", "log-start-offset", "cleaner-offset"])
+@pytest.mark.parametrize("writes_before", range(2))
+@in_loop
+async def test_what_could_not_be_written_is_written_the_next_time(path: str, writes_before: int):
+    async with Cluster(1) as cluster:
+        boundary_of(cluster)
+        cluster.create_topic("t", [[1]] * PARTITIONS)
+        partitions = cluster.brokers[1].partitions
+        for _ in range(writes_before):
+            await partitions.checkpoints.write_moved()
+        cluster.produce(b"x", number=3)
+        log = cluster.replica(1, number=3).log
+        cluster.replica(1, number=3).delete_records(1)
+        log.cleaned_to = 1
+        cluster.disks[1].fail("open", errno.EMFILE, path_part=path, count=1)
+        await partitions.checkpoints.write_moved()
+        cluster.disks[1].heal()
+        partitions.checkpoints.write_soon()
+        await until(lambda: offsets(cluster, checkpoints.CLEANED_TO) == {3: 1})
+        assert offsets(cluster, checkpoints.REPLICATION_OFFSETS)[3] == 1
+        assert offsets(cluster, checkpoints.LOG_START_OFFSETS) == {3: 1}
 
 
 @in_loop
