@@ -5,7 +5,7 @@ all replicas, which take many turns of the loop where there are many.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from typing import Final, TypeVar
 
 from data_plane.log_manager.log_dir_failures import LogDirFailures
@@ -59,6 +59,15 @@ class BackgroundWork:
             await self.blocking(work)
         except OSError as error:
             self._failures.report(directory, error)
+
+    async def each(self, replicas: Iterable[T]) -> AsyncIterator[T]:
+        """All that are there now, over many turns of the loop, by when some may have been removed."""
+        for number, replica in enumerate(list(replicas)):
+            if number and number % VISITED_PER_TURN == 0:
+                await asyncio.sleep(0)
+                if self.closed:
+                    return
+            yield replica
 
     def sweep(self, replicas: Iterable[T], visit: Callable[[T], None]) -> None:
         """Visit all that are there now: the first ones at once, the others in later turns of the loop, by

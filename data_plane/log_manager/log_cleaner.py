@@ -67,42 +67,44 @@ class LogCleaner:
         try:
             self._uncleanable = dict(self.uncleanable)
             cleaned: set[LocalReplica] = set()
-            while (chosen := self._dirtiest(cleaned)) is not None:
-                replica, to_clean = chosen
+            while (replica := await self._dirtiest(cleaned)) is not None:
                 cleaned.add(replica)
-                await self._clean(replica, to_clean)
+                to_clean = self._due(replica)  # now: the look at all of them took many turns of the loop
+                if to_clean is not None:
+                    await self._clean(replica, to_clean)
         finally:
             self._running = False
 
-    def _compacted(self) -> list[LocalReplica]:
-        """Replicas with cleanup.policy=compact that are online. Not while one is copied to another directory:
-        the cleaner would overtake the copy."""
-        return [
-            replica
-            for replica, directory in self._logs.replicas.items()
-            if replica.log.config.compact
-            and not replica.offline
-            and replica.move is None
-            and directory.online
-        ]
+    async def _dirtiest(self, cleaned: set[LocalReplica]) -> LocalReplica | None:
+        """Of those that are due, the one that gains most."""
+        dirtiest, highest = None, 0.0
+        async for replica in self._background.each(self._logs.replicas):
+            if not replica.log.config.compact or replica in cleaned:  # most are not compacted
+                continue
+            to_clean = self._due(replica)
+            if to_clean is not None and (dirtiest is None or to_clean.ratio > highest):
+                dirtiest, highest = replica, to_clean.ratio
+        return dirtiest
 
-    def _dirtiest(self, cleaned: set[LocalReplica]) -> tuple[LocalReplica, LogToClean] | None:
+    def _due(self, replica: LocalReplica) -> LogToClean | None:
+        """What is to be cleaned of it, if anything. Not while it is copied to another directory: the cleaner
+        would overtake the copy."""
+        directory = self._logs.replicas.get(replica)
+        config = replica.log.config
+        if directory is None or not directory.online or not config.compact:
+            return None
+        if replica.removed or replica.offline or replica.move is not None or replica in self._uncleanable:
+            return None
         now_ms = self._now_ms()
-        due: list[tuple[float, LocalReplica, LogToClean]] = []
-        for replica in self._compacted():
-            if replica in cleaned or replica in self._uncleanable:
-                continue
-            try:
-                to_clean = cleanable(replica.log, replica.last_stable_offset, now_ms)
-            except OSError as error:
-                self._failures.storage_failed(replica, error)
-                continue
-            except Exception as error:  # noqa: BLE001
-                self._give_up(replica, error)
-                continue
-            if to_clean.is_due(replica.log.config):
-                due.append((to_clean.ratio, replica, to_clean))
-        return max(due, key=lambda d: d[0])[1:] if due else None
+        try:
+            to_clean = cleanable(replica.log, replica.last_stable_offset, now_ms)
+        except OSError as error:
+            self._failures.storage_failed(replica, error)
+            return None
+        except Exception as error:  # noqa: BLE001
+            self._give_up(replica, error)
+            return None
+        return to_clean if to_clean.is_due(config) else None
 
     async def _clean(self, replica: LocalReplica, to_clean: LogToClean) -> None:
         log = replica.log

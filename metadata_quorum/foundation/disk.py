@@ -30,6 +30,9 @@ from metadata_quorum.foundation.primitives import Buffer
 PRIVATE_FILE: Final = 0o600
 PRIVATE_DIRECTORY: Final = 0o700
 
+UNKNOWN_BYTES: Final = 64 * 1024
+"""Up to here a read is tried where the file system does not tell whether it would wait for the device."""
+
 _syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
 """Linux's: the whole file system. It reports errors of writing since 5.8."""
 
@@ -183,8 +186,8 @@ class OsFile:
         except BlockingIOError:
             return None
         except OSError as e:
-            if e.errno == errno.EOPNOTSUPP:
-                return self.read(offset, length)
+            if e.errno == errno.EOPNOTSUPP:  # nobody knows; a little is read all the same
+                return self.read(offset, length) if length <= UNKNOWN_BYTES else None
             raise
         if n == length:
             return buffer

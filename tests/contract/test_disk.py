@@ -3,6 +3,7 @@ wrong with it, pass the same suite."""
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import pytest
 
 from chaos.live.disk_faults import FaultyDisk
 from chaos.sim.disk import SimDisk
-from metadata_quorum.foundation.disk import Disk, OsDisk
+from metadata_quorum.foundation.disk import UNKNOWN_BYTES, Disk, OsDisk
 from tests.support.may_block import MAY_BLOCK
 
 
@@ -171,3 +172,19 @@ def test_write_atomic_replaces_and_leaves_nothing_beside(disk: Disk, path: str, 
     disk.write_atomic(path, memoryview(b"second"), MAY_BLOCK)
     assert disk.read_bytes(path, MAY_BLOCK) == b"second"
     assert disk.list(str(tmp_path), MAY_BLOCK) == ["file"]
+
+
+def test_where_nobody_knows_what_is_cached_the_loop_reads_but_little(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file system without RWF_NOWAIT."""
+
+    def unknown(*args: object) -> int:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    file = OsDisk().open(f"{tmp_path}/file", create=True)
+    file.append([bytes(UNKNOWN_BYTES + 1)])
+    monkeypatch.setattr(os, "preadv", unknown)
+    assert file.read_cached(0, UNKNOWN_BYTES) == bytes(UNKNOWN_BYTES)
+    assert file.read_cached(0, UNKNOWN_BYTES + 1) is None
+    file.close()

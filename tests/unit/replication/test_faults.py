@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from collections.abc import Iterator
 from types import ModuleType
@@ -13,7 +14,7 @@ import pytest
 from data_plane.log import checkpoints
 from data_plane.log.cleaner import CleanWork
 from data_plane.log.config import LogConfig
-from data_plane.log_manager import log_sweeps
+from data_plane.log_manager import background_work, log_sweeps
 from data_plane.replication.partition import Partition
 from fetch.follower_session import FollowerFetchSession
 from metadata_quorum.foundation.batch import Record, encode_batch
@@ -207,6 +208,33 @@ async def test_a_log_that_is_truncated_while_the_cleaner_reads_it_is_no_failed_d
         assert not partition.offline
         names = cluster.disks[1].list("/data/t-0", MAY_BLOCK)
         assert not [name for name in names if name.endswith((".cleaned", ".swap"))]
+
+
+@in_loop
+async def test_the_dirtiest_of_very_many_logs_is_looked_for_in_many_turns_of_the_loop(monkeypatch):
+    monkeypatch.setattr(background_work, "VISITED_PER_TURN", 2)
+    async with Cluster(1, log_defaults=SMALL_SEGMENTS) as cluster:
+        partitions = cluster.brokers[1].partitions
+        compacted = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.01"}
+        for name in "abcdef":
+            cluster.create_topic(name, [[1]], **compacted)
+        for name in "bf":
+            for _ in range(5):
+                keyed = encode_batch([Record(key=b"k", value=b"v" * 150, timestamp=NOW_MS)])
+                cluster.leader(name).append_as_leader(
+                    bytearray(keyed), acks=1, now=cluster.loop.time(), now_ms=NOW_MS
+                )
+        before = {name: cluster.leader(name).log.size for name in "bf"}
+        turns = 0
+        sweep = asyncio.ensure_future(partitions.cleaner.sweep())
+        while not sweep.done():
+            if turns == 1:  # the look has begun
+                cluster.delete_topic(cluster.image.topics_by_name["f"].id)
+            turns += 1
+            await asyncio.sleep(0)
+        assert turns > 2
+        assert cluster.leader("b").log.size < before["b"]
+        assert not partitions.cleaner.uncleanable
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE])
