@@ -8,7 +8,9 @@ from collections import Counter
 import pytest
 
 from kraft.api.long_work import AT_ONCE, LongWork
-from kraft.api.slices import in_slices
+from kraft.api.slices import FIRST_SHARE, in_slices
+from kraft.net.turn_budget import SHARE
+from tests.unit.net.harness import on_a_loop
 
 pytestmark = pytest.mark.row("P7")
 
@@ -78,3 +80,28 @@ def test_who_waits_for_somebody_else_or_is_gone_keeps_nobody_from_going_on() -> 
         await asyncio.wait_for(asyncio.gather(*waiting), 10)
 
     asyncio.run(scenario())
+
+
+@on_a_loop
+async def test_requests_that_start_together_do_little_before_they_wait_for_their_turns():
+    """None of them has more than one slice; together they would fill a turn of the loop."""
+    loop = asyncio.get_running_loop()
+    work = LongWork(loop)
+    size, of_each = 500, 400
+    done = this_turn = most = 0
+
+    async def request() -> None:
+        nonlocal done, this_turn, most
+        async for _ in in_slices(work, (number for number in range(of_each)), size):
+            done += 1
+            this_turn += 1
+            most = max(most, this_turn)
+
+    async def turns() -> None:
+        nonlocal this_turn
+        while done < SHARE * of_each:
+            this_turn = 0
+            await asyncio.sleep(0)
+
+    await asyncio.gather(turns(), *(request() for _ in range(SHARE)))
+    assert most <= SHARE * size // FIRST_SHARE + size
