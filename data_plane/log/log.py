@@ -198,10 +198,7 @@ class UnifiedLog:
     ) -> bool:
         """One write, then the state that follows from it; whether a segment was rolled before. The batches
         follow each other from the log's end on, in `leader_epoch`; None: offsets and epochs are in the
-        headers.
-
-        What may fail without the disk (opening a file, reading a marker) comes before the write.
-        """
+        headers. What may fail without the disk (opening a file, reading a marker) comes before the write."""
         if self.inconsistent:
             check_consistent(self)
         active = self.log_segments.active
@@ -466,10 +463,8 @@ class UnifiedLog:
         return self.log_end_offset - self.unflushed.recovery_point
 
     def prepare_flush(self) -> FlushWork | None:
-        """What must be synced so that nothing up to the present end can be lost; None if nothing.
-
-        Run it in an executor, then call `flush_done`.
-        """
+        """What must be synced so that nothing up to the present end can be lost; None if nothing. Run it in
+        an executor, then call `flush_done`."""
         return self.unflushed.prepare(
             self.disk, self.directory, self.log_end_offset, self.log_segments, self.epochs, self.aborted
         )
