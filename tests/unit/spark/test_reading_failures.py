@@ -253,11 +253,13 @@ def test_a_reader_that_is_held_up_loses_nothing(broker: ScriptedBroker) -> None:
     broker.partition.batches = [batch(base, base) for base in range(3)]
     size = str(len(batch(0, 0)))
     properties = {
-        "bootstrap.servers": broker.bootstrap, "max.partition.fetch.bytes": size, "request.timeout.ms": "100",
-    }  # fmt: skip
+        "bootstrap.servers": broker.bootstrap,
+        "max.partition.fetch.bytes": size,
+        "request.timeout.ms": "1000",
+    }
     rows = read_range(properties, TOPIC, 0, 0, 3)
     next(rows)
-    time.sleep(0.3)  # longer than the broker may take: the very thing that is tested
+    time.sleep(1.2)  # longer than the broker may take: the very thing that is tested
     assert [each["offset"].to_pylist() for each in rows] == [[1], [2]]
     assert broker.fetches == [0, 1, 2]
 
