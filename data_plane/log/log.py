@@ -155,13 +155,9 @@ class UnifiedLog:
     def append_as_follower(
         self, records: Buffer, *, leader_epoch: int = ANY_EPOCH, now_ms: int = -1
     ) -> AppendInfo | None:
-        """Append a leader's run of batches unchanged, with one write, up to a batch of an epoch newer than
-        `leader_epoch`; None if no batch is whole.
-
-        Raises BrokerError(CORRUPT_MESSAGE), or OFFSET_OUT_OF_RANGE where the run does not continue
-        at the log's end, or UNKNOWN_LEADER_EPOCH where its first batch is newer, or NOT_LEADER_OR_FOLLOWER
-        while a truncation is not durable. A batch that is cut off at its end is left for the next fetch.
-        """
+        """Append a leader's run of batches unchanged, with one write, as far as they are whole and not of an
+        epoch newer than `leader_epoch`; None if there are none. Raises BrokerError as `check_leader_run`, or
+        NOT_LEADER_OR_FOLLOWER while a truncation is not durable."""
         if not self.unflushed.truncation_is_durable:
             refuse_until_flushed(self.directory)
         try:

@@ -95,6 +95,8 @@ def test_kafka_python_in_a_group(kafka: ModuleType, bootstrap: str, make_topic: 
     options = {
         "bootstrap_servers": servers, "group_id": "kp", "auto_offset_reset": "earliest",
         "enable_auto_commit": False, "heartbeat_interval_ms": 200, "session_timeout_ms": 6_000,
+        # It may lead the group before it knows the topic; it joins again only when its metadata is new.
+        "metadata_max_age_ms": 1_000,
     }  # fmt: skip
     first = kafka.KafkaConsumer(topic, **options)
     seen: set[bytes] = set()

@@ -76,7 +76,12 @@ class SocketRig:
         leader: Broker = self.cluster.brokers[LEADER]
         config = SimpleNamespace(auto_create_topics_enable=False, max_request_partition_size_limit=2000)
         node = node_context(self.cluster.loop, config=config, image=self.cluster.image)
-        broker = broker_context(node, replica_manager=leader.partitions, fetch_service=leader.fetches)
+        broker = broker_context(
+            node,
+            replica_manager=leader.partitions,
+            fetch_service=leader.fetches,
+            fetch_piece_bytes=lambda: 1024 * 1024,
+        )
         dispatcher = Dispatcher(node, ROWS, {"PLAINTEXT": Role.BROKER}, broker=broker)
         self._server = Server(self.cluster.loop, dispatcher.serve, dispatcher.is_exclusive)
         self._port = await self._server.listen("PLAINTEXT", "127.0.0.1", self._port)
@@ -94,9 +99,11 @@ async def over_a_socket() -> AsyncIterator[Rig]:
     async with followed_by_nobody() as (cluster, topic_id):
         rig = SocketRig(cluster, topic_id)
         await rig.mend()
-        yield rig
-        rig.endpoint.close()
-        await rig.cut()
+        try:
+            yield rig
+        finally:
+            rig.endpoint.close()
+            await rig.cut()
 
 
 @asynccontextmanager
