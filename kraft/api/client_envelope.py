@@ -60,6 +60,7 @@ def handle(broker: BrokerContext, ctx: RequestContext, body: memoryview) -> Repl
         )
     except BrokerError as error:
         raise ProtocolError(f"ClientEnvelope: {error}") from None
+    broker.node.requests.enclosed(client.api_key)
     return serve(broker, client, frame[header.body :])
 
 

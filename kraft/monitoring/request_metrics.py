@@ -148,5 +148,11 @@ class RequestMetrics:
         api.adapt(now)
         return RequestTiming(api, arrived, now, self.stopwatch)
 
+    def enclosed(self, api_key: int) -> None:
+        """Count a request that has come inside another; only the outer one is timed."""
+        api = self._by_key.get(api_key)
+        if api is not None:
+            api.requests += 1
+
     def refused(self, api: str, error: str) -> None:
         self.errors[api, error] = self.errors.get((api, error), 0) + 1
