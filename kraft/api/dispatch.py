@@ -287,10 +287,12 @@ class Dispatcher:
         """Encoded in another thread: ten thousand topics take a fifth of a second."""
         ctx = call.ctx
         run = partial(self._node.loop.run_in_executor, None)
-        if call.complete is not None:
-            response = await run(call.complete, response)
-        fields = self._throttled(call, response)
-        return _sealed(call, ctx.framed((await run(encode_response, ctx.api_key, ctx.version, fields),)))
+        with self._node.long_work.encoding():
+            if call.complete is not None:
+                response = await run(call.complete, response)
+            fields = self._throttled(call, response)
+            encoded = await run(encode_response, ctx.api_key, ctx.version, fields)
+        return _sealed(call, ctx.framed((encoded,)))
 
     async def _long_error_reply(self, call: _Call, error: Exception) -> Buffers:
         """`_error_reply`, off the loop where there may be very many items to refuse."""

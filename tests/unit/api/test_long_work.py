@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from contextlib import ExitStack
 
 import pytest
 
@@ -105,3 +106,18 @@ async def test_requests_that_start_together_do_little_before_they_wait_for_their
 
     await asyncio.gather(turns(), *(request() for _ in range(SHARE)))
     assert most <= SHARE * size // FIRST_SHARE + size
+
+
+@on_a_loop
+async def test_nothing_more_is_begun_while_many_answers_wait_to_be_encoded():
+    pieces = Pieces()
+    with ExitStack() as answers:
+        for _ in range(AT_ONCE - 1):
+            answers.enter_context(pieces.work.encoding())
+        await asyncio.wait_for(pieces.request(0), 10)  # there is room for one
+        with pieces.work.encoding():
+            waiting = asyncio.ensure_future(pieces.request(1))
+            for _ in range(10 * PIECES):
+                await asyncio.sleep(0)
+            assert {number for _, number in pieces.done} == {0}
+        await asyncio.wait_for(waiting, 10)
