@@ -26,15 +26,15 @@ from typing import Final, NamedTuple
 from kraft.cli.bootstrap import Address
 from kraft.cli.errors import CliError
 from kraft.cli.group_view import by_leader, committed, group_at, lags, offsets_at
+from kraft.cli.open_transactions import active_producers, unfinished_of
 from kraft.cli.survey import TIMEOUT_S
-from kraft.cli.txn import UNFINISHED
-from kraft.cli.wire_client import NotAnswered, at_coordinator, metadata, of_each_broker, raise_for, request
+from kraft.cli.wire_client import NotAnswered, at_coordinator, metadata, of_each_broker, request
 from kraft.peers.blocking_client import SECURITY
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from kraft.wire.coordinator_type import CoordinatorType
 from metadata_quorum.foundation.errors import ErrorCode
-from metadata_quorum.foundation.model import ResourceType, TopicPartition, by_topic
+from metadata_quorum.foundation.model import ResourceType, TopicPartition
 from metadata_quorum.foundation.offset_timestamps import LATEST_TIMESTAMP
 
 GROUPS: Final = 20
@@ -215,13 +215,7 @@ def hanging(bootstrap: str, known: Message, silent: Set[Address], quiet_s: float
     unfinished = _unfinished(bootstrap, held_back, quiet_s) if held_back else {}
     if not unfinished:
         return []
-    fields = {
-        "state_filters": list(UNFINISHED),
-        "producer_id_filters": sorted({producer_id for _, producer_id in unfinished}),
-        "duration_filter": -1,
-        "transactional_id_pattern": None,
-    }
-    answers = of_each_broker(bootstrap, ApiKey.LIST_TRANSACTIONS, (0, 2), fields, leave_out=silent)
+    answers = unfinished_of(bootstrap, (producer_id for _, producer_id in unfinished), leave_out=silent)
     if silent or answers.silent:
         raise CliError("a broker is silent that may coordinate what is open")
     coordinated = {each.producer_id for a in answers.by_id.values() for each in a.transaction_states}
@@ -242,12 +236,7 @@ def _unfinished(
     newest_ms = (time.time() - quiet_s) * 1000
     found = {}
     for leader, places in by_leader(bootstrap, partitions).items():
-        topics = [{"name": name, "partition_indexes": its} for name, its in by_topic(places).items()]
-        for topic in request(leader, ApiKey.DESCRIBE_PRODUCERS, (0, 0), {"topics": topics}).topics:
-            for partition in topic.partitions:
-                raise_for(partition.error_code, f"{topic.name}-{partition.partition_index}")
-                for each in partition.active_producers:
-                    if each.current_txn_start_offset >= 0 and each.last_timestamp < newest_ms:
-                        place = TopicPartition(topic.name, partition.partition_index)
-                        found[place, int(each.producer_id)] = int(each.current_txn_start_offset)
+        for place, each in active_producers(leader, places):
+            if each.current_txn_start_offset >= 0 and each.last_timestamp < newest_ms:
+                found[place, int(each.producer_id)] = int(each.current_txn_start_offset)
     return found

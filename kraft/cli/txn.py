@@ -10,7 +10,7 @@ It uses our own client: librdkafka has no calls for most of this.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +19,7 @@ from kraft.cli.bootstrap import Address
 from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap
 from kraft.cli.errors import CliError, UsageError
 from kraft.cli.group_view import by_leader, partitions_of
+from kraft.cli.open_transactions import active_producers, unfinished_of
 from kraft.cli.tables import prints_table, show, show_facts
 from kraft.cli.wire_client import (
     at_coordinator,
@@ -35,9 +36,6 @@ from metadata_quorum.foundation.model import TopicPartition
 if TYPE_CHECKING:
     from kraft.wire.bridge import Message
 
-
-UNFINISHED: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
-"""States in which a coordinator will write markers yet."""
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -127,7 +125,7 @@ def _abort_hanging(bootstrap: str, place: TopicPartition, start_offset: int) -> 
     would then commit elsewhere what is aborted here."""
     partitions_of(bootstrap, {place.topic: [place.partition]})
     for leader in by_leader(bootstrap, [place]):
-        for hanging in _active_producers(leader, place):
+        for _, hanging in active_producers(leader, [place]):
             if hanging.current_txn_start_offset == start_offset:
                 _require_unknown(bootstrap, hanging.producer_id)
                 _write_abort_marker(leader, place, hanging)
@@ -136,17 +134,9 @@ def _abort_hanging(bootstrap: str, place: TopicPartition, start_offset: int) -> 
     raise CliError(f"{place} has no leader")
 
 
-def _active_producers(leader: Address, place: TopicPartition) -> list[Message]:
-    fields = {"topics": [{"name": place.topic, "partition_indexes": [place.partition]}]}
-    (found,) = request(leader, ApiKey.DESCRIBE_PRODUCERS, (0, 0), fields).topics[0].partitions
-    raise_for(found.error_code, str(place))
-    return list(found.active_producers)
-
-
 def _require_unknown(bootstrap: str, producer_id: int) -> None:
     """Raises CliError."""
-    fields = {"state_filters": list(UNFINISHED), "producer_id_filters": [producer_id]}
-    answers = of_each_broker(bootstrap, ApiKey.LIST_TRANSACTIONS, (0, 2), fields)
+    answers = unfinished_of(bootstrap, [producer_id])
     known = [each.transactional_id for a in answers.by_id.values() for each in a.transaction_states]
     if known:
         raise CliError(f"it does not hang, its coordinator knows it: kraft txn abort {known[0]}")
