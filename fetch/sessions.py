@@ -87,9 +87,18 @@ class CachedPartition:
         self.replica: Partition | None = None
         self.sent_high_watermark = -1
         self.sent_log_start_offset = -1
+        self.fetch_offset = wanted.fetch_offset
+        self.current_leader_epoch = wanted.current_leader_epoch
         self.update(wanted)
 
     def update(self, wanted: FetchPartition) -> None:
+        if (
+            wanted.fetch_offset <= self.fetch_offset
+            or wanted.current_leader_epoch != self.current_leader_epoch
+        ):
+            # It does not go on from the last answer (it has truncated, or follows in another epoch), and may
+            # not have taken that one's numbers.
+            self.sent_high_watermark = self.sent_log_start_offset = -1
         self.fetch_offset = wanted.fetch_offset
         self.max_bytes = wanted.max_bytes
         self.current_leader_epoch = wanted.current_leader_epoch

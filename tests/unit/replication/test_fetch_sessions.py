@@ -304,6 +304,34 @@ async def test_consumers_see_diverging_epochs_and_offsets_out_of_range():
         assert strange.partitions[0].diverging_epoch == (0, 1)
 
 
+@pytest.mark.row("R7")
+@in_loop
+async def test_who_does_not_go_on_from_an_answer_is_sent_its_numbers_again():
+    """Who is asked to truncate takes no high watermark of that answer, and no other may come for long."""
+    async with Cluster() as cluster:
+        topic_id = cluster.create_topic("t", [[1, 2, 3]])
+        needed = cluster.produce(b"a")
+        await until(lambda: cluster.leader().high_watermark == needed)
+        cluster.elect("t", 0, 2)
+        needed = cluster.produce(b"b")
+        await until(lambda: cluster.leader().high_watermark == needed)
+        session = Consumer(cluster, 2)
+        strange = await session.fetch(want(topic_id, 0, 2, last_fetched_epoch=0, current_leader_epoch=1))
+        assert strange.partitions[0].diverging_epoch == (0, 1)
+        assert strange.partitions[0].high_watermark == needed
+
+        async def fetched(offset: int, epoch: int) -> list[int]:
+            named = want(topic_id, 0, offset, last_fetched_epoch=1, current_leader_epoch=epoch)
+            return [each.high_watermark for each in (await session.fetch(named)).partitions]
+
+        assert await fetched(2, 1) == [needed], "truncated to what it had"
+        assert await fetched(2, -1) == [needed], "in another epoch"
+        needed = cluster.produce(b"c")
+        await until(lambda: cluster.leader().high_watermark == needed)
+        assert await fetched(2, -1) == [needed]
+        assert await fetched(3, -1) == [], "it went on"
+
+
 @pytest.mark.pure("a constant is changed")
 @in_loop
 async def test_a_full_cache_gives_way_to_followers_and_to_larger_sessions(monkeypatch):
