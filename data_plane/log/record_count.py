@@ -98,15 +98,12 @@ class RecordCounter:
         self._missing_up_to.append(missing)
 
     def left(self, offset: int, high_watermark: int) -> RecordsLeft:
-        """From the offset on."""
+        """From the offset on. The counter may have looked further since that was the high watermark."""
         if offset >= high_watermark:
             return RecordsLeft(0, True)
         missing, is_exact = self._missing_below(offset)
-        records = high_watermark - offset - (self._missing_in_all() - missing)
+        records = high_watermark - offset - (self._missing_below(high_watermark)[0] - missing)
         return RecordsLeft(max(records, 0), is_exact and offset >= self.start and self.end >= high_watermark)
-
-    def _missing_in_all(self) -> int:
-        return self._missing_up_to[-1] if self._missing_up_to else 0
 
     def _missing_below(self, offset: int) -> tuple[int, bool]:
         """Whether that is exact: of a batch that compaction has thinned, it is taken for even."""

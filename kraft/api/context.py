@@ -130,6 +130,8 @@ class BrokerContext:
     """Of produced records that are checked in other threads."""
     searches: asyncio.Semaphore = field(default_factory=partial(asyncio.Semaphore, MAX_SEARCHES))
     """For offsets by time; looks at headers, for lags."""
+    long_record_counts: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """One at a time: until it is answered it takes some 20 MB."""
     record_counters: RecordCounters = field(default_factory=RecordCounters)
     creating_topics: dict[str, asyncio.Task[bool]] = field(default_factory=dict)
     """Topics that are just being created on demand."""

@@ -49,7 +49,8 @@ def handle(broker: BrokerContext, ctx: RequestContext, body: memoryview) -> asyn
 
 async def _answer(broker: BrokerContext, ctx: RequestContext) -> Buffers:
     view = await node_view(broker)
-    text = await broker.node.loop.run_in_executor(None, json.dumps, view)
+    with broker.node.long_work.encoding():
+        text = await broker.node.loop.run_in_executor(None, json.dumps, view)
     return ctx.framed((text.encode(),))
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 from typing import Final
 
 from data_plane.log.record_count import RecordCounter
@@ -31,10 +33,16 @@ from metadata_quorum.security.acls import AclOperation, AclResourceType
 
 MOST_BATCHES: Final = 10_000
 """Headers for one request: some 50 ms of a thread."""
-MOST_BYTES: Final = 1_000_000
-"""Of a request."""
+MOST_BYTES: Final = 256 * 1024
+"""Of a request: some 15,000 partitions."""
 PER_SLICE: Final = 100
 """Partitions between two turns of the loop."""
+OFFSETS_PER_SLICE: Final = 2_000
+"""Of one partition: some milliseconds."""
+LONG_BYTES: Final = 32 * 1024
+"""Longer requests are answered one at a time."""
+MEMORY_PER_BYTE: Final = 75
+"""What a byte of a request takes at most, decoded and answered."""
 
 
 async def count_records(broker: BrokerContext, asked: Offsets) -> Counts:
@@ -48,7 +56,9 @@ async def count_records(broker: BrokerContext, asked: Offsets) -> Counts:
         counter = broker.record_counters.counter_of(partition, min(offsets))
         left_to_look_at -= await _look(broker, partition, counter, left_to_look_at)
         end, start = partition.high_watermark, partition.log.log_start_offset
-        found[tp] = PartitionCount(end, [counter.left(max(each, start), end) for each in offsets])
+        each_offset = in_slices(broker.node.long_work, offsets, OFFSETS_PER_SLICE)
+        left = [counter.left(max(each, start), end) async for each in each_offset]
+        found[tp] = PartitionCount(end, left)
     return found
 
 
@@ -76,14 +86,22 @@ async def _look(broker: BrokerContext, partition: Partition, counter: RecordCoun
 
 def handle(broker: BrokerContext, ctx: RequestContext, body: memoryview) -> asyncio.Future[Buffers]:
     """Raises `ProtocolError`: the API is ours, and has no error response."""
-    return awaited(broker.node.loop, _answer(broker, ctx, _offsets(body)), "RecordCounts")
+    if len(body) > MOST_BYTES:
+        raise ProtocolError(f"RecordCounts of {len(body)} bytes")
+    ctx.connection.started().charge(MEMORY_PER_BYTE * len(body))
+    return awaited(broker.node.loop, _answer(broker, ctx, body), "RecordCounts")
 
 
-async def _answer(broker: BrokerContext, ctx: RequestContext, asked: Offsets) -> Buffers:
-    may_see = _may_describe(broker.node, ctx)
-    counts = await count_records(broker, {tp: offsets for tp, offsets in asked.items() if may_see(tp.topic)})
-    text = await broker.node.loop.run_in_executor(None, encode_counts, counts)
-    return ctx.framed((text,))
+async def _answer(broker: BrokerContext, ctx: RequestContext, body: memoryview) -> Buffers:
+    run = partial(broker.node.loop.run_in_executor, None)
+    async with broker.long_record_counts if len(body) > LONG_BYTES else nullcontext():
+        asked = await run(_offsets, body)
+        may_see = _may_describe(broker.node, ctx)
+        by_partition = in_slices(broker.node.long_work, asked.items(), PER_SLICE)
+        visible = {tp: offsets async for tp, offsets in by_partition if may_see(tp.topic)}
+        counts = await count_records(broker, visible)
+        with broker.node.long_work.encoding():
+            return ctx.framed((await run(encode_counts, counts),))
 
 
 def _may_describe(node: NodeContext, ctx: RequestContext) -> Callable[[str], bool]:
@@ -98,8 +116,6 @@ def _may_describe(node: NodeContext, ctx: RequestContext) -> Callable[[str], boo
 
 def _offsets(body: memoryview) -> Offsets:
     """Raises `ProtocolError`."""
-    if len(body) > MOST_BYTES:
-        raise ProtocolError(f"RecordCounts of {len(body)} bytes")
     try:
         return decode_offsets(body)
     except ValueError as error:

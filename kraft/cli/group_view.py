@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
 EMPTY: Final = "Empty"
+PARTITIONS_PER_REQUEST: Final = 5_000
+"""Whose records are asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +198,12 @@ def lags(
 
     behind = {place: offset for place, offset in offsets.items() if offset < ends.get(place, -1)}
     found = dict.fromkeys(offsets.keys() & ends.keys() - behind.keys(), (0, True))
-    for leader, places in by_leader(bootstrap, behind).items() if behind else ():
+    requests = [
+        (leader, places[start : start + PARTITIONS_PER_REQUEST])
+        for leader, places in (by_leader(bootstrap, behind).items() if behind else ())
+        for start in range(0, len(places), PARTITIONS_PER_REQUEST)
+    ]
+    for leader, places in requests:
         asked = encode_offsets({place: [behind[place]] for place in places})
         try:
             answer = exchange(NodeAddress(*leader), ApiKey.RECORD_COUNTS, VERSION, asked, TIMEOUT_S)

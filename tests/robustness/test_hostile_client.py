@@ -1,5 +1,6 @@
 """A client that means harm, at a node that runs: it stays up, as small as it was, and serves everybody else.
 
+Each API in each version, each field at its bounds and beyond; of the APIs that are ours, what no node sends.
 Three times the same requests: from a super user, from a user who has no rights, from somebody who has not
 logged in. KRAFT_SEED chooses which of all requests `make test` sends; `make test-long` sends them all.
 """
@@ -28,6 +29,8 @@ from kraft.wire.header import request_header, response_body
 from kraft.wire.schemas import versions_of
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.robustness.live_node import MIB, TOPIC, LiveNode
+from tests.robustness.nodes import CLUSTER_ID, NODE_ID
+from tests.support.clients.hostile_own_apis import of_brokers, of_controllers
 from tests.support.clients.hostile_requests import (
     VICTIM,
     HostileRequest,
@@ -132,6 +135,8 @@ class Hostile:
 
     def _judge(self, request: HostileRequest, answer: bytes) -> None:
         self.outcomes["answered"] += 1
+        if not versions_of(request.api_key):
+            return  # of an API of ours
         at = response_body(request.api_key, request.version, memoryview(answer))
         try:
             message = decode_response(request.api_key, request.version, answer, at)
@@ -208,6 +213,11 @@ def _attack(live: LiveNode, hostile: Hostile, share: float, served: Served = SER
         hostile.send(requests + _damaged(_victim(live), len(requests) // 3, served))
         assert live.process.is_running(), live.node.said
         number += 1
+    _judge(live, hostile, before)
+
+
+def _judge(live: LiveNode, hostile: Hostile, before: int) -> None:
+    """`before`: how large the node was, in bytes."""
     live.serves_stock_clients()
     print(hostile.outcomes, f"{(live.rss - before) / MIB:.1f} MiB more", hostile.silent[:20])
     assert not hostile.bugs, f"{len(hostile.bugs)}: {hostile.bugs[:20]}"
@@ -237,6 +247,20 @@ def test_some_of_all_requests_at_the_controllers_listener(live: LiveNode):
     _attack(live, Hostile(_port(live, 2), login=False), 0.02, _served(Role.CONTROLLER))
 
 
+@pytest.mark.parametrize("who", WHO)
+def test_requests_of_the_apis_that_are_ours(live: LiveNode, who: str):
+    hostile, requests = _whose(live, who), list(of_brokers(VICTIM, _victim(live)))
+    before = live.rss
+    hostile.send(requests)
+    _judge(live, hostile, before)
+
+
+def test_raft_frames_of_strangers(live: LiveNode):
+    hostile, before = Hostile(_port(live, 2), login=False), live.rss
+    hostile.send(list(of_controllers(CLUSTER_ID, NODE_ID)))
+    _judge(live, hostile, before)
+
+
 def _full(live: LiveNode, hostile: Hostile, who: str, share: float) -> None:
     """The loop must not stand still over them, whatever they are answered with."""
     chance = random.Random(SEED)
@@ -250,10 +274,9 @@ def _full(live: LiveNode, hostile: Hostile, who: str, share: float) -> None:
         for request in full_requests(key, version, topic_id, distinct=distinct)
         if chance.random() < share
     ]
+    before = live.rss
     hostile.send(requests)
-    live.serves_stock_clients()
-    assert not hostile.bugs, hostile.bugs[:20]
-    assert not hostile.silent, hostile.silent[:20]
+    _judge(live, hostile, before)
 
 
 @pytest.mark.parametrize("who", WHO[:2])
@@ -272,11 +295,10 @@ def test_all_arrays_full_of_the_least(live: LiveNode, who: str):
 def test_fetches_of_very_many_topics_without_partitions(live: LiveNode, who: str):
     versions = [version for key, version in SERVED if key == ApiKey.FETCH]
     hostile = _whose(live, who)
+    before = live.rss
     for version in (versions[0], versions[-1]):
         hostile.send(list(full_requests(ApiKey.FETCH, version, _victim(live), MIB)))
-    live.serves_stock_clients()
-    assert not hostile.bugs
-    assert not hostile.silent
+    _judge(live, hostile, before)
 
 
 @pytest.mark.parametrize("who", ["super user", "stranger"])
