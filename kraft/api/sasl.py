@@ -64,6 +64,8 @@ async def handle_authenticate(node: NodeContext, ctx: RequestContext, request: M
         )
     rules = node.logins[peer.listener]
     try:
+        if len(request.auth_bytes) > rules.max_message_bytes:
+            raise AuthenticationFailed("Authentication failed: the message is longer than allowed")
         answer = exchange.step(bytes(request.auth_bytes))
         if exchange.user is not None:
             _admit(node, peer, exchange.mechanism, exchange.user, rules)

@@ -26,6 +26,8 @@ class LoginRules:
     refusal_delay_s: float = 0.0
     lifetime_ms: int = 0
     """After this a client must log in again; 0: never."""
+    max_message_bytes: int = 512 * 1024
+    """Of the client's, also when it logs in again and may send large frames."""
 
 
 class Exchange(Protocol):

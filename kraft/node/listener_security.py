@@ -149,7 +149,8 @@ class _ListenerKeys:
             if option.startswith(_JAAS_USER)
         }
         delay_s = self._config.connection_failed_authentication_delay_ms / 1000
-        return LoginRules(mechanisms, users, delay_s, int(self.text("connections.max.reauth.ms")))
+        lifetime_ms = int(self.text("connections.max.reauth.ms"))
+        return LoginRules(mechanisms, users, delay_s, lifetime_ms, self._config.sasl_server_max_receive_size)
 
     def connection_security(self, mechanism_key: str) -> ConnectionSecurity:
         """How this node speaks to that listener of other nodes."""

@@ -35,7 +35,7 @@ class Connection:
         self.loop = loop
         sha_256 = BY_SASL_NAME["SCRAM-SHA-256"]
         anna = derive("anna", sha_256, salted(sha_256, "annas", b"salt", 4096), b"salt", 4096)
-        rules = LoginRules(("PLAIN", "SCRAM-SHA-256"), {"bert": "berts"}, DELAY_S, lifetime_ms)
+        rules = self.rules = LoginRules(("PLAIN", "SCRAM-SHA-256"), {"bert": "berts"}, DELAY_S, lifetime_ms)
         self.node: Any = SimpleNamespace(
             loop=self.loop,
             random=random.Random(1),
@@ -126,4 +126,14 @@ def test_nobody_becomes_somebody_else(loop: VirtualLoop) -> None:
     with pytest.raises(BrokerError) as refused:
         connection.log_in(BERT)
     assert refused.value.code is ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert not connection.peer.authenticated
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_a_login_that_is_renewed_is_as_short_as_the_first_one(loop: VirtualLoop, mechanism: str) -> None:
+    """By then the client may send frames of a hundred megabytes."""
+    connection = Connection(loop, LIFETIME_MS)
+    connection.log_in(BERT)
+    with pytest.raises(BrokerError, match="longer than allowed"):
+        connection.log_in(Login(mechanism, "b" * connection.rules.max_message_bytes, "berts"))
     assert not connection.peer.authenticated

@@ -18,6 +18,7 @@ from kraft.node.listener_security import (
     parse_rules,
     principal_of,
 )
+from kraft.node.settings import server_limits
 from metadata_quorum.foundation.errors import FatalError
 from tests.support.node_config import config, mapped
 
@@ -38,6 +39,18 @@ def test_plaintext_asks_for_nothing() -> None:
     assert security.logins == {}
     assert security.to_brokers is PLAINTEXT
     assert security.to_controllers is PLAINTEXT
+
+
+def test_how_much_a_client_may_say_before_its_login_and_of_each_later_one() -> None:
+    limited = config(
+        listener_security_protocol_map=mapped("SASL_PLAINTEXT"),
+        sasl_enabled_mechanisms="PLAIN",
+        sasl_mechanism_inter_broker_protocol="PLAIN",
+        sasl_jaas_config='M required username="n" password="p" user_n="p";',
+        sasl_server_max_receive_size="1000",
+    )
+    assert server_limits(limited, limited).connection.max_frame_bytes_before_login == 1000
+    assert NodeSecurity(limited).logins["IN"].max_message_bytes == 1000
 
 
 def test_a_listeners_own_key_beats_the_nodes() -> None:
