@@ -4,7 +4,8 @@ A fetch is answered at once where it finds `min_bytes`, an error, or may not wai
 parked at its session: news of a partition (for a follower an append, for a consumer a higher high
 watermark) wakes it, and it reads again at the end of the loop's turn, so that all appends of a turn
 are sent in one answer. At its deadline it is answered with what there is. However many are woken or
-expire at once, so many of their partitions are looked at in one turn as take some milliseconds.
+expire at once, and however many partitions one of them has, so many are looked at in one turn as take some
+milliseconds.
 A newer fetch of the same session supersedes a parked one, which is answered at once: so a follower that is
 assigned one more partition fetches it without delay.
 
@@ -87,12 +88,15 @@ class FetchService:
             return None
         session.admit_deferred(now, request.max_wait_ms / MS_PER_S)
         pending = DelayedFetch(self, session, params, reply)
+        if session.wants_more or len(session.dirty) > LOOKS_PER_TURN:
+            pending.park()
+            pending.begin()
+            return pending
         reading = read_session(session, params, self.source, now, self.quota)
         if request.max_wait_ms <= 0 or not session.partitions or pending.is_enough(reading):
             pending.answer(reading)
             return None
-        if session.defers_high_watermarks:
-            reading.set_aside(session)
+        pending.put_back(reading)
         pending.park()
         return pending
 
@@ -111,7 +115,7 @@ class FetchService:
         self._looks_soon = False
         left = LOOKS_PER_TURN
         try:
-            while self._followers:
+            for _ in range(len(self._followers)):
                 _first_of(self._followers).look()
             while self._consumers and left > 0:
                 left -= _first_of(self._consumers).look()
@@ -141,7 +145,20 @@ def _first_of(woken: dict[DelayedFetch, None]) -> DelayedFetch:
 class DelayedFetch:
     """One fetch between its arrival and its answer."""
 
-    __slots__ = ("_deadline", "_done", "_expired", "_params", "_reply", "_request", "_service", "_session")
+    __slots__ = (
+        "_answering",
+        "_deadline",
+        "_done",
+        "_expired",
+        "_params",
+        "_pause_ms",
+        "_reading",
+        "_reply",
+        "_request",
+        "_service",
+        "_session",
+        "_woken",
+    )
 
     def __init__(
         self, service: FetchService, session: FetchSession, params: FetchParams, reply: Reply
@@ -154,6 +171,13 @@ class DelayedFetch:
         self._deadline: Deadline | None = None
         self._expired = False
         self._done = False
+        self._reading: Reading | None = None
+        """Of which some pieces are done."""
+        self._woken = False
+        """Since it began."""
+        self._answering = False
+        """There is enough in it."""
+        self._pause_ms = 0
 
     @property
     def from_follower(self) -> bool:
@@ -170,6 +194,7 @@ class DelayedFetch:
 
     def wake(self) -> None:
         """There may be enough now."""
+        self._woken = True
         self._service.look_again(self)
 
     def _expire(self) -> None:
@@ -177,20 +202,68 @@ class DelayedFetch:
         self._service.look_again(self)
 
     def look(self) -> int:
-        """Answer it, if there is enough or its time is over. Returns how many partitions were looked at."""
+        """Answer it, if there is enough or its time is over; where it has very many partitions, do a piece of
+        that. Returns how many partitions were looked at."""
         if self._done:
             return 0
-        session = self._session
         try:
-            wait_s = 0.0 if self._expired else self._request.max_wait_ms / MS_PER_S
-            session.admit_deferred(self._service.loop.time(), wait_s)
-            reading = self._read()
-            if (self._expired or self.is_enough(reading)) and self._leave(keep_session=True):
-                self.answer(reading)
+            return self._piece(LOOKS_PER_TURN)
+        except BrokerError as error:
+            if self._leave():
+                self._reply(FetchResponse(error.code))
         except Exception as error:  # noqa: BLE001
             self._fail(error)
-            return 1
-        return 1 + len(reading.found)
+        return 1
+
+    def _piece(self, most: int) -> int:
+        service, session = self._service, self._session
+        if session.wants_more:
+            service.sessions.want_more(session, most)
+            return self._go_on(most)
+        now, reading = service.loop.time(), self._reading
+        if reading is None:
+            wait_s = 0.0 if self._expired else self._request.max_wait_ms / MS_PER_S
+            session.admit_deferred(now, wait_s)
+            self._reading = reading = Reading(session, self._params, service.source, service.quota)
+            self._woken = False
+        if not reading.is_whole:
+            reading.look(now, most)
+            if not reading.is_whole:
+                return self._go_on(most)
+        looked_at = 1 + len(reading.found)
+        if not self._answering:
+            if not (self._expired or self.is_enough(reading)):
+                self._wait(reading)
+                return looked_at
+            self._answering = True
+            self._pause_ms = self._metered(reading)
+        if self._pause_ms == 0 and not reading.commit(most, full=self._is_full):
+            return self._go_on(most)
+        self._leave(keep_session=True)
+        self._send(reading)
+        return looked_at
+
+    def _wait(self, reading: Reading) -> None:
+        """For news; those that came while it was read are looked at."""
+        self._reading = None
+        self._session.busy = False
+        self.put_back(reading)
+        if self._woken:
+            self._service.look_again(self)
+
+    def put_back(self, reading: Reading) -> None:
+        """It is not enough."""
+        reading.put_back(aside=self._session.defers_high_watermarks)
+
+    def begin(self) -> None:
+        """Look at very many partitions."""
+        self._go_on(0)
+
+    def _go_on(self, looked_at: int) -> int:
+        """In another turn of the loop."""
+        self._session.busy = True
+        self._service.look_again(self)
+        return looked_at
 
     def supersede(self) -> None:
         """A newer fetch of the session has come, or the session ends: answer. What is found stays for
@@ -204,20 +277,33 @@ class DelayedFetch:
         self._service.sessions.drop(self._session.session_id)
 
     def answer(self, reading: Reading) -> None:
-        session = self._session
+        """At once, without having waited."""
         self._done = True
-        full = self._request.session_epoch in (INITIAL_EPOCH, SESSIONLESS_EPOCH)
+        self._pause_ms = self._metered(reading)
+        if self._pause_ms == 0:
+            reading.commit(len(reading.found), full=self._is_full)
+        self._send(reading)
+
+    @property
+    def _is_full(self) -> bool:
+        return self._request.session_epoch in (INITIAL_EPOCH, SESSIONLESS_EPOCH)
+
+    def _metered(self, reading: Reading) -> int:
+        """How many ms the consumer must pause instead."""
         meter = self._params.meter
-        pause_ms = 0 if meter is None else meter(reading.size)
-        if pause_ms > 0:
-            self._answer_with_nothing(pause_ms, full=full)
+        return 0 if meter is None else max(meter(reading.size), 0)
+
+    def _send(self, reading: Reading) -> None:
+        session = self._session
+        if self._pause_ms > 0:
+            reading.put_back(aside=False)
+            self._answer_with_nothing(self._pause_ms, full=self._is_full)
             return
-        partitions = reading.commit(session, full=full)
         if self._request.from_follower and self._service.quota.limited:
-            self._service.count_sent(partitions)
-        if session.session_id == 0:
+            self._service.count_sent(reading.answered)
+        if session.session_id == NO_SESSION:
             session.close()
-        self._reply(FetchResponse(session_id=session.session_id, partitions=partitions))
+        self._reply(FetchResponse(session_id=session.session_id, partitions=reading.answered))
 
     def _answer_with_nothing(self, pause_ms: int, *, full: bool) -> None:
         """The consumer has used up its quota. A session that this fetch opened is dropped, since the client
@@ -237,16 +323,14 @@ class DelayedFetch:
         report_fault(self._service.loop, "a fetch that waited", error)
         self._reply(FetchResponse(ErrorCode.UNKNOWN_SERVER_ERROR))
 
-    def _read(self) -> Reading:
-        service = self._service
-        return read_session(self._session, self._params, service.source, service.loop.time(), service.quota)
-
     def _leave(self, *, keep_session: bool = False) -> bool:
         """Leave the parking place; False where it was left before."""
         if self._done:
             return False
         self._done = True
         self._session.parked = None
+        self._session.busy = False
+        self._reading = None
         self._service.parked -= 1
         if self._deadline is not None:
             self._deadline.cancel()

@@ -13,6 +13,7 @@ Path of the data: api/fetch -> delayed_fetch -> here -> partition -> log.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Final
 
 from data_plane.log.epochs import UNDEFINED_OFFSET
@@ -41,20 +42,85 @@ keeps a deleted topic beside others would be answered, and ask, without a pause.
 
 
 class Reading:
-    """What a look at the dirty partitions has found. Nothing of it is remembered until `commit`, so a
-    fetch that does not find enough can simply drop it and look again later."""
+    """A look at the dirty partitions of a session, which it takes: those that have news meanwhile are dirty
+    again. Very many are looked at, and answered with, in several pieces. Ends with `commit`, or with
+    `put_back`: then nothing of it is remembered."""
 
-    __slots__ = ("_quota", "found", "is_full", "limit", "size", "starved", "urgent")
+    __slots__ = (
+        "_absent",
+        "_again",
+        "_budget",
+        "_committed",
+        "_params",
+        "_quota",
+        "_rest",
+        "_session",
+        "_source",
+        "_stay",
+        "_taken",
+        "answered",
+        "found",
+        "is_full",
+        "limit",
+        "size",
+        "starved",
+        "urgent",
+    )
 
-    def __init__(self, quota: ReplicationQuota, limit: int) -> None:
+    def __init__(
+        self, session: FetchSession, params: FetchParams, source: PartitionSource, quota: ReplicationQuota
+    ) -> None:
+        self._session = session
+        self._params = params
+        self._source = source
         self._quota = quota
-        self.limit = limit  # bytes of records
+        self._taken, session.dirty = session.dirty, {}
+        self._rest = iter(self._taken)
+        self._absent = 0
+        self.limit = self._budget = params.max_bytes  # of records
         self.is_full = False  # the next batch did not fit into the limit
         self.found: list[tuple[CachedPartition, FetchedPartition | None]] = []
         """None: no more than its numbers, which most followers' looks find; made when they are to be sent."""
         self.starved: set[CachedPartition] = set()  # have data that did not fit
         self.size = 0  # bytes of records
         self.urgent = False  # worth an answer at once, without data
+        self._committed = 0
+        self._stay: dict[CachedPartition, None] = {}
+        self._again: dict[CachedPartition, None] = {}
+        self.answered: list[FetchedPartition] = []
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all have been looked at."""
+        return len(self.found) == len(self._taken)
+
+    def look(self, now: float, most: int) -> None:
+        """Look at so many more; notes a follower's progress on the way."""
+        session, params = self._session, self._params
+        for wanted in islice(self._rest, most):
+            try:
+                if params.may_read is not None and not params.may_read(wanted.topic, wanted.topic_id):
+                    raise BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                replica = wanted.resolve(self._source)
+                result: FetchedPartition | None = _read_partition(
+                    wanted, replica, params, session, self, self._budget, now
+                )
+            except BrokerError as e:
+                wanted.listed = False
+                result = FetchedPartition(wanted.topic_id, wanted.topic, wanted.partition, e.code)
+            if result is None:
+                if session.must_send_high_watermark(wanted, replica.high_watermark):
+                    self.urgent = True
+            elif result.slice is not None:
+                self.size += result.slice.length
+                self._budget -= result.slice.length
+            elif result.error in _ABSENT and result.error is wanted.told_error:
+                self._absent += 1
+            else:
+                self.urgent = True
+            self.found.append((wanted, result))
+        if self._absent == len(session.partitions):
+            self.urgent = True
 
     def holds_back(self, replica: Partition, follower_id: int, now: float) -> bool:
         """Whether a follower must wait for its quota."""
@@ -66,20 +132,20 @@ class Reading:
             and quota.exceeded(now)
         )
 
-    def commit(self, session: FetchSession, *, full: bool) -> list[FetchedPartition]:
-        """The partitions to answer with; a full answer names all, an incremental one those with news."""
-        answered: list[FetchedPartition] = []
-        dirty = session.dirty
-        for wanted, result in self.found:
+    def commit(self, most: int, *, full: bool) -> bool:
+        """Add so many more to `answered`: a full answer names all, an incremental one those with news.
+        Whether that is done."""
+        session, first = self._session, self._committed
+        self._committed += most
+        for wanted, result in self.found[first : self._committed]:
             _count(wanted, result, by_follower=session.from_follower)
             if result is not None:
                 # Stays dirty until a look finds nothing: that the fetcher got it shows only in what
                 # it asks next. Behind all others, so that partitions take turns.
-                dirty.pop(wanted, None)
-                dirty[wanted] = None
+                self._again[wanted] = None
             else:
-                if wanted not in self.starved:
-                    dirty.pop(wanted, None)
+                if wanted in self.starved:
+                    self._stay[wanted] = None
                 if not full and not wanted.has_news:
                     continue
                 result = _numbers(wanted, session)
@@ -87,16 +153,23 @@ class Reading:
             wanted.sent_log_start_offset = result.log_start_offset
             wanted.told_error = result.error
             session.deferred.pop(wanted, None)
-            answered.append(result)
-        return answered
+            self.answered.append(result)
+        if self._committed < len(self.found):
+            return False
+        session.dirty = {**self._stay, **session.dirty, **self._again}
+        return True
 
-    def set_aside(self, session: FetchSession) -> None:
-        """The follower's fetch is parked: partitions without news are not read again before they have any."""
-        for wanted, result in self.found:
-            if result is None and wanted not in self.starved and wanted.has_only_high_watermark:
-                session.dirty.pop(wanted, None)
-                if wanted.has_news:
-                    session.deferred[wanted] = None
+    def put_back(self, *, aside: bool) -> None:
+        """All are dirty again. `aside`: a follower's fetch is parked, and partitions without news are not
+        looked at again before they have any."""
+        session = self._session
+        if aside:
+            for wanted, result in self.found:
+                if result is None and wanted not in self.starved and wanted.has_only_high_watermark:
+                    del self._taken[wanted]
+                    if wanted.has_news:
+                        session.deferred[wanted] = None
+        session.dirty = {**self._taken, **session.dirty} if session.dirty else self._taken
 
 
 def _count(wanted: CachedPartition, result: FetchedPartition | None, *, by_follower: bool) -> None:
@@ -116,34 +189,9 @@ def read_session(
     now: float,
     quota: ReplicationQuota,
 ) -> Reading:
-    """Look at the session's dirty partitions once; notes a follower's progress on the way."""
-    budget = params.max_bytes
-    reading = Reading(quota, budget)
-    absent = 0
-    for wanted in list(session.dirty):
-        try:
-            if params.may_read is not None and not params.may_read(wanted.topic, wanted.topic_id):
-                raise BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-            replica = wanted.resolve(source)
-            result: FetchedPartition | None = _read_partition(
-                wanted, replica, params, session, reading, budget, now
-            )
-        except BrokerError as e:
-            wanted.listed = False
-            result = FetchedPartition(wanted.topic_id, wanted.topic, wanted.partition, e.code)
-        if result is None:
-            if session.must_send_high_watermark(wanted, replica.high_watermark):
-                reading.urgent = True
-        elif result.slice is not None:
-            reading.size += result.slice.length
-            budget -= result.slice.length
-        elif result.error in _ABSENT and result.error is wanted.told_error:
-            absent += 1
-        else:
-            reading.urgent = True
-        reading.found.append((wanted, result))
-    if absent == len(session.partitions):
-        reading.urgent = True
+    """Look at all dirty partitions of the session at once."""
+    reading = Reading(session, params, source, quota)
+    reading.look(now, len(session.partitions))
     return reading
 
 

@@ -18,7 +18,7 @@ Read by reader.py, parked by delayed_fetch.py.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -34,6 +34,8 @@ from fetch.messages import (
 )
 from metadata_quorum.foundation.errors import NO_ERROR, BrokerError, ErrorCode
 
+CHANGES_AT_ONCE: Final = 1000
+"""Partitions of one request that a session takes at once; each takes a microsecond or two."""
 MIN_EVICTION_SECONDS: Final = 120.0
 MAX_PARTITIONS: Final = 250_000
 """Over all sessions, whether they exist or not: some 75 MB."""
@@ -172,7 +174,11 @@ class FetchSession:
     """What one fetcher wants."""
 
     __slots__ = (
+        "_unread",
+        "_unread_from",
+        "busy",
         "clock",
+        "counted",
         "created_at",
         "deferred",
         "deferred_at",
@@ -206,20 +212,53 @@ class FetchSession:
         self.created_at = now
         self.last_used = now
         self.parked: ParkedFetch | None = None
+        self.busy = False
+        """A fetch of very many partitions is looked at in pieces: no other one may use it meanwhile."""
+        self.counted = 0
+        """Partitions that the cache counts for it."""
+        self._unread: FetchRequest | None = None
+        self._unread_from = 0
+        """A long request, of which changes from there on are yet to be taken."""
         self.want(request, now)
 
     def want(self, request: FetchRequest, now: float) -> None:
-        """Take a request's changes."""
+        """Take a request's changes; of very many none before `want_more` is called."""
         self.last_used = now
         self.clock.last_fetch = now
+        if len(request.forgotten) + len(request.partitions) > CHANGES_AT_ONCE:
+            self._unread, self._unread_from = request, 0
+        else:
+            self._forget(request.forgotten)
+            self._name(request.partitions)
+
+    @property
+    def wants_more(self) -> bool:
+        return self._unread is not None
+
+    def want_more(self, most: int) -> None:
+        """Take so many more of a long request's changes."""
+        request = self._unread
+        assert request is not None, "asked only of one that wants more"
+        start, first = self._unread_from, self._unread_from - len(request.forgotten)
+        self._unread_from += most
+        if start < len(request.forgotten):
+            self._forget(request.forgotten[start : start + most])
+        self._name(request.partitions[max(first, 0) : max(first + most, 0)])
+        if first + most >= len(request.partitions):
+            self._unread = None
+
+    def _forget(self, forgotten: Sequence[tuple[UUID, str, int]]) -> None:
         by_id = self.uses_topic_ids
-        for topic_id, topic, partition in request.forgotten:
+        for topic_id, topic, partition in forgotten:
             gone = self.partitions.pop((topic_id.int if by_id else topic, partition), None)
             if gone is not None:
                 self.dirty.pop(gone, None)
                 self.deferred.pop(gone, None)
                 gone.leave()
-        for wanted in request.partitions:
+
+    def _name(self, named: Sequence[FetchPartition]) -> None:
+        by_id = self.uses_topic_ids
+        for wanted in named:
             key = (wanted.topic_id.int if by_id else wanted.topic, wanted.partition)
             known = self.partitions.get(key)
             if known is None:
@@ -299,31 +338,46 @@ class SessionCache:
                 return FetchSession(NO_SESSION, request, now)
             session = FetchSession(self._new_id(), request, now, prompt=self.prompt)
             self._sessions[session.session_id] = session
-            self.partitions += len(session.partitions)
+            self._count(session, len(request.partitions) if session.wants_more else len(session.partitions))
             return session
         known = self._sessions.get(request.session_id)
         if known is None:
             raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, str(request.session_id))
         if known.expected_epoch != request.session_epoch:
             raise BrokerError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, f"expected {known.expected_epoch}")
+        if known.busy:
+            raise BrokerError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, "its last fetch is not answered yet")
         if known.uses_topic_ids != request.uses_topic_ids:
             raise BrokerError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         if known.parked is not None:
             # The fetcher has more to ask than it knew when it sent that one.
             known.parked.supersede()
         known.expected_epoch = next_session_epoch(request.session_epoch)
-        before = len(known.partitions)
+        before = known.counted
         known.want(request, now)
-        self.partitions += len(known.partitions) - before
-        if len(known.partitions) > before and self._has_too_much(known):
-            self.drop(known.session_id)
-            raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "too many partitions to remember")
+        self._count(known, before + len(request.partitions) if known.wants_more else len(known.partitions))
+        if not known.wants_more and known.counted > before:
+            self._check(known)
         del self._sessions[known.session_id]
         self._sessions[known.session_id] = known
         return known
 
-    def _has_too_much(self, session: FetchSession) -> bool:
-        return self.partitions > self._max_partitions or len(session.partitions) > self._most_named()
+    def want_more(self, session: FetchSession, most: int) -> None:
+        """Let the session take so many more of a long request's changes, for which it counts in full until
+        all are taken. Raises BrokerError: FETCH_SESSION_ID_NOT_FOUND."""
+        session.want_more(most)
+        if session.session_id != NO_SESSION and not session.wants_more:
+            self._count(session, len(session.partitions))
+            self._check(session)
+
+    def _count(self, session: FetchSession, partitions: int) -> None:
+        self.partitions += partitions - session.counted
+        session.counted = partitions
+
+    def _check(self, session: FetchSession) -> None:
+        if self.partitions > self._max_partitions or session.counted > self._most_named():
+            self.drop(session.session_id)
+            raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "too many partitions to remember")
 
     def _new_id(self) -> int:
         while True:
@@ -335,7 +389,7 @@ class SessionCache:
         """End a session, if there is one of that id."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
-            self.partitions -= len(session.partitions)
+            self._count(session, 0)
             session.close()
 
     def _make_room(self, request: FetchRequest, now: float) -> bool:

@@ -131,7 +131,8 @@ class ReplicationWorld:
         params = FetchParams(request, request.min_bytes, request.max_bytes)
         session = FetchSession(0, request, self.clock.now)
         reading = read_session(session, params, leader, self.clock.now, ReplicationQuota())
-        (answer,) = reading.commit(session, full=True)
+        reading.commit(1, full=True)
+        (answer,) = reading.answered
         session.close()
         if answer.slice is not None:
             answer.records = memoryview(bytes(answer.slice.read(SIMULATED)))

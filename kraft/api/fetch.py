@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Final
 
+from fetch.delayed_fetch import LOOKS_PER_TURN
 from fetch.messages import NO_SESSION, FetchedPartition, FetchParams, FetchRequest, FetchResponse
 from fetch.replica_selector import nearest_replica
 from kraft.api import metadata_fetch, partition_lookup
@@ -185,6 +186,11 @@ class _Fetch:
         """Called once, perhaps still from within `start`."""
         if response.session_id != NO_SESSION:
             self._ctx.connection.state.fetch_session_id = response.session_id
+        if len(response.partitions) > LOOKS_PER_TURN:
+            self._later()
+            writing = awaited(self._node.loop, self._write_many(response), "Fetch")
+            writing.add_done_callback(self._wrote)
+            return
         most = self._broker.fetch_piece_bytes()
         if self._answer is not None:
             most = min(most, PARKED_BYTES)
@@ -202,7 +208,11 @@ class _Fetch:
     def _read(self, response: FetchResponse, done: asyncio.Future[Unread]) -> None:
         if done.cancelled():
             return
-        for each, error in done.result():
+        self._note(done.result())
+        self._reply(response)
+
+    def _note(self, unread: Unread) -> None:
+        for each, error in unread:
             corrupt = isinstance(error, CorruptBatchError)
             each.error = ErrorCode.CORRUPT_MESSAGE if corrupt else ErrorCode.KAFKA_STORAGE_ERROR
             if not isinstance(error, OSError):
@@ -211,7 +221,6 @@ class _Fetch:
                 )
             else:
                 self._disk_failed(each, error)
-        self._reply(response)
 
     def _disk_failed(self, each: FetchedPartition, error: Exception) -> None:
         if not isinstance(error, OSError) or error.errno == errno.EBADF:  # just closed: its log was truncated
@@ -223,14 +232,42 @@ class _Fetch:
         self._broker.replica_manager.failures.storage_failed(partition, error)
 
     def _reply(self, response: FetchResponse) -> None:
-        for each in response.partitions:
-            if each.slice is not None and each.records is None and each.error is NO_ERROR:
-                each.region = each.slice.region(self._node.blocking, partial(self._disk_failed, each))
+        self._send_from_files(response.partitions)
         if self._answer is None:
             self._now = _written(self._node, self._ctx, self._params.request, response)
         else:
             self._ctx.connection.parked.pop(self._answer, None)
             self._answer.settle(partial(_written, self._node, self._ctx, self._params.request, response))
+
+    def _send_from_files(self, partitions: Iterable[FetchedPartition]) -> None:
+        """What was not read."""
+        for each in partitions:
+            if each.slice is not None and each.records is None and each.error is NO_ERROR:
+                each.region = each.slice.region(self._node.blocking, partial(self._disk_failed, each))
+
+    async def _write_many(self, response: FetchResponse) -> Buffers:
+        """An answer of very many partitions, in pieces; it is encoded outside the loop."""
+        node, ctx, request = self._node, self._ctx, self._params.request
+        left = min(self._broker.fetch_piece_bytes(), PARKED_BYTES)
+        self._started.charge(left)
+        hints: dict[int, LeaderHint] = {}
+        work = node.long_work.request()
+        for start in range(0, len(response.partitions), LOOKS_PER_TURN):
+            piece = response.partitions[start : start + LOOKS_PER_TURN]
+            cold, left = read_first(piece, left)
+            if cold:
+                self._broker.fetch_service.cold_reads += len(cold)
+                self._note(await node.blocking(partial(_read_cold, cold, left)))
+            self._send_from_files(piece)
+            _explain_errors(node, request, piece, start, hints)
+            await (asyncio.sleep(0) if request.from_follower else work.pause())
+        body = await node.loop.run_in_executor(None, _body, node, ctx, response, hints)
+        return ctx.framed(body)
+
+    def _wrote(self, done: asyncio.Future[Buffers]) -> None:
+        if not done.cancelled():
+            self._ctx.connection.parked.pop(self._later(), None)
+            self._later().settle(done.result)
 
 
 def read_first(partitions: Iterable[FetchedPartition], most: int) -> tuple[list[FetchedPartition], int]:
@@ -284,7 +321,19 @@ def _written(
     node: NodeContext, ctx: RequestContext, request: FetchRequest, response: FetchResponse
 ) -> Buffers:
     hints: dict[int, LeaderHint] = {}
-    for place, each in enumerate(response.partitions):
+    _explain_errors(node, request, response.partitions, 0, hints)
+    return ctx.framed(_body(node, ctx, response, hints))
+
+
+def _explain_errors(
+    node: NodeContext,
+    request: FetchRequest,
+    partitions: Sequence[FetchedPartition],
+    first: int,
+    hints: dict[int, LeaderHint],
+) -> None:
+    """`first`: the place of these partitions in the response."""
+    for place, each in enumerate(partitions, first):
         if each.error is not NO_ERROR:
             each.error = partition_lookup.error_of_absence(
                 node, each.error, each.topic, each.topic_id, each.partition
@@ -293,7 +342,6 @@ def _written(
             hint = partition_lookup.leader_hint(node, each.error, each.topic, each.topic_id, each.partition)
             if hint is not None and not request.from_follower:
                 hints[place] = hint
-    return ctx.framed(_body(node, ctx, response, hints))
 
 
 def _body(node: NodeContext, ctx: RequestContext, response: FetchResponse, hints: Hints) -> Buffers:

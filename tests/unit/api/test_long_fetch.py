@@ -6,7 +6,7 @@ import asyncio
 import threading
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,9 +15,11 @@ from fetch.messages import FetchedPartition, FetchParams, FetchResponse
 from kraft.api import fetch
 from kraft.api.request_context import Role
 from kraft.net.connection import ProtocolError
+from kraft.net.delayed_reply import DelayedReply
 from kraft.net.peer import Peer, UncountedRequest
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import encode_request
+from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID
 from tests.support.contexts import broker_context, node_context
 from tests.support.logs import open_log
@@ -35,22 +37,33 @@ def named(count: int) -> memoryview:
     )
 
 
-def asked(partitions: int) -> tuple[Any, Any, asyncio.Future[Any], Charged]:
+def broker_and_context(response: FetchResponse) -> tuple[Any, Any]:
+    """A broker that answers every fetch with that at once."""
     broker: Any = broker_context(
         node_context(asyncio.get_running_loop()),
         replica_manager=(),
         fetch_service=SimpleNamespace(
             params_of=lambda request: FetchParams(request, request.min_bytes, request.max_bytes),
-            fetch=lambda params, on_found: on_found(FetchResponse()),
+            fetch=lambda params, on_found: on_found(response),
         ),
         fetch_piece_bytes=lambda: 1000,
     )
     peer = Peer("CLIENTS", "127.0.0.1", 1)
-    charged = Charged()
-    peer.started = lambda: charged
     ctx: Any = SimpleNamespace(
-        version=VERSION, role=Role.BROKER, connection=peer, cost=None, framed=lambda body: tuple(body)
+        version=VERSION,
+        role=Role.BROKER,
+        connection=peer,
+        cost=None,
+        listener="CLIENTS",
+        framed=lambda body: tuple(body),
     )
+    return broker, ctx
+
+
+def asked(partitions: int) -> tuple[Any, Any, asyncio.Future[Any], Charged]:
+    broker, ctx = broker_and_context(FetchResponse())
+    peer, charged = ctx.connection, Charged()
+    peer.started = lambda: charged
     reply = fetch.handle(broker, ctx, named(partitions))
     peer.started = asked_too_late
     assert isinstance(reply, asyncio.Future)
@@ -130,3 +143,32 @@ def test_of_a_large_answer_only_the_beginning_is_copied_on_the_loop(tmp_path: Pa
     assert [n for n, each in enumerate(partitions) if each.records is not None] == [0, 1, 2, 55]
     assert cold == [partitions[-1]]
     assert left <= 0
+
+
+@pytest.mark.pure("its constant is compiled in")
+@on_a_loop
+async def test_an_answer_of_very_many_partitions_is_written_in_pieces_and_is_the_same(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    segment, file = open_log(tmp_path).segments[0], cast("Any", CachedFile())
+
+    def answered() -> bytes:
+        broker, ctx = broker_and_context(FetchResponse(partitions=partitions()))
+        reply = fetch.handle(broker, ctx, named(1))
+        return b"".join(reply if isinstance(reply, tuple) else [])
+
+    def partitions() -> list[FetchedPartition]:
+        slices = {n: LogSlice(segment, file, 0, 0, 7) for n in range(0, 25, 3)}
+        errors = {4: ErrorCode.NOT_LEADER_OR_FOLLOWER, 24: ErrorCode.OFFSET_OUT_OF_RANGE}
+        return [
+            FetchedPartition(ZERO_UUID, "t", n, errors.get(n, ErrorCode.NONE), slice=slices.get(n))
+            for n in range(25)
+        ]
+
+    at_once = answered()
+    monkeypatch.setattr(fetch, "LOOKS_PER_TURN", 10)
+    broker, ctx = broker_and_context(FetchResponse(partitions=partitions()))
+    reply = fetch.handle(broker, ctx, named(1))
+    assert isinstance(reply, DelayedReply)
+    assert b"".join(await reply.wait(broker.node.loop)) == at_once
+    assert at_once.count(b"records") == 9

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -13,11 +14,14 @@ from data_plane.log_manager import background_work, checkpoint_writer
 from data_plane.replication import isr_requests
 from data_plane.replication.isr_requests import AlterPartitionManager
 from data_plane.replication.leader_state import AlterPartitionResult, IsrOutcome
-from fetch import follower_session
+from data_plane.replication.partition import Partition
+from fetch import delayed_fetch, follower_session, sessions
+from fetch.messages import SESSIONLESS_EPOCH, FetchRequest
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from tests.support.may_block import MAY_BLOCK
 from tests.unit.replication.cluster import Cluster, in_loop, until
+from tests.unit.replication.fetch_session import Consumer, got, want
 
 PARTITIONS, PIECE = 25, 10
 
@@ -27,6 +31,8 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background_work, "VISITED_PER_TURN", PIECE)
     monkeypatch.setattr(checkpoint_writer, "VISITED_PER_TURN", PIECE)
     monkeypatch.setattr(follower_session, "MOST_NAMED", PIECE)
+    monkeypatch.setattr(delayed_fetch, "LOOKS_PER_TURN", PIECE)
+    monkeypatch.setattr(sessions, "CHANGES_AT_ONCE", PIECE)
     monkeypatch.setattr(isr_requests, "MOST_IN_REQUEST", PIECE)
 
 
@@ -99,3 +105,92 @@ async def test_changes_of_isrs_are_sent_in_several_requests():
     await until(lambda: sum(channel.asked) == PARTITIONS)
     assert channel.asked == [10, 10, 5]
     await manager.close()
+
+
+class Turns:
+    """Counts how many partitions are looked up in each turn of the loop."""
+
+    def __init__(self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.looked_up: list[int] = [0]
+        source, get = cluster.brokers[1].partitions, cluster.brokers[1].partitions.get_by_id
+
+        def noted(topic_id: UUID, number: int) -> Partition:
+            if not self.looked_up[-1]:
+                cluster.loop.call_soon(self.looked_up.append, 0)
+            self.looked_up[-1] += 1
+            return get(topic_id, number)
+
+        monkeypatch.setattr(source, "get_by_id", noted)
+
+
+@pytest.mark.pure("constants are compiled in")
+@pytest.mark.row("P2")
+@pytest.mark.parametrize("fields", [{}, {"max_wait_ms": 60_000}, {"session_epoch": SESSIONLESS_EPOCH}])
+@in_loop
+async def test_a_first_fetch_is_looked_at_in_several_turns(
+    monkeypatch: pytest.MonkeyPatch, fields: dict[str, int]
+):
+    async with Cluster(1) as cluster:
+        topic_id = cluster.create_topic("t", [[1]] * PARTITIONS)
+        cluster.produce(b"a", number=3)
+        turns, sessions = Turns(cluster, monkeypatch), cluster.brokers[1].sessions
+        request = FetchRequest(
+            [want(topic_id, n) for n in range(PARTITIONS)], **{"session_epoch": 0, "max_wait_ms": 0, **fields}
+        )
+        response = await cluster.fetch(1, request)
+        assert got(response) == {n: [b"a"] if n == 3 else [] for n in range(PARTITIONS)}
+        assert [each.partition for each in response.partitions] == list(range(PARTITIONS))
+        assert sum(turns.looked_up) == PARTITIONS
+        assert max(turns.looked_up) == PIECE
+        assert cluster.brokers[1].fetches.parked == 0
+        assert sessions.partitions == (PARTITIONS if response.session_id else 0)
+        sessions.drop(response.session_id)
+        assert not sessions.partitions
+        assert not any(len(cluster.leader(number=n).watchers) for n in range(PARTITIONS))
+
+
+@pytest.mark.pure("constants are compiled in")
+@pytest.mark.row("P2")
+@in_loop
+async def test_what_comes_while_a_session_is_looked_at_is_in_a_later_answer():
+    async with Cluster(1) as cluster:
+        topic_id = cluster.create_topic("t", [[1]] * PARTITIONS)
+        consumer = Consumer(cluster)
+        opening = asyncio.ensure_future(consumer.fetch(*(want(topic_id, n) for n in range(PARTITIONS))))
+        watchers = cluster.leader().watchers
+        while not len(watchers):  # noqa: ASYNC110 - a turn at a time
+            await asyncio.sleep(0)
+        assert not len(cluster.leader(number=PARTITIONS - 1).watchers)
+        cluster.produce(b"early")
+        cluster.produce(b"late", number=PARTITIONS - 1)
+        first = got(await opening)
+        assert (first[0], first[PARTITIONS - 1]) == ([], [b"late"])
+        assert got(await consumer.fetch(want(topic_id, PARTITIONS - 1, 1))) == {0: [b"early"]}
+        changed = await consumer.fetch(
+            *(want(topic_id, n, 1) for n in (0, PARTITIONS - 1)),
+            forgotten=tuple((topic_id, "", n) for n in range(1, PARTITIONS - 1)),
+        )
+        assert got(changed) == {}
+        assert cluster.brokers[1].sessions.partitions == 2
+
+
+@pytest.mark.pure("constants are compiled in")
+@pytest.mark.row("P2")
+@in_loop
+async def test_a_session_that_is_looked_at_takes_no_other_fetch_and_may_be_dropped():
+    async with Cluster(1) as cluster:
+        topic_id = cluster.create_topic("t", [[1]] * PARTITIONS)
+        consumer, sessions = Consumer(cluster), cluster.brokers[1].sessions
+        await consumer.fetch(want(topic_id))
+        wanted = [want(topic_id, n) for n in range(PARTITIONS)]
+        adding = asyncio.ensure_future(consumer.fetch(*wanted))
+        while sessions.partitions == 1:  # noqa: ASYNC110 - a turn at a time
+            await asyncio.sleep(0)
+        again = FetchRequest([], session_id=consumer.session_id, session_epoch=2)
+        assert (await cluster.fetch(1, again)).error == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        sessions.drop(consumer.session_id)
+        assert (await adding).partitions == []
+        await asyncio.sleep(0.01)
+        assert not sessions.partitions
+        assert not any(len(cluster.leader(number=n).watchers) for n in range(PARTITIONS))
+        assert cluster.brokers[1].fetches.parked == 0
