@@ -6,13 +6,12 @@ acks=1   at once (with flush.messages=1: when it is on disk)
 acks=-1  when the high watermark has passed every partition's last record, or time is up
 
 All records of a request are checked before the first is appended. If that takes long, or needs the
-transaction coordinator, the request is queued before it is appended (produce_queue.py); otherwise all of it
-happens in one call.
+transaction coordinator, or there are very many partitions, the request is queued before it is appended
+(produce_queue.py); otherwise all of it happens in one call.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from functools import partial
 from typing import Final
@@ -33,7 +32,8 @@ from data_plane.replication.partition import ALL_REPLICAS, Partition
 from kraft.api import partition_lookup
 from kraft.api.authz.checks import InHandler
 from kraft.api.authz.raw_requests import unauthorized_writes
-from kraft.api.context import BrokerContext
+from kraft.api.context import BrokerContext, NodeContext
+from kraft.api.long_work import LongRequest
 from kraft.api.produce_queue import NO_REFUSALS, QueuedProduce
 from kraft.api.request_context import RequestContext
 from kraft.api.row import ApiRow
@@ -68,6 +68,9 @@ _WITHOUT_LOG_START: Final = frozenset(
 
 _TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
+PARTITIONS_PER_TURN: Final = 500
+"""Of one request: a partition's first record opens its file, which takes some 30 microseconds."""
+
 NO_ACKS: Final = 0
 LEADER_ACKS: Final = 1
 
@@ -89,6 +92,8 @@ def handle(broker: BrokerContext, ctx: RequestContext, body: memoryview) -> Repl
     queued: QueuedProduce | None = None
     if request.transactional_id is not None or ctx.connection.state.last_queued_produce is not None:
         queued = QueuedProduce.enqueue_if_needed(broker, ctx, request, refusals)
+    if queued is None and len(request.partitions) > PARTITIONS_PER_TURN:
+        queued = QueuedProduce.begin(broker, ctx, request, refusals)
     if queued is None:
         try:
             produce.check(WorkBudget(INLINE_STEPS))
@@ -97,21 +102,22 @@ def handle(broker: BrokerContext, ctx: RequestContext, body: memoryview) -> Repl
         else:
             produce.append(refusals)
             return produce.answer()
-    loop = broker.node.loop
-    return awaited(loop, _append_queued(loop, produce, queued), "Produce")
+    return awaited(broker.node.loop, _append_queued(broker.node, produce, queued), "Produce")
 
 
-async def _append_queued(
-    loop: asyncio.AbstractEventLoop, produce: _Produce, queued: QueuedProduce
-) -> Buffers:
+async def _append_queued(node: NodeContext, produce: _Produce, queued: QueuedProduce) -> Buffers:
+    work = node.long_work.request()
     try:
         await queued.wait_for_predecessor()
-        await produce.check_long()
-        produce.append(await queued.verify(produce.invalid))
+        await produce.check_long(work)
+        refusals = await queued.verify(produce.invalid)
+        while not produce.append(refusals):
+            await work.pause()
+            refusals = {**queued.ended_meanwhile(produce.next_places), **refusals}
     finally:
         queued.end()
     reply = produce.answer()
-    return await reply.wait(loop) if isinstance(reply, DelayedReply) else reply
+    return await reply.wait(node.loop) if isinstance(reply, DelayedReply) else reply
 
 
 def _check_config(partition: Partition, checked_under: LogConfig) -> None:
@@ -129,6 +135,7 @@ class _Produce:
         "_broker",
         "_checked",
         "_ctx",
+        "_next",
         "_node",
         "_places",
         "_request",
@@ -146,6 +153,7 @@ class _Produce:
             tuple[Partition, ValidatedRecords, LogConfig] | BrokerError
         ] = []  # by place in the request
         self._waited = False
+        self._next = 0  # place of the first one that is not appended
         self._results: list[ProducedPartition] = []
         self._places: list[int] = []  # of those appended, among the results
         self.appended: list[tuple[Partition, int]] = []  # with the offset after the last record
@@ -153,10 +161,12 @@ class _Produce:
     # --- before it is appended
 
     def check(self, budget: WorkBudget) -> None:
-        """Raises BudgetExceeded at the first partition whose records are too much for it."""
+        """Some more, as many as one turn takes. Raises BudgetExceeded at the first partition whose records
+        are too much for it."""
         now_ms = self._node.now_ms()
         done = self._checked
-        for wanted in self._request.partitions[len(done) :] if done else self._request.partitions:
+        first = len(done)
+        for wanted in self._request.partitions[first : first + PARTITIONS_PER_TURN]:
             try:
                 records, partition = self._of_leader(wanted)
                 config = partition.log.config
@@ -165,13 +175,15 @@ class _Produce:
             except BrokerError as error:
                 done.append(error)
 
-    async def check_long(self) -> None:
+    async def check_long(self, work: LongRequest) -> None:
         """Any number of records, those that take long in another thread."""
         self._waited = True
-        while True:
+        while len(self._checked) < len(self._request.partitions):
             try:
                 self.check(WorkBudget(INLINE_STEPS))
-                return
+                if len(self._checked) < len(self._request.partitions):
+                    await work.pause()
+                continue
             except BudgetExceeded:
                 records, partition = self._of_leader(self._request.partitions[len(self._checked)])
             async with self._broker.long_checks:
@@ -215,10 +227,18 @@ class _Produce:
 
     # --- appending
 
-    def append(self, refusals: Mapping[int, BrokerError]) -> None:
-        """What has been checked. `refusals`: by place in the request, what is not to be appended."""
+    @property
+    def next_places(self) -> range:
+        """Those of the partitions that the next `append` is about."""
+        return range(self._next, min(self._next + PARTITIONS_PER_TURN, len(self._request.partitions)))
+
+    def append(self, refusals: Mapping[int, BrokerError]) -> bool:
+        """Some more of what has been checked, as many as one turn takes; whether that is all. `refusals`: by
+        place in the request, what is not to be appended."""
         now, now_ms = self._node.loop.time(), self._node.now_ms()
-        for place, wanted in enumerate(self._request.partitions):
+        places = self.next_places
+        for place in places:
+            wanted = self._request.partitions[place]
             found = self._checked[place]
             appending: Partition | None = None
             try:
@@ -249,8 +269,12 @@ class _Produce:
                     info.log_start_offset,
                 )
             )
+        self._next = places.stop
+        if self._next < len(self._request.partitions):
+            return False
         self._checked.clear()
         self._request.partitions.clear()
+        return True
 
     def _refused(
         self, wanted: ProducePartition, error: BrokerError, appending: Partition | None

@@ -83,7 +83,9 @@ class QueuedProduce:
             state.last_queued_produce = before = None
         if before is None and (
             request.transactional_id is None
-            or not any(_opening_batches(broker, ctx.version, request, refused))
+            or not any(
+                _opening_batches(broker, ctx.version, request, range(len(request.partitions)), refused)
+            )
         ):
             return None
         return cls.begin(broker, ctx, request, refused)
@@ -110,14 +112,13 @@ class QueuedProduce:
 
     async def verify(self, invalid: Mapping[int, BrokerError]) -> dict[int, BrokerError]:
         """By the place of the partition in the request: why its batch must not be appended. What is appended
-        must be so before anything else happens; then `end`. `invalid`: what was found out while it waited."""
+        must be so before anything else happens, or asked for by `ended_meanwhile`; then `end`. `invalid`:
+        what was found out while it waited."""
         self._refused = {**invalid, **self._refused}
         verifier = self._broker.transaction_verifier
         if self._request.transactional_id is None:
             return dict(self._refused)
-        for place, partition, header in _opening_batches(
-            self._broker, self._version, self._request, self._refused
-        ):
+        for place, partition, header in self._opening_now(range(len(self._request.partitions))):
             guard = verifier.guards.begin(partition.tp, header.producer_id)
             producer = ProducerIdAndEpoch(header.producer_id, header.producer_epoch)
             partition.log.producers.start_verification(
@@ -149,29 +150,39 @@ class QueuedProduce:
                 code = outcomes[asked.partition.tp]
                 if code is not ErrorCode.NONE:
                     refusals[asked.place] = _refusal(code, self._version)
-        holding = {asked.place: asked.partition for asked in self._opening if asked.still_holds}
-        lost = {asked.place for asked in self._opening} - holding.keys()
+        return {**self.ended_meanwhile(range(len(self._request.partitions))), **refusals}
+
+    def ended_meanwhile(self, places: range) -> dict[int, BrokerError]:
+        """Which of these batches would open a transaction that nobody has verified, after others had their
+        turn on the loop."""
+        if self._request.transactional_id is None:
+            return {}
+        asked = {each.place: each for each in self._opening if each.place in places}
+        lost = {place for place, each in asked.items() if not each.still_holds}
         # A batch that was in the open transaction when it came would begin another, if that one has ended.
-        for place, partition, _ in _opening_batches(
-            self._broker, self._version, self._request, self._refused
-        ):
-            if holding.get(place) is not partition:
+        for place, partition, _ in self._opening_now(places):
+            if place not in asked or asked[place].partition is not partition:
                 lost.add(place)
-        for place in lost - refusals.keys():
-            message = "the transaction has ended, or the leader has changed"
-            refusals[place] = BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
-        return refusals
+        message = "the transaction has ended, or the leader has changed"
+        return {place: BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, message) for place in lost}
+
+    def _opening_now(self, places: range) -> Iterator[tuple[int, Partition, BatchHeader]]:
+        return _opening_batches(self._broker, self._version, self._request, places, self._refused)
 
 
 def _opening_batches(
-    broker: BrokerContext, version: int, request: ProduceRequest, refused: Mapping[int, BrokerError]
+    broker: BrokerContext,
+    version: int,
+    request: ProduceRequest,
+    places: range,
+    refused: Mapping[int, BrokerError],
 ) -> Iterator[tuple[int, Partition, BatchHeader]]:
     """The batches that would open a transaction on their partitions."""
     verifier = broker.transaction_verifier
     if not (verifier.verifies or version >= FIRST_TO_ADD):
         return
-    for place, wanted in enumerate(request.partitions):
-        opening = None if place in refused else _opened_by(broker, wanted)
+    for place in places:
+        opening = None if place in refused else _opened_by(broker, request.partitions[place])
         if opening is not None:
             yield place, *opening
 

@@ -7,6 +7,7 @@ import struct
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ from data_plane.log.validation import INLINE_STEPS
 from data_plane.purgatory.timing_wheel import WheelTimer
 from data_plane.replication.partition import Partition
 from kraft.api import produce
+from kraft.api.long_work import LongWork
 from kraft.monitoring.request_metrics import RequestMetrics
 from kraft.net.connection import ProtocolError
 from kraft.net.connection_state import ConnectionState
@@ -63,6 +65,7 @@ class Broker:
             ),
             now_ms=lambda: NOW_MS,
             requests=RequestMetrics(),
+            long_work=LongWork(loop),
         )
         self.broker: Any = SimpleNamespace(
             node=node,
@@ -264,11 +267,24 @@ def test_no_request_names_more_partitions_than_there_can_be(tmp_path: Path, vers
     run(tmp_path, test)
 
 
-def test_many_small_batches_leave_the_loop_in_between(tmp_path: Path) -> None:
+@pytest.mark.pure("its constant is compiled in")
+@pytest.mark.row("P1")
+def test_very_many_partitions_are_appended_in_pieces_and_before_what_comes_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(produce, "PARTITIONS_PER_TURN", 10)
+
     async def test(broker: Broker) -> None:
-        broker.go.set()
-        answers = partitions(await broker.produce(*[batch(b"v")] * 1000))
-        assert [answer.base_offset for answer in answers] == list(range(1000))
-        assert broker.jobs == 1
+        sizes = [0]
+        first = broker.produce(*[batch(b"first")] * 24, batch(b""), b"", acks=1)
+        behind = broker.produce(batch(b"behind"), acks=1)
+        while not behind.done():
+            await asyncio.sleep(0)
+            sizes.append(len(broker.values))
+        assert max(after - before for before, after in pairwise(sizes)) <= 10
+        answers = partitions(await first)
+        assert [answer.base_offset for answer in answers] == [*range(25), -1]
+        assert answers[-1].error_code == ErrorCode.INVALID_RECORD
+        assert broker.values == [*[b"first"] * 24, b"", b"behind"]
 
     run(tmp_path, test)

@@ -280,3 +280,19 @@ def test_a_batch_whose_transaction_ends_while_another_partition_is_asked_for_ope
         queued.end()
 
     run(test)
+
+
+@pytest.mark.row("P4")
+def test_a_transaction_that_ends_between_two_pieces_of_a_request_is_not_opened_again() -> None:
+    async def test(leader: Leader) -> None:
+        queued = leader.enqueue_if_needed(0)
+        assert queued is not None
+        leader.transaction_verifier.answer.set_result(ErrorCode.NONE)
+        assert await through(queued) == {}
+        assert queued.ended_meanwhile(range(1)) == {}
+        leader.transaction_verifier.guards.marker_written(T0, PRODUCER.producer_id)
+        (refused,) = queued.ended_meanwhile(range(1)).values()
+        assert refused.code == ErrorCode.NOT_ENOUGH_REPLICAS
+        queued.end()
+
+    run(test)
