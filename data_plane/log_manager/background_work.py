@@ -69,22 +69,28 @@ class BackgroundWork:
                     return
             yield replica
 
-    def sweep(self, replicas: Iterable[T], visit: Callable[[T], None]) -> None:
+    def sweep(self, replicas: Iterable[T], visit: Callable[[T], bool | None]) -> None:
         """Visit all that are there now: the first ones at once, the others in later turns of the loop, by
-        when some may have been removed."""
+        when some may have been removed. Where a visit returns that it did much, the next turn begins with the
+        same one, which may have more to do."""
         every = list(replicas)
-        for each in every[:VISITED_PER_TURN]:
-            visit(each)
-        if len(every) > VISITED_PER_TURN:
-            self.spawn(self._sweep(every[VISITED_PER_TURN:], visit))
+        visited = next(
+            (at for at, each in enumerate(every[:VISITED_PER_TURN]) if visit(each)), VISITED_PER_TURN
+        )
+        if len(every) > visited:
+            self.spawn(self._sweep(every[visited:], visit))
 
-    async def _sweep(self, replicas: Sequence[T], visit: Callable[[T], None]) -> None:
-        for number, each in enumerate(replicas):
-            if number % VISITED_PER_TURN == 0:
-                await asyncio.sleep(0)
-                if self.closed:
-                    return
-            visit(each)
+    async def _sweep(self, replicas: Sequence[T], visit: Callable[[T], bool | None]) -> None:
+        visited = 0
+        for each in replicas:
+            there_is_more: bool | None = True
+            while there_is_more:
+                if visited % VISITED_PER_TURN == 0:
+                    await asyncio.sleep(0)
+                    if self.closed:
+                        return
+                there_is_more = visit(each)
+                visited = 0 if there_is_more else visited + 1
 
     async def drain(self) -> None:
         """Wait for the tasks that run; set `closed` before."""

@@ -39,23 +39,26 @@ class LogSweeps:
         """Roll segments, and delete old ones by time and size (log.retention.check.interval.ms)."""
         now_ms = self._now_ms()
 
-        def retain(replica: LocalReplica) -> None:
-            if not replica.removed and not replica.offline and self._logs.dir_of(replica).online:
-                bounded(self._loop, f"retention of {replica.tp}", self._retain, replica, now_ms)
+        def retain(replica: LocalReplica) -> bool | None:
+            if replica.removed or replica.offline or not self._logs.dir_of(replica).online:
+                return False
+            return bounded(self._loop, f"retention of {replica.tp}", self._retain, replica, now_ms)
 
         self._background.sweep(self._logs.replicas, retain)
 
-    def _retain(self, replica: LocalReplica, now_ms: int) -> None:
+    def _retain(self, replica: LocalReplica, now_ms: int) -> bool:
+        """Whether files were made or renamed."""
         try:
-            replica.log.maybe_roll(now_ms)
+            rolled = replica.log.maybe_roll(now_ms)
             start_before = replica.log.log_start_offset
             deletions = delete_old_segments(replica.log, now_ms, replica.high_watermark)
         except (OSError, InconsistentLogError) as e:
             self._failures.storage_failed(replica, e)
-            return
+            return False
         if replica.log.log_start_offset != start_before:
             replica.log_start_moved()
         self._executor.delete_files(replica, deletions)
+        return rolled or bool(deletions)
 
     def expire_producers(self, limit_ms: int) -> None:
         """Forget producers that have written nothing for `limit_ms` (producer.id.expiration.ms)."""

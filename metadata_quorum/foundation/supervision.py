@@ -58,12 +58,16 @@ def report_fault(loop: ExceptionHandlerLoop, work: str, error: BaseException) ->
     loop.call_exception_handler({"message": f"{work} has failed", "exception": error})
 
 
-def bounded(loop: ExceptionHandlerLoop, work: str, action: Callable[..., object], *args: object) -> None:
-    """Run one action among several: a fault in it is reported, and does not keep the others from running."""
+def bounded(
+    loop: ExceptionHandlerLoop, work: str, action: Callable[..., Result], *args: object
+) -> Result | None:
+    """Run one action among several: a fault in it is reported, and does not keep the others from running.
+    What the action returns; None after a fault."""
     try:
-        action(*args)
+        return action(*args)
     except Exception as error:  # noqa: BLE001
         report_fault(loop, work, error)
+        return None
 
 
 class ErrorBoundary:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from data_plane.log import checkpoints
+from data_plane.log import checkpoints, retention
 from data_plane.log_manager import background_work, checkpoint_writer
 from data_plane.replication import isr_requests
 from data_plane.replication.isr_requests import AlterPartitionManager
@@ -19,6 +20,7 @@ from fetch import delayed_fetch, follower_session, sessions
 from fetch.messages import SESSIONLESS_EPOCH, FetchRequest
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
+from tests.support.logs import NOW_MS, batch
 from tests.support.may_block import MAY_BLOCK
 from tests.unit.replication.cluster import Cluster, in_loop, until
 from tests.unit.replication.fetch_session import Consumer, got, want
@@ -58,6 +60,29 @@ async def test_a_sweep_takes_several_turns():
         assert len(visited) == PIECE
         await until(lambda: len(visited) == PARTITIONS)
         assert visited == list(range(PARTITIONS))
+
+
+@pytest.mark.pure("constants are compiled in")
+@pytest.mark.row("L3")
+@in_loop
+async def test_of_many_old_segments_a_few_are_dropped_in_one_turn(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(retention, "DROPPED_AT_ONCE", 2)
+    async with Cluster(1) as cluster:
+        for name in ("t", "u"):
+            cluster.create_topic(name, [[1]], segment_ms="500", retention_ms="1000")
+            for number in range(7):
+                records = batch(b"x", timestamp=NOW_MS + 1000 * number)
+                cluster.leader(name).append_as_leader(
+                    records, acks=1, now=cluster.loop.time(), now_ms=cluster.now_ms
+                )
+        logs = [cluster.leader(name).log for name in ("t", "u")]
+        cluster.now_ms = NOW_MS + 60_000
+        cluster.brokers[1].partitions.sweeps.apply_retention()
+        starts = [0]
+        while sum(log.log_start_offset for log in logs) < 14:
+            starts.append(sum(log.log_start_offset for log in logs))
+            await asyncio.sleep(0)
+        assert max(after - before for before, after in pairwise(starts)) == 2
 
 
 @in_loop
