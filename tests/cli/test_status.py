@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
+from functools import partial
 from typing import Any
 
 import pytest
 
 from kraft.local.local_cluster import LocalCluster
+from tests.support.waiting import wait_until
 
 
 def _get(cluster: LocalCluster, node_id: int, path: str) -> Any:
@@ -25,6 +27,16 @@ def test_every_node_reports_its_state_and_they_agree_on_the_leader(shared_cluste
     assert len({state["controller"]["leader"] for state in states.values()}) == 1
     assert sum(state["controller"]["active"] for state in states.values()) == 1
     assert not any(state["broker"]["fenced"] for state in states.values())
+
+
+def test_the_loop_of_every_node_is_watched(shared_cluster: LocalCluster) -> None:
+    """By what fails every test whose requests stall it (support/suite/stalls.py)."""
+
+    def watched(node_id: int) -> bool:
+        return bool(_get(shared_cluster, node_id, "/status")["loop"]["longest_ms"] > 0)
+
+    for node_id in shared_cluster.nodes:
+        wait_until(partial(watched, node_id), f"the watch of node {node_id} has looked")
 
 
 def test_another_path_is_answered_with_404(shared_cluster: LocalCluster) -> None:

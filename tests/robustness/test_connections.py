@@ -6,6 +6,7 @@ What a connection costs the node is bounded, and others are served meanwhile.
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
 import socket
 import struct
@@ -15,6 +16,7 @@ from typing import Final
 import pytest
 
 from kraft.local.free_ports import HOST
+from kraft.monitoring.stall_watch import RECORD_ENVIRONMENT
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import encode_request
 from kraft.wire.header import request_header
@@ -47,6 +49,10 @@ def many_files() -> Iterator[int]:
         yield IDLE if hard == resource.RLIM_INFINITY else min(IDLE, hard - 500)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_stalls_of_the_nodes_loop_are_reported_to_this_suite(live: LiveNode):
+    assert live.process.environ()[RECORD_ENVIRONMENT] == os.environ[RECORD_ENVIRONMENT]
 
 
 def test_ten_thousand_idle_connections(live: LiveNode):

@@ -354,6 +354,18 @@ async def test_a_nameless_client_software_is_an_invalid_request():
 
 
 @on_a_loop
+async def test_of_a_long_name_of_client_software_little_is_remembered():
+    async with serving() as running:
+        client = await running.client()
+        names = {"client_software_name": "a" * 32_767, "client_software_version": "1" * 32_767}
+        assert (await client.request(ApiKey.API_VERSIONS, 3, names)).error_code == ErrorCode.NONE
+        (connection,) = running.server.connections
+        state = connection.peer.state
+        assert len(state.client_software_name + state.client_software_version) < 1000
+        client.close()
+
+
+@on_a_loop
 async def test_errors_of_handlers_are_answers():
     def refuse(node, ctx, request):
         raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)

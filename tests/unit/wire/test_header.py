@@ -16,6 +16,7 @@ from kraft.wire.header import (
     response_prefix,
 )
 from kraft.wire.raft_frame import RaftFrame
+from metadata_quorum.foundation.primitives import MAX_TAGS, uvarint
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,15 @@ def test_requests(api_key: int, version: int, client_id: str | None) -> None:
 def test_a_flexible_header_may_carry_tagged_fields() -> None:
     data = request_header(ApiKey.METADATA, 9, 1, "me")[:-1] + b"\x01\x05\x02ab" + b"body"
     assert data[read_request_header(memoryview(data)).body :] == b"body"
+
+
+def test_tagged_fields_are_counted_here_too() -> None:
+    """Before login: without a limit a frame of 60 MB would be walked through for seconds."""
+    start = request_header(ApiKey.API_VERSIONS, 3, 1, None)[:-1]
+    most = start + uvarint(MAX_TAGS) + b"\x05\x00" * MAX_TAGS
+    assert read_request_header(memoryview(most)).body == len(most)
+    with pytest.raises(MalformedHeader):
+        read_request_header(memoryview(start + uvarint(MAX_TAGS + 1) + b"\x05\x00" * (MAX_TAGS + 1)))
 
 
 @pytest.mark.parametrize(
