@@ -29,6 +29,11 @@ class MemberProtocol(NamedTuple):
     metadata: bytes
 
 
+def bytes_of(protocols: tuple[MemberProtocol, ...]) -> int:
+    """What a member's protocols take in memory and in a record."""
+    return sum(len(name) + len(metadata) for name, metadata in protocols)
+
+
 @dataclass(frozen=True, slots=True)
 class JoinGroup:
     group_id: str
@@ -46,6 +51,8 @@ class JoinGroup:
     """A new member first receives its id and joins with it (KIP-394, JoinGroup v4)."""
     can_skip_assignment: bool = True
     """A static leader that restarts understands that it must not assign (JoinGroup v9)."""
+    max_record_bytes: int = 2**31 - 1
+    """What a record of the group may take. A classic group whose members say more could not be stored."""
 
 
 class JoinedMember(NamedTuple):

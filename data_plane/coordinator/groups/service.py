@@ -147,7 +147,15 @@ class GroupCoordinator:
         if not request.member_id:
             request = replace(request, new_member_id=self._draw_member_id(request))
         led = self._led_for(request.group_id)
+        request = replace(request, max_record_bytes=self._max_record_bytes(led.shard.partition))
         return await led.shard.ask(JoinReply, partial(led.manager.join, request))
+
+    def _max_record_bytes(self, partition: int) -> int:
+        """Raises BrokerError."""
+        try:
+            return self._log.max_batch_bytes(partition)
+        except BrokerError:
+            raise BrokerError(ErrorCode.NOT_COORDINATOR) from None
 
     async def sync(self, request: SyncGroup) -> SyncReply:
         _check_group_id(request.group_id)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from data_plane.coordinator.groups.classic.group_metadata import ClassicGroupMetadata
@@ -13,7 +15,13 @@ from data_plane.coordinator.groups.classic.request_checks import (
     check_sync,
 )
 from data_plane.coordinator.groups.classic.states import ClassicGroupState
-from data_plane.coordinator.groups.messages import CommitOffsets, Heartbeat, MemberProtocol, SyncGroup
+from data_plane.coordinator.groups.messages import (
+    CommitOffsets,
+    Heartbeat,
+    JoinGroup,
+    MemberProtocol,
+    SyncGroup,
+)
 from data_plane.coordinator.state_machine import ProducerIdAndEpoch
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.unit.groups.group_driver import join
@@ -39,6 +47,32 @@ def test_joins() -> None:
     other = join(protocols=(MemberProtocol("sticky", b""),))
     assert check_join(full, other, 9) is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert check_join(group(ClassicGroupState.DEAD), join(), 9) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_members_say_no_more_together_than_can_be_stored() -> None:
+    """What they say is kept in memory, and sent to their leader in one answer."""
+
+    def larger(member_id: str = "", *, metadata_bytes: int = 100, **fields: Any) -> JoinGroup:
+        protocols = (MemberProtocol("range", bytes(metadata_bytes)),)
+        return join(member_id, protocols=protocols, max_record_bytes=100, **fields)
+
+    held = ClassicGroupMetadata("g", 0)
+    allowed = []
+    for number in range(10):
+        allowed.append(check_join(held, larger(), 99) is ErrorCode.NONE)
+        if allowed[-1]:
+            held.roster.add(member_of(larger(instance_id=f"i{number}"), f"m{number}"))
+            held.protocol_type = "consumer"
+    assert allowed == [True] * 3 + [False] * 7  # four records, less their protocols' names
+    assert check_join(held, larger("m0"), 99) is ErrorCode.NONE
+    assert check_join(held, larger(instance_id="i0"), 99) is ErrorCode.NONE
+    assert check_join(held, larger("m0", metadata_bytes=200), 99) is ErrorCode.GROUP_MAX_SIZE_REACHED
+    held.roster.change_protocols(next(iter(held.roster)), (MemberProtocol("range", b""),))
+    assert check_join(held, larger(), 99) is ErrorCode.NONE
+    held.roster.replace(list(held.roster)[:1], None)
+    for each in held.roster:
+        held.roster.remove(each)
+    assert held.roster.protocol_bytes == 0
 
 
 @pytest.mark.parametrize(

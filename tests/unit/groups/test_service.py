@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 import uvloop
@@ -17,6 +18,7 @@ from data_plane.coordinator.groups.messages import (
     LeaveGroup,
     ListedGroup,
     MemberIdentity,
+    MemberProtocol,
     OffsetToCommit,
     SyncGroup,
 )
@@ -168,6 +170,20 @@ def test_whoever_gives_up_waiting_disturbs_nobody() -> None:
             await settle()
             log.replicate(groups.partition_for("g"))
             assert await stays == CommitReply({ORDERS_0: ErrorCode.NONE})
+
+    run(test)
+
+
+def test_a_member_that_no_record_could_hold_is_not_taken_in() -> None:
+    async def test() -> None:
+        log = MemoryLog()
+        log.max_bytes = 1_000
+        async with service(log) as groups:
+            protocols = (MemberProtocol("range", bytes(5_000)),)
+            large = JoinGroup("g", "", "consumer", protocols, 1_000, 1_000, requires_known_id=False)
+            assert (await groups.join(large)).error is ErrorCode.GROUP_MAX_SIZE_REACHED
+            small = replace(large, protocols=JOIN.protocols)
+            assert (await groups.join(small)).error is ErrorCode.NONE
 
     run(test)
 

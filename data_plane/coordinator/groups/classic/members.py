@@ -15,6 +15,7 @@ from data_plane.coordinator.groups.messages import (
     JoinedMember,
     JoinGroup,
     MemberProtocol,
+    bytes_of,
 )
 from data_plane.coordinator.groups.records import StoredMember
 from data_plane.coordinator.state_machine import Ticket
@@ -126,6 +127,8 @@ class Roster:
         self._static: dict[str, str] = {}
         self.supporters: Counter[str] = Counter()
         """How many members support a protocol, of those that any does: members choose the names."""
+        self.protocol_bytes = 0
+        """What the protocols of all members take."""
         self._joining: dict[str, Ticket] = {}
         """JoinGroup requests that are parked, by member id."""
         self.sessions: Deadlines[str] = Deadlines()
@@ -152,7 +155,7 @@ class Roster:
 
     def add(self, member: ClassicGroupMember) -> None:
         self._members[member.member_id] = member
-        self.supporters.update(member.protocol_names())
+        self._count_protocols(member)
         if member.instance_id is not None:
             self._static[member.instance_id] = member.member_id
         if self.leader is None:
@@ -161,7 +164,7 @@ class Roster:
     def remove(self, member: ClassicGroupMember) -> None:
         """Where the leader is removed, the next in order becomes leader."""
         del self._members[member.member_id]
-        self._withdraw_support(member)
+        self._discount_protocols(member)
         self._joining.pop(member.member_id, None)
         self.sessions.discard(member.member_id)
         if member.instance_id is not None and self._static.get(member.instance_id) == member.member_id:
@@ -174,7 +177,10 @@ class Roster:
         for gone in self._members.keys() - {m.member_id for m in members}:
             self.remove(self._members[gone])
         self._members = {m.member_id: m for m in members}
-        self.supporters = Counter(name for m in members for name in m.protocol_names())
+        self.supporters.clear()
+        self.protocol_bytes = 0
+        for member in members:
+            self._count_protocols(member)
         self._static = {m.instance_id: m.member_id for m in self if m.instance_id is not None}
         self.leader = leader
 
@@ -196,11 +202,16 @@ class Roster:
             self.leader = member_id
 
     def change_protocols(self, member: ClassicGroupMember, protocols: tuple[MemberProtocol, ...]) -> None:
-        self._withdraw_support(member)
+        self._discount_protocols(member)
         member.protocols = protocols
+        self._count_protocols(member)
+
+    def _count_protocols(self, member: ClassicGroupMember) -> None:
+        self.protocol_bytes += bytes_of(member.protocols)
         self.supporters.update(member.protocol_names())
 
-    def _withdraw_support(self, member: ClassicGroupMember) -> None:
+    def _discount_protocols(self, member: ClassicGroupMember) -> None:
+        self.protocol_bytes -= bytes_of(member.protocols)
         for name in member.protocol_names():
             self.supporters[name] -= 1
             if not self.supporters[name]:

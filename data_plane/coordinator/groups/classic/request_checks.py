@@ -5,11 +5,16 @@ Pure functions, called by group.py before it changes anything.
 
 from __future__ import annotations
 
+from typing import Final
+
 from data_plane.coordinator.groups.classic.group_metadata import ClassicGroupMetadata
 from data_plane.coordinator.groups.classic.members import ClassicGroupMember
 from data_plane.coordinator.groups.classic.states import ClassicGroupState
-from data_plane.coordinator.groups.messages import CommitOffsets, Heartbeat, JoinGroup, SyncGroup
+from data_plane.coordinator.groups.messages import CommitOffsets, Heartbeat, JoinGroup, SyncGroup, bytes_of
 from metadata_quorum.foundation.errors import ErrorCode
+
+PROTOCOLS: Final = 4
+"""Of which all members may have each as large as the one that is chosen and stored."""
 
 
 def check_join(group: ClassicGroupMetadata, request: JoinGroup, max_size: int) -> ErrorCode:
@@ -17,7 +22,13 @@ def check_join(group: ClassicGroupMetadata, request: JoinGroup, max_size: int) -
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if not group.supports(request.protocol_type, request.protocols):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    known = request.member_id in group.roster or group.roster.by_instance(request.instance_id) is not None
+    before = group.roster.get(request.member_id) or group.roster.by_instance(request.instance_id)
+    known = before is not None
+    protocol_bytes = group.roster.protocol_bytes + bytes_of(request.protocols)
+    if before is not None:
+        protocol_bytes -= bytes_of(before.protocols)
+    if protocol_bytes > PROTOCOLS * request.max_record_bytes:
+        return ErrorCode.GROUP_MAX_SIZE_REACHED
     others = len(group.roster) + len(group.pending) - (request.member_id in group.pending)
     if not known and others >= max_size:
         return ErrorCode.GROUP_MAX_SIZE_REACHED
