@@ -35,7 +35,9 @@ from chaos.sim.disk_tree import (
     Inode,
     NameChange,
     bind_name,
+    check_name,
     directories_below,
+    disk_error,
     files_below,
     named_files_below,
     names_in,
@@ -45,9 +47,11 @@ from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.disk import sync_each_below
 from metadata_quorum.foundation.primitives import Buffer
 
-MAX_NAME_BYTES: Final = 255
-
-_CHANGES: Final = frozenset({"append", "write_at", "truncate", "sync", "rename", "remove", "sync_dir"})
+_CHANGES: Final = frozenset(
+    {
+        "append", "write_at", "truncate", "sync", "create", "mkdir", "rename", "remove", "rmdir", "sync_dir",
+    }
+)  # fmt: skip
 """The operations that change the disk: a kill between any two of them leaves another state."""
 
 
@@ -60,7 +64,7 @@ class Fault:
     """An error waiting for the operation that it hits."""
 
     operation: str
-    """append, write_at, read, truncate, sync, open, rename, remove or sync_dir."""
+    """append, write_at, read, truncate, sync, open, create, mkdir, rename, remove, rmdir or sync_dir."""
     code: int
     path_part: str
     after: int
@@ -198,12 +202,13 @@ class SimDisk:
         self.strike("open", path)
         inode = self._find(path)
         if isinstance(inode, DirectoryNode):
-            raise _error(errno.EISDIR, path)
+            raise disk_error(errno.EISDIR, path)
         if inode is None:
             if not create:
-                raise _error(errno.ENOENT, path)
-            _check_name(path)
+                raise disk_error(errno.ENOENT, path)
+            check_name(path)
             parent, name = self._parent_of(path)
+            self.strike("create", path)
             inode = Inode()
             self._bind(parent, (parent, name, inode))
         return SimFile(self, path, inode)
@@ -223,18 +228,19 @@ class SimDisk:
 
     def make_dirs(self, path: str) -> None:
         """Raises OSError."""
-        _check_name(path.rstrip("/"))
+        check_name(path.rstrip("/"))
         directory = self._root
         for name in names_in(path):
             child = directory.cache.get(name)
             if child is None:
+                self.strike("mkdir", path)
                 child = DirectoryNode()
                 self._bind(directory, (directory, name, child))
                 if directory is self._root:
                     for change in self._settled(list(self._root.unsynced)[-1:]):
                         self._make_durable(change)
             if not isinstance(child, DirectoryNode):
-                raise _error(errno.ENOTDIR, path)
+                raise disk_error(errno.ENOTDIR, path)
             directory = child
 
     def remove(self, path: str) -> None:
@@ -244,21 +250,23 @@ class SimDisk:
             self._bind(parent, (parent, name, None))
 
     def remove_tree(self, path: str, may_block: MayBlock) -> None:
+        """File by file. Raises OSError."""
         entry = self._find(path)
         if isinstance(entry, DirectoryNode):
             for name in sorted(entry.cache):
                 self.remove_tree(f"{path.rstrip('/')}/{name}", may_block)
         if entry is not None:
+            self.strike("rmdir" if isinstance(entry, DirectoryNode) else "remove", path)
             parent, name = self._parent_of(path)
             self._bind(parent, (parent, name, None))
 
     def rename(self, source: str, target: str) -> None:
         """Raises OSError."""
         self.strike("rename", target)
-        _check_name(target)
+        check_name(target)
         entry = self._find(source)
         if entry is None:
-            raise _error(errno.ENOENT, source)
+            raise disk_error(errno.ENOENT, source)
         from_parent, from_name = self._parent_of(source)
         to_parent, to_name = self._parent_of(target)
         self._bind(to_parent, (from_parent, from_name, None), (to_parent, to_name, entry))
@@ -273,7 +281,7 @@ class SimDisk:
             self._settled(began)
             raise
         if not isinstance(directory, DirectoryNode):
-            raise _error(errno.ENOENT, path)
+            raise disk_error(errno.ENOENT, path)
         self.syncs += 1
         for change in self._settled(began):
             self._make_durable(change)
@@ -409,7 +417,7 @@ class SimDisk:
         where there is none."""
         files = [(path, inode) for path, inode in named_files_below(self._root) if inode.cache]
         if not files:
-            raise _error(errno.ENOENT, "/")
+            raise disk_error(errno.ENOENT, "/")
         path, inode = random.choice(files)
         page = random.randrange((len(inode.cache) - 1) // PAGE + 1)
         inode.bad.add(page)
@@ -461,13 +469,13 @@ class SimDisk:
         directory, _, name = path.rstrip("/").rpartition("/")
         parent = self._find(directory)
         if not isinstance(parent, DirectoryNode):
-            raise _error(errno.ENOENT, directory)
+            raise disk_error(errno.ENOENT, directory)
         return parent, name
 
     def _inode(self, path: str) -> Inode:
         inode = self._find(path)
         if not isinstance(inode, Inode):
-            raise _error(errno.ENOENT, path)
+            raise disk_error(errno.ENOENT, path)
         return inode
 
     def _bind(
@@ -489,12 +497,3 @@ class SimDisk:
     def _make_durable(self, change: NameChange) -> None:
         for parent, name, meant in change.bindings:
             bind_name(parent.durable, name, meant)
-
-
-def _error(code: int, path: str) -> OSError:
-    return OSError(code, os.strerror(code), path)
-
-
-def _check_name(path: str) -> None:
-    if len(os.path.basename(path)) > MAX_NAME_BYTES:
-        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), path)

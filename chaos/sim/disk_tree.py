@@ -6,6 +6,8 @@ Used by disk.py alone, which is the port.
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -13,6 +15,7 @@ from random import Random
 from typing import Final
 
 PAGE: Final = 4096
+MAX_NAME_BYTES: Final = 255
 
 
 @dataclass(slots=True)
@@ -44,6 +47,16 @@ class NameChange:
     directory: DirectoryNode
     bindings: tuple[tuple[DirectoryNode, str, Inode | DirectoryNode | None], ...]
     """A rename binds two names at once, all or nothing."""
+
+
+def disk_error(code: int, path: str) -> OSError:
+    return OSError(code, os.strerror(code), path)
+
+
+def check_name(path: str) -> None:
+    """Raises OSError."""
+    if len(os.path.basename(path)) > MAX_NAME_BYTES:
+        raise disk_error(errno.ENAMETOOLONG, path)
 
 
 @lru_cache(maxsize=8192)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import sys
 import time
 from collections import Counter
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from chaos.simulator.faults import SimFault
     from chaos.simulator.profile import Profile
     from chaos.simulator.run import Outcome
+    from chaos.simulator.shrink import ShrunkRun
     from chaos.simulator.software import Software
 
 SECONDS = 20.0
@@ -86,7 +88,7 @@ def shrink(
     profile: ProfileName = None,
     seconds: Seconds = SECONDS,
 ) -> None:
-    """Cut a seed that fails down to the fewest faults; they go with `replay --faults`."""
+    """Cut a seed that fails down to the least; the faults go with `replay --faults`."""
     from chaos.simulator.shrink import Shrinker
 
     logging.disable(logging.CRITICAL)
@@ -95,14 +97,31 @@ def shrink(
     if shrunk is None:
         print(f"seed {seed} does not fail")
         return
-    for fault in shrunk.faults:
+    for fault in shrunk.run.faults:
         print(fault)
-    topics = "" if shrunk.profile == chosen else f" --topics {','.join(shrunk.profile.topics)}"
-    print(
-        f"# {shrunk.broken}\n# kraft sim replay {seed} --profile {chosen.name} --seconds {shrunk.seconds:g}"
-        f"{topics} --faults FILE"
-    )
+    command = ["kraft", "sim", "replay", str(seed), "--profile", chosen.name]
+    command += ["--seconds", f"{shrunk.run.seconds:g}", *_options(chosen, shrunk.run), "--faults", "FILE"]
+    print(f"# {shrunk.broken}\n# {shlex.join(command)}")
     raise typer.Exit(1)
+
+
+def _options(chosen: Profile, left: ShrunkRun) -> list[str]:
+    """Those of `replay` that say what was taken away."""
+    from chaos.simulator.shrink import CLIENTS
+
+    topics, nodes = left.profile.topics, left.profile.shape.nodes
+    gone = [
+        kind
+        for kind, without in CLIENTS.items()
+        if without(left.profile) == left.profile and without(chosen) != chosen
+    ]
+    told = {
+        "--topics": None if topics.keys() == chosen.topics.keys() else topics,
+        "--without": gone or None,
+        "--nodes": None if nodes == chosen.shape.nodes else map(str, nodes),
+        "--overtaking": left.deviating,
+    }
+    return [word for name, what in told.items() if what is not None for word in (name, ",".join(what))]
 
 
 @app.command()
@@ -116,6 +135,15 @@ def replay(
         typer.Option(metavar="FILE", help="These instead of the seed's, as `shrink` prints them."),
     ] = None,
     topics: Annotated[str | None, typer.Option(metavar="A,B", help="Only these of the profile's.")] = None,
+    without: Annotated[
+        str | None,
+        typer.Option(metavar="KIND,KIND", help="No clients of these kinds: readers, members, admins."),
+    ] = None,
+    nodes: Annotated[str | None, typer.Option(metavar="1,2", help="Only these of the profile's.")] = None,
+    overtaking: Annotated[
+        str | None,
+        typer.Option(metavar="NAME,NAME", help="Everywhere else what is first in is first out."),
+    ] = None,
     report: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where history, verdict and report.html go.")
     ] = None,
@@ -128,26 +156,45 @@ def replay(
     from chaos.simulator.run import Simulation
 
     logging.disable(logging.CRITICAL)
-    chosen = _profile(seed, profile)
-    if topics is not None:
-        kept = topics.split(",")
-        chosen = replace(chosen, topics={name: chosen.topics[name] for name in chosen.topics if name in kept})
+    chosen = _cut_down(_profile(seed, profile), topics, without, nodes)
+    deviating = None if overtaking is None else overtaking.split(",")
     listed = None if faults is None else _faults(faults)
     directory = report or RESULTS / f"sim-{seed}"
     make_room(directory)
     simulation = Simulation(
-        seed, chosen, seconds, listener=print, until=until, faults=listed, software=_software(older)
-    )
+        seed, chosen, seconds, listener=print, until=until, faults=listed, deviating=deviating,
+        software=_software(older),
+    )  # fmt: skip
     record = SeedRecord(simulation, directory)
     outcome = simulation.run()
     _print_outcome(outcome)
     command = f"kraft sim replay {seed} --profile {chosen.name} --seconds {seconds:g}"
-    command += "" if until is None else f" --until {until:g}"
-    command += "" if topics is None else f" --topics {topics}"
-    command += "" if faults is None else f" --faults {SCHEDULE}"
-    command += "" if older is None else f" --older {older}"
+    more = {
+        "until": until, "topics": topics, "without": without, "nodes": nodes, "overtaking": overtaking,
+        "faults": faults and SCHEDULE, "older": older,
+    }  # fmt: skip
+    command += "".join(f" --{name} {shlex.quote(f'{it}')}" for name, it in more.items() if it is not None)
     print(f"report: {record.write(outcome, command)}")
     raise typer.Exit(0 if outcome.ok else 1)
+
+
+def _cut_down(profile: Profile, topics: str | None, without: str | None, nodes: str | None) -> Profile:
+    """Where `shrink` has left less of it."""
+    from chaos.simulator.shrink import CLIENTS
+
+    if topics is not None:
+        kept = topics.split(",")
+        profile = replace(profile, topics={name: m for name, m in profile.topics.items() if name in kept})
+    if nodes is not None:
+        ids, shape = nodes.split(","), profile.shape
+        brokers = tuple(node for node in shape.brokers if str(node) in ids)
+        profile = replace(profile, shape=replace(shape, brokers=brokers))
+    gone = without.split(",") if without else []
+    if unknown := [kind for kind in gone if kind not in CLIENTS]:
+        raise UsageError(f"no clients are {', '.join(unknown)}; these are: {', '.join(CLIENTS)}")
+    for kind in gone:
+        profile = CLIENTS[kind](profile)
+    return profile
 
 
 def _profile(seed: int, name: str | None) -> Profile:

@@ -24,7 +24,7 @@ SYNC_S: Final = (200e-6, 2e-3)
 OTHER_S: Final = (2e-6, 60e-6)
 """How long an operation takes: at least, at most."""
 SYNCS: Final = frozenset({"sync", "sync_dir"})
-NAMES: Final = frozenset({"open", "rename", "remove"})
+NAMES: Final = frozenset({"open", "create", "mkdir", "rename", "remove", "rmdir"})
 """Made under the lock of a log's directory (jobs.py)."""
 
 
@@ -91,7 +91,7 @@ class MachineDisk(SimDisk):
             self._is_flushing = False
 
     def _wait(self, process: ProcessLoop, operation: str) -> None:
-        if self._is_flushing:
+        if self._is_flushing or operation == "create":  # the `open` that creates has waited
             return
         usual = SYNC_S if operation in SYNCS else OTHER_S
         seconds = self._random.uniform(*usual) + self.extra_s

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import warnings
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
@@ -113,12 +113,13 @@ class Simulation:
         trace: Callable[[str], None] | None = None,
         until: float | None = None,
         faults: Sequence[SimFault] | None = None,
+        deviating: Collection[str] | None = None,
         breaking: Callable[[Simulation], None] | None = None,
         software: Software = THIS,
     ) -> None:
         """`until`: stop there, and judge nothing that comes later. `faults`: these instead of the seed's.
-        `breaking`: breaks the cluster and heals it, instead of any list of faults. `software`: of every node,
-        until an operator has upgraded it."""
+        `deviating`: only these links, disks and threads (draws.py). `breaking`: breaks the cluster and heals
+        it, instead of any list of faults. `software`: of every node, until an operator has upgraded it."""
         self.seed = seed
         self.profile = profile
         self.seconds = seconds
@@ -126,7 +127,7 @@ class Simulation:
         self._partitions: Sequence[str] = ()
         self.scheduler = Scheduler()
         self.scheduler.trace = trace
-        self.draws = Draws(seed)
+        self.draws = Draws(seed, deviating)
         self.story = Story(listener)
         self.network = Network(self.scheduler, self.draws)
         self.cluster = Cluster(profile.shape, self.scheduler, self.network, self.draws, self.story, software)

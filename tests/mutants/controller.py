@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.mutants.mutant import mutant
+from tests.mutants.mutant import Edit, mutant
 
 CONTROLLER: Final = (
     mutant(
@@ -63,5 +63,48 @@ CONTROLLER: Final = (
             "unit/metadata/test_metadata_log.py",
             "unit/metadata/test_metadata_log_crash_points.py",
         ),
+    ),
+    mutant(
+        "claim-that-times-out",
+        "ours",
+        "a leader is active once its claim is applied, however late",
+        "metadata_quorum/controller/controller.py",
+        "        if leader_id == self.node_id and self._raft.is_leader and self._raft.term == term:\n",
+        "        if leader_id == self.node_id and self._raft.is_leader and self._raft.term == term:\n"
+        "            if self._loop.time() - self._claimed_at > 10.0:\n"
+        "                return\n",
+        ("unit/metadata/test_controller.py",),
+        Edit(
+            "metadata_quorum/controller/controller.py",
+            "        self._proposer.claim(term, claim)\n",
+            "        self._claimed_at = self._loop.time()\n        self._proposer.claim(term, claim)\n",
+        ),
+    ),
+    mutant(
+        "elr-lost-in-a-downgrade",
+        "ours",
+        "who was eligible stays so where the feature is lowered",
+        "metadata_quorum/decisions/elections.py",
+        "if rules.elr_enabled else before.elr)\n",
+        "if rules.elr_enabled else ())\n",
+        ("golden/test_metadata.py",),
+    ),
+    mutant(
+        "acls-in-the-order-of-a-set",
+        "ours",
+        "every controller deletes the same entries in the same order",
+        "metadata_quorum/decisions/acls.py",
+        "tuple(sorted((acl for acl in among if matches(acl_filter, acl)), key=lambda acl: acl.id.bytes))\n",
+        "tuple(acl for acl in among if matches(acl_filter, acl))\n",
+        ("unit/metadata/test_state_machine.py",),
+    ),
+    mutant(
+        "broker-without-directories-unfenced",
+        "ours",
+        "who has lost its last directory stays fenced",
+        "metadata_quorum/decisions/brokers.py",
+        "    if not broker.fenced or not broker.has_any_dir:\n",
+        "    if not broker.fenced:\n",
+        ("unit/metadata/test_directories.py",),
     ),
 )

@@ -132,4 +132,24 @@ EXACTLY_ONCE: Final = (
             "golden/test_classic_groups.py",
         ),
     ),
+    mutant(
+        "unknown-producer-begins-anywhere",
+        "ours",
+        "a transaction's first batch has the sequence that its producer began with",
+        f"{LOG}/producers.py",
+        "        if header.base_sequence > first:\n",
+        "        if False:\n",
+        ("unit/api/test_produce_queue.py",),
+    ),
+    mutant(
+        "group-too-large-to-expire",
+        "ours",
+        "a group with more offsets than a sweep takes is expired piece by piece",
+        "data_plane/coordinator/groups/group_metadata_manager.py",
+        "            expired_now = list(islice(expired, limit - len(records)))\n",
+        "            expired_now = list(expired)\n"
+        "            if len(records) + len(expired_now) > limit:\n"
+        "                break\n",
+        ("unit/groups/test_offsets.py",),
+    ),
 )

@@ -20,7 +20,9 @@ from metadata_quorum.metadata.records import (
     RemoveAccessControlEntryRecord,
     TopicRecord,
 )
+from metadata_quorum.security import authorizer
 from metadata_quorum.security.acls import AclOperation, AclPermissionType, AclResourceType, PatternType
+from metadata_quorum.security.authorizer import MAX_CACHED_NAME_CHARS, AclIndex, Authorizer
 
 pytestmark = pytest.mark.row("U4")
 
@@ -102,3 +104,23 @@ def test_rights_follow_the_metadata() -> None:
     assert node.authorizer is before  # what it remembers is still true
     image = after(RemoveAccessControlEntryRecord(id=ANNAS.id))
     assert not anna_may()
+
+
+def test_what_was_decided_is_remembered_but_for_long_names_and_not_without_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Clients choose the names of groups and of transactions."""
+    looked: list[str] = []
+    about = AclIndex.about
+
+    def noted(index: AclIndex, resource_type: int, name: str) -> Any:
+        looked.append(name)
+        return about(index, resource_type, name)
+
+    monkeypatch.setattr(AclIndex, "about", noted)
+    monkeypatch.setattr(authorizer, "MAX_CACHED", 3)
+    rights = Authorizer(index=AclIndex.of([ANNAS]))
+    short, long = "t", "t" * (MAX_CACHED_NAME_CHARS + 1)
+    for name in (short, short, long, long, "a", "b", "c", short):
+        rights.allows("User:anna", "h", AclOperation.READ, AclResourceType.TOPIC, name)
+    assert looked == [short, long, long, "a", "b", "c", short]

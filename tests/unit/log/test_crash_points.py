@@ -15,6 +15,7 @@ from typing import Final
 import pytest
 
 from data_plane.log import checkpoints
+from data_plane.log.compact_log import cleanable, plan_cleaning
 from data_plane.log.config import LogConfig
 from data_plane.log.log import UnifiedLog
 from data_plane.log.recovery import LogCorruptError
@@ -31,6 +32,7 @@ from tests.unit.log.transactional_log import end_transaction
 PATH: Final = "/d/t-0"
 CHECKPOINT: Final = f"/d/{checkpoints.RECOVERY_POINTS}"
 TP: Final = TopicPartition("t", 0)
+MERGING: Final = replace(COMPACT, segment_bytes=900)
 RETIRING: Final = LogConfig(segment_bytes=400, index_interval_bytes=100, retention_bytes=500)
 
 pytestmark = pytest.mark.row("L7")
@@ -88,6 +90,13 @@ def transactions_over_many_segments(log: UnifiedLog) -> None:
     log.roll(NOW_MS)
     clean(log)  # the tombstones get their horizon
     log.cleaned_to = 0
+
+
+def cleaned_and_not_in_place_yet(log: UnifiedLog) -> None:
+    """The merged segments have their `.swap` names, and the old ones lie beside them."""
+    transactions_over_many_segments(log)
+    log.config = MERGING
+    plan_cleaning(log, cleanable(log, log.log_end_offset, NOW_MS + DAY_MS), NOW_MS + DAY_MS).run(MAY_BLOCK)
 
 
 def epochs_and_a_transaction(log: UnifiedLog) -> None:
@@ -185,15 +194,18 @@ def ends_the_same(found: RecoveredLog, before: RecoveredLog, after: RecoveredLog
     return gone or (before.start <= found.start <= after.start and found.end == before.end)
 
 
+def nothing_more(log: UnifiedLog) -> None:
+    """The start alone is the work."""
+
+
 def _close(log: UnifiedLog) -> None:
     log.close_clean(MAY_BLOCK)
 
 
 WORKS: Final = {
     "cleaned": Work(COMPACT, transactions_over_many_segments, cleaned_late, never),
-    "merged": Work(
-        replace(COMPACT, segment_bytes=900), transactions_over_many_segments, cleaned_late, never
-    ),
+    "merged": Work(MERGING, transactions_over_many_segments, cleaned_late, never),
+    "put in place": Work(MERGING, cleaned_and_not_in_place_yet, nothing_more, never),
     "grown": Work(RETIRING, epochs_and_a_transaction, grown, begins_the_same),
     "truncated": Work(RETIRING, epochs_and_a_transaction, truncated, begins_the_same),
     "truncated and written again": Work(

@@ -130,6 +130,11 @@ def test_a_few_compressed_bytes_that_claim_all_offsets(log: UnifiedLog, codec: i
     assert code_of(log, with_field(records, 57, ">i", 2**31 - 1)) == ErrorCode.INVALID_RECORD
 
 
+def test_a_few_compressed_bytes_that_become_very_many(log: UnifiedLog):
+    """32 times what a message may have, or 32 MiB."""
+    assert code_of(log, batch(bytes(33 * 1024 * 1024), compression=4)) == ErrorCode.MESSAGE_TOO_LARGE
+
+
 @pytest.mark.parametrize("base", [2**63 - 1, 2**62, -(2**63)])
 @pytest.mark.parametrize("policy", ["delete", "compact"])
 def test_base_timestamp_beyond_all_times(tmp_path, base: int, policy: str):

@@ -270,9 +270,11 @@ def test_a_pre_vote_that_comes_late_arms_no_sitting_leader(late: str) -> None:
     rig.deliver(2, 1)
     rig.tick(1)  # a candidate in term 1; its vote is slow
     rig.now += 0.5
+    rig.tick(1)  # it has lived that long: time in which it stood still would not count
     due(1)  # so it asks for term 2
     rig.deliver(1, 2)
     rig.tick(2)
+    assert len(rig.queue[2, 1]) > 1, "a vote and a pre-vote are on their way"
     if late == "pre-vote first":
         rig.queue[2, 1].reverse()
     rig.deliver(2, 1)

@@ -29,6 +29,39 @@ def test_a_kill_keeps_the_page_cache_and_severs_handles() -> None:
             act()
 
 
+def test_a_kill_comes_between_any_two_changes_of_names() -> None:
+    """Also where one call makes or removes several."""
+
+    def change(disk: SimDisk) -> None:
+        disk.make_dirs("/d/new/newer")
+        disk.open("/d/new/f", create=True)
+        disk.remove_tree("/d/old", MAY_BLOCK)
+
+    seen = []
+    for operation in range(7):
+        disk = SimDisk()
+        disk.make_dirs("/d/old")
+        for name in ("a", "b"):
+            disk.open(f"/d/old/{name}", create=True)
+        disk.kill_before(operation)
+        try:
+            change(disk)
+        except Killed:
+            pass
+        seen.append(
+            [*disk.list("/d", MAY_BLOCK), *disk.list("/d/new", MAY_BLOCK), *disk.list("/d/old", MAY_BLOCK)]
+        )
+    assert seen == [
+        ["old", "a", "b"],
+        ["new", "old", "a", "b"],
+        ["new", "old", "newer", "a", "b"],
+        ["new", "old", "f", "newer", "a", "b"],
+        ["new", "old", "f", "newer", "b"],
+        ["new", "old", "f", "newer"],
+        ["new", "f", "newer"],
+    ]
+
+
 def test_power_loss_keeps_what_was_synced_and_any_part_of_the_rest() -> None:
     outcomes = set()
     for seed in range(60):

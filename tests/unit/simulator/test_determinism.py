@@ -9,24 +9,25 @@ from pathlib import Path
 
 import pytest
 
-from chaos.simulator.profile import COMBINED
+from chaos.simulator.profile import COMBINED, PROFILES
 from chaos.simulator.run import Simulation
 
 PROGRAM = """
-from chaos.simulator.profile import COMBINED
+from chaos.simulator.profile import PROFILES
 from chaos.simulator.run import Simulation
-whole = Simulation(7, COMBINED, {seconds})
+profile = PROFILES["{profile}"]
+whole = Simulation(7, profile, {seconds})
 faults = whole.player.faults
-print(whole.run().digest, Simulation(7, COMBINED, {seconds}, faults=faults[1:]).run().digest)
+print(whole.run().digest, Simulation(7, profile, {seconds}, faults=faults[1:]).run().digest)
 """
 SECONDS = 4.0
 
 
-def digests_elsewhere(directory: Path, hash_seed: int) -> list[int]:
+def digests_elsewhere(directory: Path, hash_seed: int, profile: str = "combined") -> list[int]:
     """Of the run and of one with a fault less, in a process that has another hash seed, module path and
     current directory."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(seconds=SECONDS)],
+        [sys.executable, "-c", PROGRAM.format(seconds=SECONDS, profile=profile)],
         env={**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": str(directory)},
         cwd=directory,
         capture_output=True,
@@ -43,6 +44,13 @@ def test_the_same_trace_under_any_hash_seed_and_in_any_directory(tmp_path: Path)
     assert here.ok
     less = Simulation(7, COMBINED, SECONDS, faults=whole.player.faults[1:]).run()
     assert digests_elsewhere(tmp_path, 1) == [here.digest, less.digest]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("profile", sorted(PROFILES))
+def test_every_profile_has_one_trace(tmp_path: Path, profile: str) -> None:
+    first, second = (digests_elsewhere(tmp_path, hash_seed, profile) for hash_seed in (1, 2))
+    assert first == second
 
 
 def test_another_seed_is_another_run() -> None:

@@ -64,7 +64,7 @@ def test_a_seed_shrinks_to_the_faults_that_matter(monkeypatch: pytest.MonkeyPatc
     whole = Simulation(3, profile, 12.0).player.faults
     shrunk = Shrinker(3, profile, 12.0, print).shrink()
     assert shrunk is not None
-    assert len(shrunk.faults) < len(whole) / 2
+    assert len(shrunk.run.faults) < len(whole) / 2
 
 
 def test_delta_debugging_leaves_what_it_takes() -> None:
