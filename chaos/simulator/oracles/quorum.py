@@ -48,6 +48,8 @@ class QuorumOracle:
         self._leaders: dict[int, int] = {}
         self._committed: dict[int, int] = {}
         """Index to term."""
+        self._committed_in: dict[int, int] = {}
+        """Index to the term of who was seen first to have committed it."""
         cluster.network.taps.append(self._sent)
         cluster.on_start.append(self._started)
 
@@ -75,6 +77,7 @@ class QuorumOracle:
                 self._report(Invariant.TERM_AND_COMMIT_MONOTONIC.name, what)
         elif isinstance(message, Append) and message.term not in self._leaders:
             self._cluster.story.visit("raft leader")
+            self._check_leader(source, message.term, voter)
         if isinstance(message, Append) and self._leaders.setdefault(message.term, source) != source:
             what = f"{self._leaders[message.term]} and {source} lead term {message.term}"
             self._report(Invariant.ONE_LEADER_PER_TERM.name, what)
@@ -94,12 +97,25 @@ class QuorumOracle:
             if entry_term is None:
                 continue
             if index not in self._committed:
-                self._committed[index] = entry_term
+                self._committed[index], self._committed_in[index] = entry_term, core.term
                 self._check_majority(index, entry_term)
             elif self._committed[index] != entry_term:
                 what = f"voter {node_id} commits {index} of another term"
                 self._report(Invariant.STATE_MACHINE_SAFETY.name, what)
         self._seen[node_id] = (core.term, core.commit_index)
+
+    def _check_leader(self, node_id: int, term: int, voter: SyncObjRaft) -> None:
+        """At its first message: it has all that was committed in earlier terms."""
+        journal = voter.journal
+        for index, entry_term in self._committed.items():
+            if index > journal.base_index and self._committed_in[index] < term:
+                found = journal.term_at(index)
+                if found != entry_term:
+                    what = (
+                        f"leader {node_id} of term {term} has {found} at {index}, committed is {entry_term}"
+                    )
+                    self._report(Invariant.LEADER_COMPLETENESS.name, what)
+                    return
 
     def _check_majority(self, index: int, term: int) -> None:
         holders = sum(durable.holds(index, term) for durable in self._durable.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,10 @@ from chaos.simulator.oracles.contact import Contact, ContactLedger
 from chaos.simulator.profile import COMBINED, PROFILES, Profile
 from chaos.simulator.run import Simulation
 from data_plane.replication.leader_state import FollowerReplica
+from metadata_quorum.controller.broker_sessions import BrokerSessions
+from metadata_quorum.decisions import brokers
+from metadata_quorum.decisions.elections import broker_leaves
+from metadata_quorum.foundation.model import NO_LEADER
 
 STRANDED = replace(PROFILES["stranded"], topics={"all": COMBINED.topics["all"]})
 """One controller, three brokers with short sessions."""
@@ -49,6 +54,23 @@ def test_who_cannot_follow_leaves_the_isr() -> None:
 def test_who_cannot_follow_and_stays_in_the_isr_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FollowerReplica, "caught_up", lambda *_: True)
     assert rules(STRANDED, APART, 9.5) == {"liveness: isr", "liveness: high watermark"}
+
+
+@pytest.mark.pure("a bug is planted in Python")
+def test_who_is_silent_and_is_not_fenced_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BrokerSessions, "next_deadline", lambda *_: None)
+    assert rules(STRANDED, ["at 1 for 20: isolate 2"], 16.0) == {"liveness: brokers"}
+
+
+@pytest.mark.long
+@pytest.mark.pure("a bug is planted in Python")
+def test_a_partition_that_is_given_no_leader_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_a_leader(*args: Any, **options: Any) -> list[Any]:
+        return [replace(record, leader=NO_LEADER) for record in broker_leaves(*args, **options)]
+
+    monkeypatch.setattr(brokers, "broker_leaves", without_a_leader)
+    faults = [f"at 1 for 20: isolate {broker}" for broker in (2, 3)]
+    assert "liveness: leaders" in rules(STRANDED, faults, 19.0)
 
 
 def test_a_majority_that_talks_has_a_controller_and_a_minority_none() -> None:

@@ -230,6 +230,14 @@ def test_what_no_voter_says_or_does(cluster: Cluster) -> None:
     reported.clear()
     other.say(3, PreVoteReply(0, 1, granted=True))
     assert "STATE_MACHINE_SAFETY" in reported, "another entry than the first voter"
+    reported.clear()
+    one.core.term = one.core.commit_index = 2
+    one.journal.term_at = lambda index: 1
+    one.say(2, append(3))
+    assert "LEADER_COMPLETENESS" not in reported
+    other.journal.term_at = lambda index: None
+    other.say(1, append(4))
+    assert "LEADER_COMPLETENESS" in reported, "it has nothing"
 
 
 class Replica:
