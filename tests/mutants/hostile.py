@@ -314,7 +314,7 @@ HOSTILE: Final = (
         "kraft/api/versions.py",
         "request.client_software_name[:_REMEMBERED_LETTERS]",
         "request.client_software_name",
-        ("unit/api/test_versions.py",),
+        ("unit/net/test_server.py",),
     ),
     mutant(
         "checkpoint-read-whole",
