@@ -11,9 +11,10 @@ from confluent_kafka import Consumer, TopicPartition
 from benchmarks import coordination
 from benchmarks.client.latency import ReceiveJob, SendJob
 from benchmarks.client.probe import ProbeJob
+from benchmarks.client.take_records import build, take_records
 from benchmarks.client.throughput import ConsumeJob, ProduceJob
 from benchmarks.clients import client, run_client
-from benchmarks.cluster import cpu_seconds, rss_bytes
+from benchmarks.cluster import SystemSkipped, cpu_seconds, rss_bytes
 from benchmarks.gaps import longest_gap
 from benchmarks.page_cache import evict
 from benchmarks.percentiles import QUANTILES
@@ -214,7 +215,26 @@ def _measure_consume(session: Session, value_bytes: int, metric: str) -> None:
     session.record(f"{metric}.waits", 100 * result["thread_waited_s"] / result["seconds"])
     session.record(f"{metric}.client-cpu", result["client_cpu_s"] / (result["bytes"] / GB))
     session.record(f"{metric}.broker-cpu", broker_cpu_s / (result["bytes"] / GB))
+    _measure_consume_in_c(session, topic, messages, metric)
     session.admin.delete_topic(topic)
+
+
+def _measure_consume_in_c(session: Session, topic: str, messages: int, metric: str) -> None:
+    """The same records once more, by a client that makes no Python object of each."""
+    try:
+        program = build()
+    except SystemSkipped as reason:
+        session.note(f"no client in C: {reason}")
+        return
+    job = ConsumeJob(session.cluster.bootstrap, topic, PARTITIONS, messages, SETTLE_TIMEOUT_S)
+    cpu_before = cpu_seconds(session.cluster)
+    taken = take_records(program, job)
+    broker_cpu_s = cpu_seconds(session.cluster) - cpu_before
+    if taken.messages < messages:
+        raise WorkloadFailed(f"{messages - taken.messages} of {messages} records did not come back to C")
+    session.record(f"{metric}.c.rate", taken.bytes / MB / taken.seconds)
+    session.record(f"{metric}.c.client-cpu", taken.cpu_s / (taken.bytes / GB))
+    session.record(f"{metric}.c.broker-cpu", broker_cpu_s / (taken.bytes / GB))
 
 
 def _measure_latency(session: Session, partitions: int) -> None:

@@ -17,7 +17,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from crc32c import crc32c
 
 from metadata_quorum.foundation.batch import (
     BATCH_OVERHEAD,
@@ -33,6 +32,7 @@ from metadata_quorum.foundation.batch import (
     read_header,
 )
 from metadata_quorum.foundation.compression import MAX_DECOMPRESSED_BYTES
+from metadata_quorum.foundation.crc32c import crc32c
 from spark_connector.record_walk import SHORTEST_RECORD_BYTES, RecordSpan, record_ends
 from spark_connector.varints import Bytes, Positions, read_varints
 

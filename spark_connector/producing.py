@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
-from crc32c import crc32c
-
+from metadata_quorum.foundation.crc32c import crc32c
 from spark_connector.errors import SinkError
 from spark_connector.librdkafka import Config, producer_config
 from spark_connector.options import SinkOptions

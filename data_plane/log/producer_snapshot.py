@@ -18,10 +18,9 @@ import struct
 from collections.abc import Mapping
 from typing import Final
 
-from crc32c import crc32c
-
 from data_plane.log.producers import BatchMetadata, ProducerStateEntry
 from metadata_quorum.foundation.batch import NO_SEQUENCE
+from metadata_quorum.foundation.crc32c import crc32c
 from metadata_quorum.foundation.model import NO_EPOCH
 
 _VERSION: Final = 1

@@ -30,9 +30,8 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from metadata_quorum.foundation.compression import MAX_DECOMPRESSED_BYTES, compress, decompress
+from metadata_quorum.foundation.crc32c import crc32c
 from metadata_quorum.foundation.primitives import Buffer
 
 BATCH_OVERHEAD: Final = 61

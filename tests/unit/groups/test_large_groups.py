@@ -13,7 +13,15 @@ from typing import Any
 
 import pytest
 
-from data_plane.coordinator.groups.messages import Heartbeat, JoinReply, SyncGroup
+from data_plane.coordinator.groups.messages import (
+    DescribedGroup,
+    Heartbeat,
+    HeartbeatReply,
+    JoinReply,
+    LeaveGroup,
+    MemberIdentity,
+    SyncGroup,
+)
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.unit.groups.clients import GROUP, ConsumerClient
 from tests.unit.groups.group_driver import GroupDriver, join
@@ -70,22 +78,35 @@ def test_a_heartbeat_of_the_consumer_protocol(patterns: bool) -> None:
 
 
 def rebalance_costs(members: int) -> list[int]:
-    """Of a join that is not the last one, of a sync and of a heartbeat."""
+    """For each member: of a rebalance, of a heartbeat, and of leaving."""
     driver = GroupDriver()
     ids = [f"m{i}" for i in range(members)]
     for member_id in ids:
         driver.ask("join", join(new=member_id))
-    driver.ask("join", join("m0"))  # the leader asks for a rebalance
-    joins = [cost(partial(driver.ask, "join", join(member_id))) for member_id in ids[1:-1]]
-    last = driver.ask("join", join(ids[-1]))
-    reply = driver.answers[last]
-    assert isinstance(reply, JoinReply)
-    assert reply.error is ErrorCode.NONE
-    generation = reply.generation
-    driver.ask("sync", SyncGroup(GROUP, "m0", generation, assignments=dict.fromkeys(ids, b"x")))
-    syncs = [cost(partial(driver.ask, "sync", SyncGroup(GROUP, m, generation))) for m in ids[1:]]
-    beats = [cost(partial(driver.ask, "heartbeat", Heartbeat(GROUP, m, generation))) for m in ids]
-    return [sum(costs) // len(costs) for costs in (joins, syncs, beats)]
+
+    def rebalance() -> int:
+        """All join, the last of them ends it, and the leader's assignment is handed out; the generation."""
+        joins = [driver.ask("join", join(member_id)) for member_id in ids]
+        reply = driver.answers[joins[-1]]
+        assert isinstance(reply, JoinReply)
+        assert reply.error is ErrorCode.NONE
+        assignments = dict.fromkeys(ids, b"x")
+        for member_id in ids:
+            driver.ask("sync", SyncGroup(GROUP, member_id, reply.generation, assignments=assignments))
+        return reply.generation
+
+    generation = rebalance()
+    costs = [cost(rebalance)]
+    generation += 1
+    costs.append(cost(lambda: [driver.ask("heartbeat", Heartbeat(GROUP, m, generation)) for m in ids]))
+    assert driver.answers[max(driver.answers)] == HeartbeatReply(ErrorCode.NONE)
+    costs.append(
+        cost(lambda: [driver.ask("leave", LeaveGroup(GROUP, (MemberIdentity(m, None),))) for m in ids])
+    )
+    described = driver.answer("describe", GROUP)
+    assert isinstance(described, DescribedGroup)
+    assert described.members == ()
+    return [total // members for total in costs]
 
 
 @pytest.mark.row("G1")
