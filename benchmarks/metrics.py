@@ -52,9 +52,11 @@ def _throughput() -> list[Metric]:
             ),
             Metric(f"consume-{size}.client-cpu", f"consume {label}: client CPU", "s/GB"),
             Metric(f"consume-{size}.broker-cpu", f"consume {label}: broker CPU", "s/GB"),
+            Metric(f"consume-{size}.cores", f"consume {label}: client and brokers together", "cores"),
             Metric(f"consume-{size}.c.rate", f"consume {label}, a client in C", "MB/s", True, "≥ 1.5 x"),
             Metric(f"consume-{size}.c.client-cpu", f"consume {label}, a client in C: client CPU", "s/GB"),
             Metric(f"consume-{size}.c.broker-cpu", f"consume {label}, a client in C: broker CPU", "s/GB"),
+            Metric(f"consume-{size}.c.cores", f"consume {label}, a client in C: both together", "cores"),
         ]
     return lines
 

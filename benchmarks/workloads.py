@@ -215,6 +215,7 @@ def _measure_consume(session: Session, value_bytes: int, metric: str) -> None:
     session.record(f"{metric}.waits", 100 * result["thread_waited_s"] / result["seconds"])
     session.record(f"{metric}.client-cpu", result["client_cpu_s"] / (result["bytes"] / GB))
     session.record(f"{metric}.broker-cpu", broker_cpu_s / (result["bytes"] / GB))
+    session.record(f"{metric}.cores", (result["client_cpu_s"] + broker_cpu_s) / result["seconds"])
     _measure_consume_in_c(session, topic, messages, metric)
     session.admin.delete_topic(topic)
 
@@ -235,6 +236,7 @@ def _measure_consume_in_c(session: Session, topic: str, messages: int, metric: s
     session.record(f"{metric}.c.rate", taken.bytes / MB / taken.seconds)
     session.record(f"{metric}.c.client-cpu", taken.cpu_s / (taken.bytes / GB))
     session.record(f"{metric}.c.broker-cpu", broker_cpu_s / (taken.bytes / GB))
+    session.record(f"{metric}.c.cores", (taken.cpu_s + broker_cpu_s) / taken.seconds)
 
 
 def _measure_latency(session: Session, partitions: int) -> None:
