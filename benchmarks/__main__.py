@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -114,6 +115,9 @@ def main(
     only: Annotated[list[str] | None, typer.Option(help="Just this workload; may be given again.")] = None,
     rounds: Annotated[int, typer.Option(min=1, max=20, help="Rounds per system.")] = 3,
     minutes: Annotated[float, typer.Option(help="No further round that may last beyond so many.")] = 60.0,
+    seconds: Annotated[
+        float, typer.Option(min=0.5, max=60, help="How long each load lasts.")
+    ] = FULL.throughput_s,
     no_kafka: Annotated[bool, typer.Option("--no-kafka", help="Leave Apache Kafka out.")] = False,
     only_kafka: Annotated[bool, typer.Option("--only-kafka", help="Leave kraft out.")] = False,
     fast: Annotated[
@@ -132,6 +136,7 @@ def main(
     if only_kafka:
         makers.pop(report.OURS)
     names = [name for name in WORKLOADS if name in (only or WORKLOADS)]
+    scale = SMOKE if quick else replace(FULL, throughput_s=seconds, latency_s=seconds)
     samples: dict[str, dict[str, list[float]]] = {name: {} for name in makers}
     failures: list[str] = []
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
@@ -145,7 +150,7 @@ def main(
             # The order alternates by round, so that neither system always follows the other.
             for name in sorted(makers, reverse=bool(number % 2)):
                 console.print(f"round {number}: {name}")
-                session = measure(makers[name], Path(scratch), SMOKE if quick else FULL, names)
+                session = measure(makers[name], Path(scratch), scale, names)
                 failures += session.failures
                 for metric, values in session.samples.items():
                     samples[name].setdefault(metric, []).extend(values)

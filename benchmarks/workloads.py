@@ -70,18 +70,19 @@ def produce_100(session: Session) -> None:
 
 
 def consume_1k(session: Session) -> None:
-    _measure_consume(session, 1024, "consume-1k")
+    """Four times as much as of small records: of a quarter of a second a good part would be the beginning."""
+    _measure_consume(session, 1024, "consume-1k", 4 * session.scale.backlog_bytes)
 
 
 def consume_100(session: Session) -> None:
-    _measure_consume(session, 100, "consume-100")
+    _measure_consume(session, 100, "consume-100", session.scale.backlog_bytes)
 
 
 def cold_backlog(session: Session) -> None:
     """Acks of a steady producer: alone, while a consumer reads a backlog that is in the page cache, and while
     it reads one that is not."""
     hot = session.new_topic(PARTITIONS)
-    backlog, messages = _backlog(session, BACKLOG_VALUE_BYTES)
+    backlog, messages = _backlog(session, BACKLOG_VALUE_BYTES, session.scale.backlog_bytes)
     scale = session.scale
     job = SendJob(
         session.cluster.bootstrap, hot, PARTITIONS, [BACKLOG_RATE], scale.latency_s, scale.warm_up_s / 4,
@@ -197,15 +198,15 @@ def _measure_produce(session: Session, acks: str, value_bytes: int, metric: str)
     session.admin.delete_topic(topic)
 
 
-def _backlog(session: Session, value_bytes: int) -> tuple[str, int]:
+def _backlog(session: Session, value_bytes: int, size: int) -> tuple[str, int]:
     """A topic of as many bytes for either system, and how many records it has."""
     topic = session.new_topic(PARTITIONS)
-    _produce(session, topic, "all", value_bytes, BACKLOG_LIMIT_S, session.scale.backlog_bytes)
+    _produce(session, topic, "all", value_bytes, BACKLOG_LIMIT_S, size)
     return topic, _wait_until_replicated(session, topic)
 
 
-def _measure_consume(session: Session, value_bytes: int, metric: str) -> None:
-    topic, messages = _backlog(session, value_bytes)
+def _measure_consume(session: Session, value_bytes: int, metric: str, size: int) -> None:
+    topic, messages = _backlog(session, value_bytes, size)
     cpu_before = cpu_seconds(session.cluster)
     result = _consume(session, topic, messages)
     broker_cpu_s = cpu_seconds(session.cluster) - cpu_before

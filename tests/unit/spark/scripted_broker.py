@@ -185,6 +185,8 @@ def scripted_broker() -> Iterator[ScriptedBroker]:
         broker.port = server.server_address[1]
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
-        yield broker
-        server.shutdown()
-        thread.join()
+        try:
+            yield broker
+        finally:
+            server.shutdown()
+            thread.join()
