@@ -5,13 +5,14 @@ Spark starts a Python for every question about a source, so that each import is 
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.batch import Record, encode_batch
 from spark_connector.connections import close_clusters
-from spark_connector.source import KraftDataSource, ReadTask, source_schema
+from spark_connector.source import KraftDataSource, ReadTask, source_schema, without_collections
 from tests.unit.spark.scripted_broker import TOPIC, scripted_broker
 
 
@@ -43,3 +44,12 @@ print(*(large & (set(sys.modules) - before)))
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=True
     )
     assert done.stdout.split() == []
+
+
+def test_the_collector_rests_and_is_left_as_it_was() -> None:
+    with without_collections():
+        assert not gc.isenabled()
+        with without_collections():
+            pass
+        assert not gc.isenabled()
+    assert gc.isenabled()
