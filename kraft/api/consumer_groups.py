@@ -219,7 +219,13 @@ def _named_topics(assignment: Assignment, image: MetadataImage) -> dict[str, Any
 
 
 ROWS: Final = (
-    ApiRow(ApiKey.CONSUMER_GROUP_HEARTBEAT, (0, 1), (READ_GROUP, subscribed), broker=handle_heartbeat),
+    ApiRow(
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        (0, 1),
+        (READ_GROUP, subscribed),
+        broker=handle_heartbeat,
+        concurrent=True,
+    ),
     ApiRow(
         ApiKey.CONSUMER_GROUP_DESCRIBE,
         (0, 1),

@@ -158,10 +158,17 @@ class Dispatcher:
             return self._start(self._run_long(ctx, row, body, started), ctx)
         request, size = _decode(ctx.api_key, ctx.version, body)
         _charge(started, size)
-        call = _Call(ctx, row, request)
+        reply = self._run_decoded(_Call(ctx, row, request), body, started)
+        if isinstance(reply, asyncio.Future) and _is_from_client(ctx) and not (row.concurrent or row.in_turn):
+            started.answer_first()
+        return reply
+
+    def _run_decoded(
+        self, call: _Call, body: memoryview, started: StartedRequest
+    ) -> Buffers | asyncio.Future[Buffers]:
         if self._is_for_controller(call):
-            return self._start(self._forward(call, body), ctx)
-        if ctx.api_key == _ENVELOPE:
+            return self._start(self._forward(call, body), call.ctx)
+        if call.ctx.api_key == _ENVELOPE:
             try:
                 call, size = self._open_envelope(call)
             except BrokerError as error:
@@ -177,31 +184,33 @@ class Dispatcher:
         self, ctx: RequestContext, row: ApiRow, body: memoryview, started: StartedRequest
     ) -> Buffers:
         """Decoded and authorized in another thread. Requests behind it on its connection wait, and never
-        start if this one ends the connection."""
+        start if this one ends the connection. A client's wait for its answer, as with Kafka: some of
+        sixty kilobytes each, half answered, took gigabytes."""
         decoder = self._large_decoder if len(body) > SMALL_FRAME_BYTES else self._decoder
         run = partial(self._node.loop.run_in_executor, decoder)
+        resume_others = _no_others if _is_from_client(ctx) else started.resume_others
         request, size = await run(_decode, ctx.api_key, ctx.version, body)
         _charge(started, size)
         call = _Call(ctx, row, request)
         if self._is_for_controller(call):
             forwarded = self._start(self._forward(call, body), ctx)
-            started.resume_others()
+            resume_others()
             return await forwarded
         if ctx.api_key == _ENVELOPE:
             try:
                 call, size = await run(self._open_envelope, call)
             except BrokerError as error:
-                started.resume_others()
+                resume_others()
                 return self._error_reply(call, error)
             _charge(started, size)
         try:
             authorized = await run(self._authorize, call)
         except Exception as error:  # noqa: BLE001
-            started.resume_others()
+            resume_others()
             return await self._long_error_reply(call, error)
         with ctx.cost or nullcontext():
             reply = self._run_handler(call, authorized)
-        started.resume_others()
+        resume_others()
         return await reply if isinstance(reply, asyncio.Future) else reply
 
     def _is_for_controller(self, call: _Call) -> bool:
@@ -426,6 +435,15 @@ class Dispatcher:
         known = {"api_key": row.key, "min_version": row.min_version, "max_version": row.max_version}
         response = {"error_code": int(ErrorCode.UNSUPPORTED_VERSION), "api_keys": [known]}
         return ctx, row, _encoded(ctx, response)
+
+
+def _is_from_client(ctx: RequestContext) -> bool:
+    """Perhaps from a broker: it, too, is answered in order there."""
+    return ctx.role is Role.BROKER
+
+
+def _no_others() -> None:
+    """They wait for the answer."""
 
 
 async def _returning(response: Response) -> Response:

@@ -387,6 +387,7 @@ ROWS: Final = (
         (READ_GROUP, authorize_topics_or_ids(AclOperation.READ, commit_error)),
         broker=handle_commit,
         on_error=commit_error,
+        concurrent=True,
     ),
     ApiRow(
         ApiKey.OFFSET_FETCH, (1, 9), (offset_fetch(fetch_error),), broker=handle_fetch, on_error=fetch_error
@@ -397,6 +398,7 @@ ROWS: Final = (
         (WRITE_TRANSACTIONAL_ID, READ_GROUP, authorize_topics(AclOperation.READ, transactional_commit_error)),
         broker=handle_transactional_commit,
         on_error=transactional_commit_error,
+        concurrent=True,
     ),
     ApiRow(
         ApiKey.OFFSET_DELETE,

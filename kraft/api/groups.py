@@ -228,8 +228,26 @@ ROWS: Final = (
         broker=handle_find_coordinator,
         on_error=find_coordinator_error,
     ),
-    ApiRow(ApiKey.JOIN_GROUP, (0, 9), (READ_GROUP,), broker=handle_join, on_error=join_error),
-    ApiRow(ApiKey.HEARTBEAT, (0, 4), (READ_GROUP,), broker=handle_heartbeat, on_error=error_code_only),
-    ApiRow(ApiKey.LEAVE_GROUP, (0, 5), (READ_GROUP,), broker=handle_leave, on_error=error_code_only),
-    ApiRow(ApiKey.SYNC_GROUP, (0, 5), (READ_GROUP,), broker=handle_sync, on_error=sync_error),
+    ApiRow(
+        ApiKey.JOIN_GROUP, (0, 9), (READ_GROUP,), broker=handle_join, on_error=join_error, concurrent=True
+    ),
+    ApiRow(
+        ApiKey.HEARTBEAT,
+        (0, 4),
+        (READ_GROUP,),
+        broker=handle_heartbeat,
+        on_error=error_code_only,
+        concurrent=True,
+    ),
+    ApiRow(
+        ApiKey.LEAVE_GROUP,
+        (0, 5),
+        (READ_GROUP,),
+        broker=handle_leave,
+        on_error=error_code_only,
+        concurrent=True,
+    ),
+    ApiRow(
+        ApiKey.SYNC_GROUP, (0, 5), (READ_GROUP,), broker=handle_sync, on_error=sync_error, concurrent=True
+    ),
 )

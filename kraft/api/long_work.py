@@ -52,11 +52,9 @@ class LongWork:
         return LongRequest(self, next(self._places))
 
     def join(self, place: int) -> Turn:
+        """Wait behind all who came earlier: a newcomer takes no turn while an older request is half done."""
         turn: Turn = self._loop.create_future()
-        if self._has_room:
-            self._in_turn.append(turn)
-        else:
-            heapq.heappush(self._behind, (place, turn))
+        heapq.heappush(self._behind, (place, turn))
         self._call()
         return turn
 

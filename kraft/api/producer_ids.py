@@ -62,4 +62,8 @@ def error(request: Message, code: ErrorCode, message: str) -> Response:
     return {"error_code": int(known), "producer_id": -1, "producer_epoch": -1}
 
 
-ROWS: Final = (ApiRow(ApiKey.INIT_PRODUCER_ID, (0, 5), (init_producer_id,), broker=handle, on_error=error),)
+ROWS: Final = (
+    ApiRow(
+        ApiKey.INIT_PRODUCER_ID, (0, 5), (init_producer_id,), broker=handle, on_error=error, concurrent=True
+    ),
+)

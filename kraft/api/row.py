@@ -73,6 +73,9 @@ class ApiRow:
     in_turn: bool = False
     """It starts when all requests before it on its connection are answered: its reply must be true when it
     is sent."""
+    concurrent: bool = False
+    """While it waits, what a client asks behind it on its connection is served, too: it takes little, and may
+    wait for others. Kafka's brokers serve one request of a connection at a time."""
     exempt_from_quotas: bool = False
     """As is everything that only nodes send."""
     advertised: bool = True

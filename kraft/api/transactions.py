@@ -413,6 +413,7 @@ ROWS: Final = (
         (add_partitions(add_partitions_error),),
         broker=handle_add_partitions,
         on_error=add_partitions_error,
+        concurrent=True,
     ),
     ApiRow(
         ApiKey.ADD_OFFSETS_TO_TXN,
@@ -420,8 +421,16 @@ ROWS: Final = (
         (WRITE_TRANSACTIONAL_ID, READ_GROUP),
         broker=handle_add_offsets,
         on_error=error_code_only,
+        concurrent=True,
     ),
-    ApiRow(ApiKey.END_TXN, (0, 5), (WRITE_TRANSACTIONAL_ID,), broker=handle_end, on_error=error_code_only),
+    ApiRow(
+        ApiKey.END_TXN,
+        (0, 5),
+        (WRITE_TRANSACTIONAL_ID,),
+        broker=handle_end,
+        on_error=error_code_only,
+        concurrent=True,
+    ),
     ApiRow(
         ApiKey.WRITE_TXN_MARKERS,
         (1, 1),
@@ -429,6 +438,7 @@ ROWS: Final = (
         broker=handle_write_markers,
         on_error=write_markers_error,
         exempt_from_quotas=True,
+        concurrent=True,
     ),
     ApiRow(
         ApiKey.DESCRIBE_PRODUCERS,

@@ -18,11 +18,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
+from kraft.net.budget import Account, Budget
 from kraft.net.connection import (
     SCRATCH_BYTES,
-    Account,
     Allocate,
-    Budget,
     BytesLike,
     FrameReader,
     ProtocolError,

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from kraft.monitoring.request_metrics import Phase, RequestTiming
+from kraft.net.budget import Account
 from metadata_quorum.foundation.file_region import FileRegion
 
 _LENGTH: Final = struct.Struct(">i")
@@ -52,76 +53,6 @@ Allocate = Callable[[int], bytearray | memoryview]
 
 class ProtocolError(Exception):
     """The other end broke the rules of framing: its connection ends, with this one sentence."""
-
-
-class Budget:
-    """What many connections together may hold in requests without reply.
-
-    Small requests are always admitted, so that heartbeats flow; a large one waits, at its beginning and
-    whenever its buffer must grow, until less than the budget is used. If the whole budget were used by
-    unfinished frames, all connections would wait for each other: so one connection at a time may exceed the
-    budget until its request is served, and the whole may exceed it by one large frame.
-    """
-
-    def __init__(self, max_bytes: int) -> None:
-        self.max_bytes = max_bytes
-        self.plenty_bytes = max_bytes // 8
-        """As long as less is used, clients may send as much at once as they like."""
-        self.used_bytes = 0
-        self._exceeding: Account | None = None
-        self._before_frame: deque[Callable[[], None]] = deque()
-        self._inside_frame: deque[Callable[[], None]] = deque()
-
-    @property
-    def exhausted(self) -> bool:
-        return self.used_bytes >= self.max_bytes
-
-    def may_continue(self, account: Account) -> bool:
-        """Whether that connection, which is reading a frame, may take more for it."""
-        if self.exhausted and self._exceeding is None:
-            self._exceeding = account
-        return not self.exhausted or self._exceeding is account
-
-    def take(self, size: int) -> None:
-        self.used_bytes += size
-
-    def give_back(self, size: int, account: Account) -> None:
-        self.used_bytes -= size
-        if self._exceeding is account:
-            self._exceeding = None
-        while self._inside_frame and (self._exceeding is None or not self.exhausted):
-            self._inside_frame.popleft()()
-        while self._before_frame and not self.exhausted:
-            self._before_frame.popleft()()
-
-    def wait(self, wake: Callable[[], None], *, inside_frame: bool) -> None:
-        """Call `wake` once when there may be room again."""
-        (self._inside_frame if inside_frame else self._before_frame).append(wake)
-
-
-class Account:
-    """One connection's part of a budget: frames that arrive, and requests without reply."""
-
-    __slots__ = ("budget", "held_bytes")
-
-    def __init__(self, budget: Budget) -> None:
-        self.budget = budget
-        self.held_bytes = 0
-
-    def take(self, size: int) -> None:
-        self.held_bytes += size
-        self.budget.take(size)
-
-    def give_back(self, size: int) -> None:
-        self.held_bytes -= size
-        self.budget.give_back(size, self)
-
-    def move_to(self, budget: Budget) -> None:
-        """Count all of it in another budget from now on."""
-        held = self.held_bytes
-        self.give_back(held)
-        self.budget = budget
-        self.take(held)
 
 
 class FrameProgress(NamedTuple):
@@ -300,17 +231,30 @@ class ConnectionLimits:
     """Requests without reply, and replies that wait for an earlier one: one more request may be
     started as long as neither has reached this."""
     max_in_flight_requests: int = 4096
+    max_in_flight_tasks: int = 8
+    """Requests that continue in tasks, which take kilobytes each however small they are."""
 
 
 class Slot:
     """The place of one reply in the order of its connection."""
 
-    __slots__ = ("api_key", "exclusive", "from_files", "reply", "reply_bytes", "request_bytes", "timing")
+    __slots__ = (
+        "api_key",
+        "exclusive",
+        "from_files",
+        "in_task",
+        "reply",
+        "reply_bytes",
+        "request_bytes",
+        "timing",
+    )
 
     def __init__(self, api_key: int, request_bytes: int, exclusive: bool) -> None:
         self.api_key = api_key
         self.request_bytes = request_bytes
         self.exclusive = exclusive
+        self.in_task = False
+        """Whether it has not been answered at once, but continues in a task."""
         self.reply: Buffers | None = None
         self.reply_bytes = 0
         """In memory, of replies that have not left."""
@@ -353,11 +297,12 @@ class Pipeline:
         self.leaves_files = False
         """Whether what `take_output` returned last is partly in files."""
         self._exclusive_running = False
+        self._tasks = 0
+        self._paused: Slot | None = None
+        self._first: Slot | None = None
         self._closed = False
         self.output_blocked = False
         """Set while the other end does not read what we sent."""
-        self.held = False
-        """Set while a started request has not yet taken its place in the order."""
         self.leaving: list[RequestTiming] = []
         """Measured requests whose replies have left the order, but not been written."""
         self.muted = False
@@ -386,7 +331,7 @@ class Pipeline:
         """The next request that may be started now, with the slot for its reply."""
         if not self.queued:
             self.queued.extend(self._more())
-        if not self.queued or not self._may_start():
+        if not self.queued or self._first is not None or not self._may_start():
             return None
         frame = self.queued[0]
         api_key = frame[0] << 8 | frame[1] if len(frame) > 1 else NO_API
@@ -401,6 +346,23 @@ class Pipeline:
         self._running_bytes += slot.request_bytes
         self._slots.append(slot)
         return frame, slot
+
+    def pause(self, slot: Slot) -> None:
+        """Nothing more is read or started before `resume`, or before that request is done."""
+        self._paused = slot
+
+    def resume(self, slot: Slot) -> None:
+        if self._paused is slot:
+            self._paused = None
+
+    def answer_first(self, slot: Slot) -> None:
+        """Nothing more is started before that request is done."""
+        self._first = slot
+
+    def continues_in_task(self, slot: Slot) -> None:
+        """It was started, and not answered at once."""
+        slot.in_task = True
+        self._tasks += 1
 
     def charge(self, slot: Slot, size: int) -> None:
         """A request that has been started takes so many bytes more than its frame."""
@@ -427,6 +389,12 @@ class Pipeline:
         self._running_bytes -= slot.request_bytes
         if slot.exclusive:
             self._exclusive_running = False
+        if slot.in_task:
+            self._tasks -= 1
+            if self._first is slot:
+                self._first = None
+            if self._paused is slot:
+                self._paused = None
         self._account.give_back(slot.request_bytes)
 
     def take_output(self) -> list[BytesLike | FileRegion]:
@@ -457,7 +425,8 @@ class Pipeline:
         return (
             not self.output_blocked
             and not self.muted
-            and not self.held
+            and self._paused is None
+            and self._tasks < self._limits.max_in_flight_tasks
             and self._running_bytes < limit
             and self.reply_bytes < limit
             and len(self._slots) < self._limits.max_in_flight_requests

@@ -32,9 +32,13 @@ class StartedRequest(Protocol):
         """It takes so many bytes more than its frame, until its reply."""
 
     def pause_others(self) -> None:
-        """Nothing that comes after it on its connection is started before `resume_others`."""
+        """Nothing that comes after it on its connection is read or started before `resume_others`, or before
+        it is answered."""
 
     def resume_others(self) -> None: ...
+
+    def answer_first(self) -> None:
+        """Nothing that comes after it on its connection is started before it is answered."""
 
     def counts_as(self, api: ApiMetrics) -> None:
         """It is one of those, too: a fetch by a follower, or by a consumer."""
@@ -50,6 +54,9 @@ class UncountedRequest:
         pass
 
     def resume_others(self) -> None:
+        pass
+
+    def answer_first(self) -> None:
         pass
 
     def counts_as(self, api: ApiMetrics) -> None:

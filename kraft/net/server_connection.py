@@ -16,9 +16,9 @@ from typing import Final, cast
 
 from kraft.monitoring.rate_limited_log import rate_limited
 from kraft.monitoring.request_metrics import ApiMetrics, Phase
+from kraft.net.budget import Account
 from kraft.net.connection import (
     SMALL_FRAME_BYTES,
-    Account,
     Buffers,
     FrameProgress,
     FrameReader,
@@ -253,7 +253,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         """Whether the reply is there already."""
         prepared = self._services.prepare(frame)
         if prepared is not None:
-            self._pipeline.held = True
+            self._pipeline.pause(slot)
             prepared.add_done_callback(partial(self._start_prepared, frame, slot))
             return False
         self._starting = slot
@@ -271,6 +271,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             if not reply.done():
                 reply.add_done_callback(partial(self._on_reply, slot))
                 if isinstance(reply, asyncio.Task):
+                    self._pipeline.continues_in_task(slot)
                     self._services.turn_budget.started()
                 return False
             reply = reply.result()
@@ -282,7 +283,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             return
         try:
             prepared.result()
-            self._pipeline.held = False
+            self._pipeline.resume(slot)
             if self._start(frame, slot):
                 self._output.flush()
         except Exception as error:  # noqa: BLE001
@@ -292,17 +293,12 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _started_request(self) -> StartedRequest:
         assert self._starting is not None, "asked for after its handler has returned: nothing is charged"
-        return _PipelinedRequest(self, self._starting)
+        return _PipelinedRequest(self, self._pipeline, self._starting)
 
-    def charge(self, slot: Slot, size: int) -> None:
+    def resume_others(self, slot: Slot) -> None:
         """See `StartedRequest`."""
-        self._pipeline.charge(slot, size)
-
-    def hold(self, held: bool) -> None:
-        """Whether nothing more is started; see `StartedRequest`."""
-        self._pipeline.held = held
-        if not held:
-            self._pump()
+        self._pipeline.resume(slot)
+        self._pump()
 
     def _on_reply(self, slot: Slot, done: asyncio.Future[Buffers] | DelayedReply) -> None:
         """May be called in the midst of another connection's request: what follows from it comes later."""
@@ -387,20 +383,24 @@ class ServerConnection(asyncio.BufferedProtocol):
 class _PipelinedRequest:
     """The `StartedRequest` of a connection."""
 
-    __slots__ = ("_connection", "_slot")
+    __slots__ = ("_connection", "_pipeline", "_slot")
 
-    def __init__(self, connection: ServerConnection, slot: Slot) -> None:
+    def __init__(self, connection: ServerConnection, pipeline: Pipeline, slot: Slot) -> None:
         self._connection = connection
+        self._pipeline = pipeline
         self._slot = slot
 
     def charge(self, size: int) -> None:
-        self._connection.charge(self._slot, size)
+        self._pipeline.charge(self._slot, size)
 
     def pause_others(self) -> None:
-        self._connection.hold(True)
+        self._pipeline.pause(self._slot)
 
     def resume_others(self) -> None:
-        self._connection.hold(False)
+        self._connection.resume_others(self._slot)
+
+    def answer_first(self) -> None:
+        self._pipeline.answer_first(self._slot)
 
     def counts_as(self, api: ApiMetrics) -> None:
         api.requests += 1

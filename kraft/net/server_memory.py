@@ -6,7 +6,7 @@ connections that must log in and have not share one between them.
 
 from __future__ import annotations
 
-from kraft.net.connection import Budget
+from kraft.net.budget import Budget
 from kraft.net.unread import Unread
 
 

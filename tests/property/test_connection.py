@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from kraft.net.budget import Account, Budget
 from kraft.net.connection import (
     FIRST_BUFFER_BYTES,
     SMALL_FRAME_BYTES,
-    Account,
-    Budget,
     ConnectionLimits,
     FrameReader,
     Pipeline,
@@ -164,11 +163,14 @@ def test_a_connection_that_moves_to_another_budget_takes_along_what_it_holds():
 
 class PipelineMachine(RuleBasedStateMachine):
     """Requests start in order, finish in any, and their replies leave in order. Kind 1 runs alone of its
-    kind, kind 2 waits until all before it are answered."""
+    kind, kind 2 waits until all before it are answered, those behind kind 3 wait for its reply. Kinds 3 and 4
+    continue in tasks."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.limits = ConnectionLimits(max_frame_bytes=1000, max_in_flight_bytes=50, max_in_flight_requests=5)
+        self.limits = ConnectionLimits(
+            max_frame_bytes=1000, max_in_flight_bytes=50, max_in_flight_requests=5, max_in_flight_tasks=2
+        )
         self.account = Account(Budget(1 << 30))
         self.pipeline = Pipeline(
             self.limits, self.account, lambda api_key: api_key >> 8 == 1, lambda api_key: api_key >> 8 == 2
@@ -178,7 +180,7 @@ class PipelineMachine(RuleBasedStateMachine):
         self.started = 0
         self.sent: list[int] = []
 
-    @rule(kind=st.integers(0, 2), size=st.integers(2, 30))
+    @rule(kind=st.integers(0, 4), size=st.integers(2, 30))
     def request_arrives(self, kind: int, size: int) -> None:
         frame = bytearray(size)
         frame[0], frame[1] = kind, self.enqueued % 256
@@ -211,6 +213,11 @@ class PipelineMachine(RuleBasedStateMachine):
             assert not self.pipeline.output_blocked
             assert frame[1] == self.started % 256
             assert frame[0] != 2 or len(self.sent) == self.started
+            assert not any(slot.api_key >> 8 == 3 for slot in self.running.values())
+            if frame[0] >= 3:
+                self.pipeline.continues_in_task(slot)
+            if frame[0] == 3:
+                self.pipeline.answer_first(slot)
             self.running[self.started] = slot
             self.started += 1
 
@@ -224,6 +231,7 @@ class PipelineMachine(RuleBasedStateMachine):
         assert sum(sizes[:-1]) < self.limits.max_in_flight_bytes
         assert len(self.running) <= self.limits.max_in_flight_requests
         assert sum(slot.exclusive for slot in self.running.values()) <= 1
+        assert sum(slot.in_task for slot in self.running.values()) <= self.limits.max_in_flight_tasks
 
     @invariant()
     def nothing_is_read_while_something_waits(self) -> None:

@@ -59,6 +59,23 @@ def test_few_are_half_done_and_the_oldest_are_done_first() -> None:
         assert number < REQUESTS - AT_ONCE or all(begun[each] for each in range(REQUESTS - AT_ONCE))
 
 
+@on_a_loop
+async def test_a_newcomer_takes_no_turn_of_one_that_is_half_done():
+    """However many come, and whenever: each client's next request follows upon its answer."""
+    pieces = Pieces()
+    begun: Counter[int] = Counter()
+    numbers = iter(range(10 * REQUESTS))
+    coming = [asyncio.ensure_future(pieces.request(next(numbers))) for _ in range(AT_ONCE)]
+    for _ in range(5 * REQUESTS):
+        coming.append(asyncio.ensure_future(pieces.request(next(numbers))))
+        await asyncio.sleep(0)
+        done, pieces.done = pieces.done, []
+        begun.update(number for _, number in done)
+        assert sum(0 < times < PIECES for times in begun.values()) <= AT_ONCE
+    for each in coming:
+        each.cancel()
+
+
 def test_who_waits_for_somebody_else_or_is_gone_keeps_nobody_from_going_on() -> None:
     async def scenario() -> None:
         pieces = Pieces()

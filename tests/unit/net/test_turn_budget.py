@@ -9,7 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from kraft.monitoring.request_metrics import RequestMetrics
-from kraft.net.connection import CUT_AT_ONCE, SCRATCH_BYTES, Account, Budget, FrameReader
+from kraft.net.budget import Account, Budget
+from kraft.net.connection import CUT_AT_ONCE, SCRATCH_BYTES, FrameReader
 from kraft.net.listener import OPEN, ListenerSecurity
 from kraft.net.turn_budget import FEW, LONG_S, LONGEST_S, SHARE, SHARE_S, TurnBudget
 from tests.unit.net.echo_node import framed, node
