@@ -478,5 +478,4 @@ class LogSegment:
     def close(self) -> None:
         self.offset_index.write_pending()
         self.time_index.write_pending()
-        if self._file is not None:
-            self._file.close()
+        self.release()

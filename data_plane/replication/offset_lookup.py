@@ -7,13 +7,13 @@ A consumer sees offsets up to the high watermark or the last stable offset, a fo
 
 from __future__ import annotations
 
-import errno
-from typing import Final, NoReturn
+from typing import NoReturn
 
 from data_plane.log.timestamps import TimeSearch, TimestampAndOffset
 from data_plane.replication.partition import Partition
 from metadata_quorum.foundation.batch import CorruptBatchError
 from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.foundation.disk import is_gone
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.offset_timestamps import (
     EARLIEST_LOCAL_TIMESTAMP,
@@ -22,8 +22,6 @@ from metadata_quorum.foundation.offset_timestamps import (
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
 )
-
-_CLOSED: Final = frozenset({errno.EBADF, errno.ENOENT})
 
 
 class OffsetSearch:
@@ -60,7 +58,7 @@ class OffsetSearch:
 
     def _refuse(self, error: Exception) -> NoReturn:
         partition = self._partition
-        if isinstance(error, OSError) and error.errno in _CLOSED:  # truncated or deleted during the search
+        if isinstance(error, OSError) and is_gone(error):  # truncated or deleted during the search
             raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{partition.tp} has changed meanwhile")
         if isinstance(error, OSError):
             partition.storage_failed(error)

@@ -10,7 +10,6 @@ On the controllers' listener the only topic is `__cluster_metadata` (metadata_fe
 from __future__ import annotations
 
 import asyncio
-import errno
 from collections.abc import Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Final
@@ -36,6 +35,7 @@ from kraft.wire.fast_fetch_request import read_fetch_request
 from kraft.wire.fast_produce import LeaderHint
 from metadata_quorum.foundation.batch import CorruptBatchError
 from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.foundation.disk import is_gone
 from metadata_quorum.foundation.errors import NO_ERROR, BrokerError, ErrorCode
 from metadata_quorum.foundation.supervision import awaited, report_fault
 
@@ -215,15 +215,13 @@ class _Fetch:
         for each, error in unread:
             corrupt = isinstance(error, CorruptBatchError)
             each.error = ErrorCode.CORRUPT_MESSAGE if corrupt else ErrorCode.KAFKA_STORAGE_ERROR
-            if not isinstance(error, OSError):
-                report_fault(
-                    self._node.loop, f"reading {each.topic or each.topic_id}-{each.partition}", error
-                )
-            else:
-                self._disk_failed(each, error)
+            self._read_failed(each, error)
 
-    def _disk_failed(self, each: FetchedPartition, error: Exception) -> None:
-        if not isinstance(error, OSError) or error.errno == errno.EBADF:  # just closed: its log was truncated
+    def _read_failed(self, each: FetchedPartition, error: Exception) -> None:
+        if not isinstance(error, OSError):
+            report_fault(self._node.loop, f"reading {each.topic or each.topic_id}-{each.partition}", error)
+            return
+        if is_gone(error):
             return
         try:
             partition = partition_lookup.find(self._broker, each.topic, each.topic_id, each.partition)
@@ -243,7 +241,7 @@ class _Fetch:
         """What was not read."""
         for each in partitions:
             if each.slice is not None and each.records is None and each.error is NO_ERROR:
-                each.region = each.slice.region(self._node.blocking, partial(self._disk_failed, each))
+                each.region = each.slice.region(self._node.blocking, partial(self._read_failed, each))
 
     async def _write_many(self, response: FetchResponse) -> Buffers:
         """An answer of very many partitions, in pieces; it is encoded outside the loop."""

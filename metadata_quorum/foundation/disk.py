@@ -55,6 +55,14 @@ def is_of_disk(error: OSError) -> bool:
     return error.errno not in _NOT_OF_DISK
 
 
+_GONE: Final = frozenset({errno.EBADF, errno.ENOENT})
+
+
+def is_gone(error: OSError) -> bool:
+    """Whether a reader's file was closed or removed while it was being read."""
+    return error.errno in _GONE
+
+
 class File(Protocol):
     """One open file. Offsets and sizes in bytes."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -117,6 +118,23 @@ async def test_who_has_gone_is_not_served():
     await until(lambda: not peer.parked)
     assert reply.cancelled()
     assert not started
+
+
+@on_a_loop
+async def test_a_later_piece_that_cannot_be_read_is_a_fault_unless_its_file_has_gone():
+    faults: list[BaseException] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context["exception"]))
+    left = SimpleNamespace(position=0, region=lambda later, failed: failed)
+    one: Any = FetchedPartition(ZERO_UUID, "t", 0)
+    one.slice = left
+    broker: Any = broker_context(node_context(asyncio.get_running_loop()))
+    request: Any = fetch._Fetch(broker, SimpleNamespace(), SimpleNamespace(request=None), UncountedRequest())
+    request._answer = DelayedReply()
+    request._ctx.connection = Peer("CLIENTS", "127.0.0.1", 1)
+    request._reply(FetchResponse(partitions=[one]))
+    for error in (OSError(errno.EBADF, ""), OSError(errno.ENOENT, ""), ValueError("a bug")):
+        one.region(error)
+    assert [type(each) for each in faults] == [ValueError]
 
 
 class CachedFile:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
@@ -26,6 +27,28 @@ from tests.support.may_block import MAY_BLOCK
 from tests.unit.log.transactional_log import end_transaction, send
 
 SMALL = LogConfig(segment_bytes=400, index_interval_bytes=100)
+
+
+def test_a_reader_of_a_log_that_is_closed_meanwhile_gets_no_other_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Its thread is held up just before it reads; the number of its file would be free for another one."""
+    log = open_log(tmp_path / "log")
+    lead(log, b"its own")
+    found = log.read(0, 1 << 20)
+    expected = found.read(MAY_BLOCK)
+    (tmp_path / "other").write_bytes(b"somebody else's" * 100)
+    others: list[OsFile] = []
+    read = os.pread
+
+    def held_up(fd: int, length: int, offset: int) -> bytes:
+        if not others:
+            log.close()
+            others.append(OsDisk().open(str(tmp_path / "other")))
+        return read(fd, length, offset)
+
+    monkeypatch.setattr(os, "pread", held_up)
+    assert found.read(MAY_BLOCK) == expected
 
 
 def test_a_leader_gives_offsets_and_epoch(tmp_path):
