@@ -144,7 +144,7 @@ class FrameReader:
             self.needs_budget = not (
                 budget.may_continue(self._account) if self._is_fed else not budget.exhausted
             )
-            self._is_fed = not self.needs_budget
+            self._is_fed = self._is_fed or not self.needs_budget
         return not self.needs_budget
 
     def wait(self, wake: Callable[[], None]) -> None:

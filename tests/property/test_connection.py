@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections import deque
 from functools import partial
 
 import pytest
@@ -129,25 +130,27 @@ def test_a_claim_takes_of_the_budget_only_what_comes():
     assert budget.used_bytes == 0
 
 
-def test_halves_of_frames_do_not_wait_for_each_other():
-    """Three large frames under way have used up the budget: they come in one after the other."""
+@pytest.mark.parametrize("frames", [3, 6])
+def test_halves_of_frames_do_not_wait_for_each_other(frames: int):
+    """Large frames under way have used up the budget, or six of them more than it: they come in one after the
+    other."""
     size, budget = 8 * FIRST_BUFFER_BYTES, Budget(4 * FIRST_BUFFER_BYTES)
-    accounts = [Account(budget) for _ in range(3)]
+    accounts = [Account(budget) for _ in range(frames)]
     targets = [FrameReader(1 << 30, memoryview(bytearray(64)), account) for account in accounts]
     for target in targets:
         feed(target, struct.pack(">i", size) + bytes(FIRST_BUFFER_BYTES))
-    ready, whole = [0, 1, 2], []
+    ready, whole = deque(range(frames)), list[int]()
     while ready:
-        number = ready.pop(0)
+        number = ready.popleft()
         target = targets[number]
-        while target.resume():
-            if list(target.received(len(target.get_buffer()))):
-                whole.append(number)
-                accounts[number].give_back(size)  # answered
-                break
-        else:
+        if not target.resume():
             target.wait(partial(ready.append, number))
-    assert sorted(whole) == [0, 1, 2]
+        elif list(target.received(len(target.get_buffer()))):
+            whole.append(number)
+            accounts[number].give_back(size)  # answered
+        else:
+            ready.append(number)
+    assert sorted(whole) == list(range(frames))
     assert budget.used_bytes == 0
 
 
