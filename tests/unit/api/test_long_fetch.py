@@ -21,6 +21,7 @@ from kraft.net.peer import Peer, UncountedRequest
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import encode_request
 from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.file_region import FileRegion
 from metadata_quorum.foundation.model import ZERO_UUID
 from tests.support.contexts import broker_context, node_context
 from tests.support.logs import open_log
@@ -124,16 +125,15 @@ async def test_who_has_gone_is_not_served():
 async def test_a_later_piece_that_cannot_be_read_is_a_fault_unless_its_file_has_gone():
     faults: list[BaseException] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context["exception"]))
-    left = SimpleNamespace(position=0, region=lambda later, failed: failed)
+    file: Any = CachedFile()
     one: Any = FetchedPartition(ZERO_UUID, "t", 0)
-    one.slice = left
-    broker: Any = broker_context(node_context(asyncio.get_running_loop()))
-    request: Any = fetch._Fetch(broker, SimpleNamespace(), SimpleNamespace(request=None), UncountedRequest())
-    request._answer = DelayedReply()
-    request._ctx.connection = Peer("CLIENTS", "127.0.0.1", 1)
-    request._reply(FetchResponse(partitions=[one]))
+    one.slice = SimpleNamespace(
+        position=0, length=5000, region=lambda later, failed: FileRegion(file, 0, 5000, later, failed)
+    )
+    reply: Any = fetch.handle(*broker_and_context(FetchResponse(partitions=[one])), named(1))
+    [region] = [each for each in reply if isinstance(each, FileRegion)]
     for error in (OSError(errno.EBADF, ""), OSError(errno.ENOENT, ""), ValueError("a bug")):
-        one.region(error)
+        region.failed(error)
     assert [type(each) for each in faults] == [ValueError]
 
 
