@@ -14,7 +14,6 @@ import pytest
 
 from kraft.api import dispatch
 from kraft.api.authz.topic_checks import metadata
-from kraft.api.request_context import Role
 from kraft.api.row import ApiRow
 from kraft.net.connection import ConnectionLimits
 from kraft.net.connection_quotas import MaxConnections
@@ -50,60 +49,6 @@ async def test_pipelined_requests_run_at_once_and_are_answered_in_order():
         assert not any(answer.done() for answer in [*answers, quick])
         gates[0].set_result(None)
         await asyncio.gather(*answers, quick)
-        client.close()
-
-
-@pytest.mark.row("P7")
-@pytest.mark.parametrize("size", [0, 2 * dispatch.LONG_BODY_BYTES])
-@pytest.mark.parametrize(("role", "at_once"), [(Role.BROKER, 1), (Role.CONTROLLER, 3)])
-@on_a_loop
-async def test_a_client_is_answered_before_what_it_asks_behind_is_begun(size: int, role: Role, at_once: int):
-    """But for what waits for others, produces and fetches; nodes ask controllers many things at once."""
-    gates: list[asyncio.Future[None]] = []
-
-    async def slow(node, ctx, request):
-        gates.append(node.loop.create_future())
-        await gates[-1]
-        return {"error_code": 0}
-
-    async with serving(row(ApiKey.HEARTBEAT, slow), role=role) as running:
-        client = await running.client()
-        body = encode_request(ApiKey.HEARTBEAT, 0, {"member_id": "m" * size})
-        answers = [client.send(ApiKey.HEARTBEAT, 0, (body,)) for _ in range(3)]
-        await until(lambda: len(gates) == at_once)
-        for _ in range(50):
-            await asyncio.sleep(0)
-        assert len(gates) == at_once
-        for number in range(3):
-            await until(lambda number=number: len(gates) > number)
-            gates[number].set_result(None)
-        await asyncio.gather(*answers)
-        client.close()
-
-
-@pytest.mark.row("P7")
-@on_a_loop
-async def test_of_one_client_few_requests_wait_for_others():
-    gates: list[asyncio.Future[None]] = []
-
-    async def slow(node, ctx, request):
-        gates.append(node.loop.create_future())
-        await gates[-1]
-        return {"error_code": 0}
-
-    most = ConnectionLimits().max_in_flight_tasks
-    async with serving(row(ApiKey.HEARTBEAT, slow, concurrent=True)) as running:
-        client = await running.client()
-        body = encode_request(ApiKey.HEARTBEAT, 0, {})
-        answers = [client.send(ApiKey.HEARTBEAT, 0, (body,)) for _ in range(2 * most)]
-        await until(lambda: len(gates) == most)
-        for _ in range(50):
-            await asyncio.sleep(0)
-        assert len(gates) == most
-        for number in range(2 * most):
-            await until(lambda number=number: len(gates) > number)
-            gates[number].set_result(None)
-        await asyncio.gather(*answers)
         client.close()
 
 
