@@ -140,10 +140,6 @@ def test_commands_that_ask_a_broker_which_is_cut_off_say_so(cluster: ChaosCluste
         assert end == f"kraft: {address}: no answer in time"
 
 
-def kraft(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*KRAFT, *arguments], capture_output=True, text=True, timeout=600, check=False)
-
-
 def processes(directory: Path) -> list[psutil.Process]:
     """Everything of a cluster: nodes, Toxiproxy, its keeper."""
     local = LocalCluster.attach(directory)
@@ -168,17 +164,17 @@ def test_links_put_into_a_running_cluster_by_hand(
     try:
         local.start()
         local.disown()
-        put_in = kraft("chaos", "link", "slow", "1-3", "20ms", *where)
+        put_in = run_kraft("chaos", "link", "slow", "1-3", "20ms", *where)
         assert put_in.returncode == 0, put_in.stderr
         assert [line for line in put_in.stderr.splitlines() if line.startswith("restarting")] == [
             f"restarting node {node}, to connect it through links" for node in (1, 2, 3)
         ]
-        assert kraft("chaos", "link", "list", *where).stdout == "slow 1>3 20ms\nslow 3>1 20ms\n"
-        assert kraft("chaos", "link", "heal", "3>1", *where).returncode == 0
+        assert run_kraft("chaos", "link", "list", *where).stdout == "slow 1>3 20ms\nslow 3>1 20ms\n"
+        assert run_kraft("chaos", "link", "heal", "3>1", *where).returncode == 0
         assert [str(fault) for fault in Links.attach(tmp_path).active()] == ["slow 1>3 20ms"]
         left = processes(tmp_path)
         assert len(left) == 5
-        assert kraft("down", *where).returncode == 0
+        assert run_kraft("down", *where).returncode == 0
         assert not any(map(runs, left))
     finally:
         LocalCluster.attach(tmp_path).close(patience_s=0)

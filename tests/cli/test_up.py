@@ -1,4 +1,4 @@
-"""`kraft up`, `kraft node`, `kraft down` with real processes."""
+"""`kraft up`, `kraft node`, `kraft down` with real processes: what starts nodes, starts by itself."""
 
 from __future__ import annotations
 
@@ -18,14 +18,10 @@ from kraft.local.free_ports import HOST
 from kraft.local.local_cluster import LocalCluster
 from kraft.peers.blocking_client import live_brokers
 from metadata_quorum.foundation.errors import ExitCode
+from tests.support.nodes.forks import run_kraft
 from tests.support.waiting import wait_until
 
 KRAFT = (sys.executable, "-m", "kraft")
-
-
-def kraft(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end."""
-    return subprocess.run([*KRAFT, *arguments], capture_output=True, text=True, timeout=600, check=False)
 
 
 @contextmanager
@@ -92,44 +88,45 @@ def test_one_node_at_a_time(tmp_path, port):
     with up(tmp_path, port) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        assert kraft("node", "kill", "2", *where).returncode == 0
+        assert run_kraft("node", "kill", "2", *where).returncode == 0
         assert running(tmp_path).keys() == {1, 3}
-        again = kraft("node", "kill", "2", *where)
+        again = run_kraft("node", "kill", "2", *where)
         assert (again.returncode, again.stderr) == (ExitCode.REFUSED, "kraft: node 2 is not running\n")
         wait_until(lambda: live_brokers(HOST, port) == {1, 3}, "the killed node is fenced")
 
-        assert kraft("node", "start", "2", *where).returncode == 0
+        assert run_kraft("node", "start", "2", *where).returncode == 0
         assert live_brokers(HOST, port + 1) == {1, 2, 3}
 
-        assert kraft("node", "pause", "3", *where).stdout == "Paused node 3.\n"
-        listed = json.loads(kraft("node", "list", *where, "--output", "json").stdout)
+        assert run_kraft("node", "pause", "3", *where).stdout == "Paused node 3.\n"
+        listed = json.loads(run_kraft("node", "list", *where, "--output", "json").stdout)
         assert listed["directory"] == str(tmp_path)
         assert [node["state"] for node in listed["rows"]] == ["running", "running", "paused"]
         assert listed["rows"][1]["clients"] == f"{HOST}:{port + 1}"
         assert running(tmp_path)[3].status() == psutil.STATUS_STOPPED
-        assert kraft("node", "resume", "3", *where).returncode == 0
+        assert run_kraft("node", "resume", "3", *where).returncode == 0
         assert running(tmp_path)[3].status() != psutil.STATUS_STOPPED
 
-        assert kraft("node", "stop", "1", *where).returncode == 0
+        assert run_kraft("node", "stop", "1", *where).returncode == 0
         assert running(tmp_path).keys() == {2, 3}
-        unknown = kraft("node", "kill", "9", *where)
+        unknown = run_kraft("node", "kill", "9", *where)
         assert unknown.returncode == ExitCode.REFUSED
         assert unknown.stderr == "kraft: there is no node 9; the nodes are 1, 2, 3\n"
 
-        assert kraft("down", *where).returncode == 0
+        assert run_kraft("down", *where).returncode == 0
         assert process.wait(180) == 0  # nothing left to watch
 
 
 @pytest.mark.row("U1")
 def test_detached_nodes_outlive_up(tmp_path, port):
     try:
-        done = kraft("up", "--nodes", "1", "--detach", "--dir", str(tmp_path), "--port", str(port))
+        command = [*KRAFT, "up", "--nodes", "1", "--detach", "--dir", str(tmp_path), "--port", str(port)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         assert (done.returncode, done.stdout) == (0, f"bootstrap.servers={HOST}:{port}\n")
         assert live_brokers(HOST, port) == {1}
-        second = kraft("up", "--nodes", "1", "--dir", str(tmp_path), "--port", str(port))
+        second = run_kraft("up", "--nodes", "1", "--dir", str(tmp_path), "--port", str(port))
         assert second.returncode == ExitCode.LOG_DIR_UNUSABLE
         assert "a cluster is running in" in second.stderr
-        assert kraft("down", "--dir", str(tmp_path)).returncode == 0
+        assert run_kraft("down", "--dir", str(tmp_path)).returncode == 0
         assert running(tmp_path) == {}
     finally:
         LocalCluster.attach(tmp_path).close(patience_s=0)
@@ -143,16 +140,16 @@ def test_one_node_by_its_own_properties(tmp_path, port):
         f"controller.quorum.voters=7@{HOST}:{port + 100}\n"
         f"listeners=PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{port + 100}\nlog.dirs={tmp_path}/data\n"
     )
-    refused = kraft("start", str(properties))
+    refused = run_kraft("start", str(properties))
     assert refused.returncode == ExitCode.LOG_DIR_UNUSABLE
     assert "is not formatted" in refused.stderr
     assert "Traceback" not in refused.stderr
-    cluster_id = kraft("storage", "random-uuid").stdout.strip()
-    assert kraft("storage", "format", "-t", cluster_id, "-c", str(properties)).returncode == 0
+    cluster_id = run_kraft("storage", "random-uuid").stdout.strip()
+    assert run_kraft("storage", "format", "-t", cluster_id, "-c", str(properties)).returncode == 0
     with subprocess.Popen([*KRAFT, "start", str(properties)], stderr=subprocess.DEVNULL) as node:
         try:
             wait_until(lambda: live_brokers(HOST, port) == {7}, "the node is unfenced")
-            second = kraft("start", str(properties))
+            second = run_kraft("start", str(properties))
             assert second.returncode in (ExitCode.PORT_IN_USE, ExitCode.LOG_DIR_UNUSABLE)
             assert "Traceback" not in second.stderr
             node.terminate()
@@ -179,13 +176,13 @@ def test_one_node_by_its_own_properties(tmp_path, port):
     ],
 )
 def test_what_up_refuses(tmp_path, port, arguments, code, sentence):
-    done = kraft("up", "--dir", str(tmp_path / "new"), "--port", str(port), *arguments)
+    done = run_kraft("up", "--dir", str(tmp_path / "new"), "--port", str(port), *arguments)
     assert (done.returncode, done.stdout, done.stderr) == (code, "", sentence)
 
 
 def test_a_port_in_use(tmp_path, port):
     with socket.create_server((HOST, port)):
-        done = kraft("up", "--dir", str(tmp_path), "--port", str(port))
+        done = run_kraft("up", "--dir", str(tmp_path), "--port", str(port))
     assert (done.returncode, done.stdout) == (ExitCode.PORT_IN_USE, "")
     assert done.stderr == f"kraft: port {port} of node 1 is in use; choose others with --port\n"
     assert not list(tmp_path.iterdir()), "nothing is left"

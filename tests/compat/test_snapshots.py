@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from kraft.wire.api_keys import ApiKey
 from tests.support.clients.rdkafka import read, send
 from tests.support.clients.wire_client import Wire
 from tests.support.kafka.kafka_tools import KafkaTools
+from tests.support.nodes.forks import run_kraft
 from tests.support.nodes.role_nodes import BROKER, CONTROLLER, RoleNodes, role_nodes
 from tests.support.waiting import wait_until
 
@@ -76,10 +75,7 @@ def test_fetch_snapshot_in_pieces(nodes: RoleNodes) -> None:
 
 @pytest.mark.row("Q3")
 def test_metadata_dump_shows_snapshot_and_log(nodes: RoleNodes) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "kraft", "metadata", "dump", "-b", f"{HOST}:{nodes.ports[11]}"],
-        capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
+    done = run_kraft("metadata", "dump", "-b", f"{HOST}:{nodes.ports[11]}")
     assert (done.returncode, done.stderr) == (0, "")
     for number in range(100):
         assert f'TopicRecord {{"name": "snapshot-{number}"' in done.stdout

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from uuid import UUID
@@ -40,6 +38,7 @@ from metadata_quorum.metadata.records import (
 from metadata_quorum.raft.identity import is_formatted, read_identity
 from metadata_quorum.raft.snapshots import SnapshotStore
 from metadata_quorum.raft.stopped import read_stopped_voter
+from tests.support.nodes.forks import run_kraft
 from tests.support.stopped_quorum import TERM, VOTERS, StoppedQuorum
 
 DISK = OsDisk()
@@ -269,8 +268,7 @@ def test_a_controller_that_runs_is_left_alone(quorum: StoppedQuorum, tmp_path: P
     held = lock_storage(quorum.configs[1])
     try:
         for command in ("export", "import"):
-            arguments = [sys.executable, "-m", "kraft", "storage", command, *words]
-            done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+            done = run_kraft("storage", command, *words)
             assert (done.returncode, "another node is running on it" in done.stderr) == (12, True), (
                 done.stderr
             )
