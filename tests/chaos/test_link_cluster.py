@@ -22,6 +22,7 @@ from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.support.clients.rdkafka import QUIET
 from tests.support.nodes.forks import run_kraft
+from tests.support.nodes.processes import runs
 from tests.support.waiting import wait_until
 
 KRAFT = (sys.executable, "-m", "kraft")
@@ -145,14 +146,6 @@ def processes(directory: Path) -> list[psutil.Process]:
     local = LocalCluster.attach(directory)
     roots = [each.process() for each in (*local.nodes.values(), *local.companions.values())]
     return [each for root in roots if root for each in (root, *root.children(recursive=True))]
-
-
-def runs(process: psutil.Process) -> bool:
-    """And is not merely a name in the table of processes."""
-    try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
 
 
 @pytest.mark.row("C1")

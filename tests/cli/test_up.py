@@ -19,6 +19,7 @@ from kraft.local.local_cluster import LocalCluster
 from kraft.peers.blocking_client import live_brokers
 from metadata_quorum.foundation.errors import ExitCode
 from tests.support.nodes.forks import run_kraft
+from tests.support.nodes.processes import runs
 from tests.support.waiting import wait_until
 
 KRAFT = (sys.executable, "-m", "kraft")
@@ -67,7 +68,7 @@ def test_up_prints_one_line_and_ctrl_c_stops_all(tmp_path, port):
         assert process.wait(180) == 0
         assert process.stdout.read() == ""
         assert running(tmp_path) == {}
-        assert not any(node.is_running() for node in nodes.values())
+        assert not any(map(runs, nodes.values()))
 
 
 @pytest.mark.row("U1")
@@ -78,7 +79,7 @@ def test_nodes_die_with_a_killed_up(tmp_path, port):
         nodes = running(tmp_path)
         assert len(nodes) == 2
         process.kill()
-        psutil.wait_procs(list(nodes.values()), timeout=180)
+        wait_until(lambda: not any(map(runs, nodes.values())), "the nodes end, too")
         assert running(tmp_path) == {}
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from examples.flights import __main__ as demo
 from spark_connector.java import JavaNotFound
+from tests.support.nodes.processes import runs
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "examples.flights"]
@@ -73,7 +74,7 @@ def test_ctrl_c_in_mid_run_leaves_no_process() -> None:
         run.stdout.read()
     assert run.wait(180) == 130
     deadline = time.monotonic() + 30
-    while any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children):
+    while any(map(runs, children)):
         assert time.monotonic() < deadline, "a process outlived the demo"
 
 

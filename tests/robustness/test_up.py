@@ -15,6 +15,7 @@ import pytest
 
 from kraft.local.local_cluster import LocalCluster
 from metadata_quorum.foundation.errors import ExitCode
+from tests.support.nodes.processes import runs
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.row("U1")
@@ -67,8 +68,7 @@ def test_stopped_while_it_starts(tmp_path: Path, port: int, number: signal.Signa
         _, said = process.communicate(timeout=600)
     assert process.returncode in (0, 130)
     assert "Traceback" not in said
-    _, alive = psutil.wait_procs(nodes, timeout=180)
-    assert alive == []
+    wait_until(lambda: not any(map(runs, nodes)), "the nodes have ended")
     assert nodes_of(tmp_path) == []
 
 

@@ -38,12 +38,11 @@ ROWS = {
 }
 """The others drive C6."""
 MINUTES = {"everything": "0.2", "workload": "0.05"}
-LONG = frozenset(
-    {"everything", "workload", "zombie-producer", "group-churn", "reassignment", "bit-flip", "flapping-link"}
-)
-"""Some are what others are already; some take long, or many members of groups close in them: confluent-kafka
-may wait for ever then, with the interpreter's lock (chaos/watchdog.py), and take the tests' own process
-along."""
+LIVE = frozenset({"isr-shrink", "hw-truncation", "unclean-election", "transactions"})
+"""In `make test`: one whose verdict the simulator must share, one with a planted twin, and two that it cannot
+play. What else it can play is simulated there (test_scenario_run), and live in `make test-long`. In some of
+the others many members of groups close: confluent-kafka may wait for ever then, with the interpreter's lock
+(chaos/watchdog.py), and take the tests' own process along."""
 
 
 def chaos(*words: str | Path) -> Result:
@@ -57,7 +56,7 @@ def parameters(scenarios: Iterable[Scenario]) -> list[object]:
             id=each.name,
             marks=[
                 pytest.mark.row(*ROWS.get(each.name, ("C1", "C2", "C6"))),
-                *([pytest.mark.long] if each.name in LONG else []),
+                *([] if each.name in LIVE else [pytest.mark.long]),
                 *([pytest.mark.pure("its twin's bug is planted in Python")] if each.twin_plant else []),
             ],
         )

@@ -1,4 +1,5 @@
-"""Nodes and commands forked from a process that has imported what they need: that is most of a start.
+"""Nodes and commands forked from a process that has loaded what they need: that is most of a start, and of
+their first requests.
 
     LocalCluster.launch, run_kraft -> Forks, in a test's process
     {"module", "arguments", ...}  ->  python -m tests.support.nodes.forks, which forks  ->  its pid
@@ -11,6 +12,7 @@ by themselves, too, is tested where the command line starts them (tests/cli, tes
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import runpy
@@ -25,9 +27,21 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from kraft.local.local_cluster import LocalCluster
+import typer
 
-PRELOADED: Final = ("kraft.node.serve", "kraft.cli.main", "chaos.live.control", "confluent_kafka.admin")
+from kraft.api.table import ROWS
+from kraft.local.local_cluster import LocalCluster
+from kraft.wire.bridge import load_schemas
+from kraft.wire.decoding import reader_of
+from kraft.wire.encoding import writer_of
+from kraft.wire.schemas import REQUEST, RESPONSE, MessageId, versions_of
+
+PRELOADED: Final = (
+    "kraft.node.serve", "kraft.monitoring.log_lines", "kraft.http.server", "aiohttp.web", "uvloop",
+    "kraft.cli.main", "kraft.cli.survey", "kraft.cli.doctor_questions", "kraft.peers.blocking_client",
+    "chaos.live.control", "confluent_kafka.admin",
+)  # fmt: skip
+"""Also what they import only when they use it."""
 POLL_S: Final = 0.005
 
 
@@ -137,9 +151,33 @@ def forked_nodes() -> Iterator[None]:
 def serve() -> None:
     for module in PRELOADED:
         import_module(module)
+    _load_schemas()
+    _build_commands()
+    gc.collect()
+    gc.freeze()  # what a child collects is its own
     for line in sys.stdin.buffer:
         wanted = json.loads(line)
         print(json.dumps(_ended(wanted["poll"]) if "poll" in wanted else _fork(wanted)), flush=True)
+
+
+def _load_schemas() -> None:
+    """Of all APIs and versions, for who asks and for who answers: more than a second, of which each node
+    would spend a part."""
+    for api in ROWS.values():
+        for version in range(api.min_version, api.max_version + 1):
+            if version in versions_of(api.key):
+                load_schemas(api.key, version)
+                writer_of(MessageId(api.key, REQUEST), version)
+                reader_of(MessageId(api.key, RESPONSE), version)
+
+
+def _build_commands() -> None:
+    """Their tree, which each would build of typer's declarations; to parse a word imports the rest."""
+    from kraft.cli import main
+
+    tree = typer.main.get_command(main.cli)
+    tree.make_context("kraft", ["topic"])
+    main.cli = tree  # type: ignore[assignment]
 
 
 def _ended(pid: int) -> int | None:

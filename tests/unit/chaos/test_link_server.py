@@ -15,6 +15,7 @@ import pytest
 from chaos.live import toxiproxy
 from chaos.live.toxiproxy import find_server
 from metadata_quorum.foundation.errors import ExitCode, FatalError
+from tests.support.nodes.processes import runs
 from tests.support.waiting import wait_until
 
 GO_THAT_BUILDS = """#!/bin/sh
@@ -98,7 +99,7 @@ def test_a_program_ends_with_its_owner_and_with_its_keeper(victim: str) -> None:
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as keeper:
             program = _pid_of(keeper)
             (owner if victim == "owner" else keeper).kill()
-            wait_until(lambda: not program.is_running(), "the program is ended")
+            wait_until(lambda: not runs(program), "the program is ended")
             keeper.wait(180)
         owner.kill()
 
@@ -109,4 +110,4 @@ def test_a_keeper_without_owner_ends_its_program_on_request() -> None:
         program = _pid_of(keeper)
         keeper.terminate()
         keeper.wait(180)
-    assert not program.is_running()
+    assert not runs(program)

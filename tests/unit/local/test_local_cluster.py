@@ -17,6 +17,7 @@ from kraft.local.local_cluster import LocalCluster
 from kraft.storage.formatter import read_storage
 from metadata_quorum.foundation.disk import OsDisk
 from metadata_quorum.foundation.errors import ExitCode, FatalError
+from tests.support.nodes.processes import runs
 
 
 def test_create_formats_every_node(tmp_path):
@@ -108,7 +109,7 @@ def test_what_runs_beside_the_nodes_ends_with_the_cluster(tmp_path):
     assert beside is not None
     LocalCluster.attach(tmp_path).close()
     assert cluster.reap() == [("proxy", -15)]
-    assert not beside.is_running()
+    assert not runs(beside)
     assert LocalCluster.attach(tmp_path).companions == {}
 
 

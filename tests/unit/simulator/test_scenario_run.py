@@ -20,12 +20,15 @@ from chaos.scenarios.table import SCENARIOS
 from chaos.simulator.scenario_run import NotSimulated, play
 from kraft.api import produce
 from metadata_quorum.foundation.errors import ErrorCode
-from tests.support.chaos.scenario_runs import COMPARED, chaos
+from tests.support.chaos.scenario_runs import LIVE, chaos
 
 NOT_SIMULATED = {
     "hw-truncation", "slow-follower", "rolling-restart", "unclean-election", "bit-flip", "transactions",
     "zombie-producer", "group-churn", "reassignment", "everything",
 }  # fmt: skip
+
+LONG = {"coordinator-kill", "leader-kill", "workload"}
+"""They cost seconds, and the seeds of test_seeds kill leaders and coordinators, too."""
 
 
 def plan(name: str, directory: Path, steps: str | None = None) -> Plan:
@@ -71,8 +74,14 @@ def test_what_breaks_a_promise_breaks_the_simulated_verdict(
     assert not verdict.ok
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", sorted(SCENARIOS.keys() - NOT_SIMULATED - COMPARED))
+@pytest.mark.row("C6")
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.long] if name in LONG else [])
+        for name in sorted(SCENARIOS.keys() - NOT_SIMULATED - LIVE)
+    ],
+)
 def test_a_scenario_that_holds_in_the_lab_holds_simulated(name: str, tmp_path: Path) -> None:
     verdict = play(plan(name, tmp_path))
     assert [each for each in verdict.expectations if not each.ok] == []
