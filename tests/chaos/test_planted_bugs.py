@@ -18,6 +18,7 @@ from chaos.live.planted import PLANTS
 from chaos.workload.producer import CLIENT_SETTINGS
 from kraft.local.free_ports import HOST
 from tests.support.chaos.directed import HASTY_WRITER, OTHER_WRITER, WRITER, Stage, stage
+from tests.support.nodes.cluster import FEW_COORDINATORS
 from tests.support.waiting import wait_until
 
 
@@ -221,7 +222,7 @@ def running(
         directory,
         nodes=directed.nodes,
         clients=1,
-        settings=directed.settings,
+        settings={**FEW_COORDINATORS, **directed.settings},
         plant=plant,
         take_ports=take_ports,
     ) as cluster:

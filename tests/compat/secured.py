@@ -18,7 +18,7 @@ from kraft.net.client import Address, PeerClient
 from kraft.net.connection_security import ConnectionSecurity, Login, dial
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message as WireMessage
-from tests.support.nodes.cluster import ended_at_once
+from tests.support.nodes.cluster import FEW_COORDINATORS, ended_at_once
 from tests.support.waiting import wait_until
 
 
@@ -33,7 +33,7 @@ def secured(
 ) -> Iterator[LocalCluster]:
     """Up as `client` sees it. `users`: as the format command takes them."""
     cluster = LocalCluster.create(
-        directory, nodes=len(ports) // 3, ports=ports, settings=settings, users=users
+        directory, nodes=len(ports) // 3, ports=ports, settings={**FEW_COORDINATORS, **settings}, users=users
     )
     with ended_at_once(cluster):
         for node_id in cluster.nodes:

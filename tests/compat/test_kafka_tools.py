@@ -13,6 +13,7 @@ from kraft.local.local_cluster import LocalCluster
 from tests.compat.conftest import MakeTopic
 from tests.support.clients.rdkafka import read, send
 from tests.support.kafka.kafka_tools import KafkaTools
+from tests.support.nodes.cluster import FEW_COORDINATORS
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.row("U2")]
@@ -230,7 +231,7 @@ def test_dump_log_segments_reads_committed_offsets(
     topic = make_topic()
     with consumer(bootstrap, group_id="dumped-group") as reader:
         reader.commit(offsets=[TopicPartition(topic, 0, 42)], asynchronous=False)
-    number = java_hash("dumped-group") % 50
+    number = java_hash("dumped-group") % int(FEW_COORDINATORS["offsets.topic.num.partitions"])
     log = shared_cluster.home(1) / "data" / f"__consumer_offsets-{number}" / f"{0:020}.log"
     wait_until(lambda: log.exists() and log.stat().st_size > 0, "the offset is copied to node 1")
     dumped = bare("kafka.tools.DumpLogSegments", "--offsets-decoder", "--files", str(log))

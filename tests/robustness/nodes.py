@@ -16,6 +16,7 @@ from kraft.config.properties import format_properties
 from kraft.local.free_ports import HOST
 from kraft.storage.formatter import format_storage
 from metadata_quorum.foundation.disk import OsDisk
+from tests.support.nodes.cluster import FEW_COORDINATORS
 from tests.support.waiting import wait_until
 
 CLUSTER_ID: Final = "caew6liiSVeWsVZsbVhFvA"
@@ -41,6 +42,7 @@ class NodeFiles:
             "listeners": f"PLAINTEXT://{HOST}:{client},CONTROLLER://{HOST}:{controller}",
             "log.dirs": str(self.data),
             "offsets.topic.replication.factor": "1",
+            **FEW_COORDINATORS,
         }
         values |= {name.replace("_", "."): value for name, value in changes.items()}
         self.client_port = client

@@ -240,7 +240,7 @@ WHO: Final = ["super user", "user", "stranger"]
 
 @pytest.mark.parametrize("who", WHO)
 def test_some_of_all_requests(live: LiveNode, who: str):
-    _attack(live, _whose(live, who), 0.02)
+    _attack(live, _whose(live, who), 0.01)
 
 
 def test_some_of_all_requests_at_the_controllers_listener(live: LiveNode):
@@ -281,7 +281,7 @@ def _full(live: LiveNode, hostile: Hostile, who: str, share: float) -> None:
 
 @pytest.mark.parametrize("who", WHO[:2])
 def test_some_arrays_full_of_the_least(live: LiveNode, who: str):
-    _full(live, _whose(live, who), who, 0.1)
+    _full(live, _whose(live, who), who, 0.05)
 
 
 @pytest.mark.long

@@ -18,6 +18,7 @@ from chaos.scenarios import disks, leadership, quorum, replication
 from chaos.scenarios.scenario import Scenario
 from chaos.scenarios.table import SCENARIOS
 from chaos.simulator import scenario_run
+from tests.support.nodes.cluster import FEW_COORDINATORS
 
 OF_REPLICATION = (*replication.SCENARIOS, *disks.SCENARIOS)
 OF_LEADERSHIP = (*leadership.SCENARIOS, *quorum.SCENARIOS)
@@ -70,10 +71,11 @@ GENTLE_PER_S = 100.0
 
 
 def gently(scenario: Scenario) -> Scenario:
-    """Slower; and with no group where it is not about groups, whose members may hang (chaos/watchdog.py)."""
+    """Slower, with few coordinators; and with no group where it is not about groups, whose members may hang
+    (chaos/watchdog.py)."""
     pace = replace(scenario.pace, operations_per_s=min(scenario.pace.operations_per_s, GENTLE_PER_S))
     mix = scenario.mix if scenario.name in OF_GROUPS else replace(scenario.mix, subscribe=0.0)
-    return replace(scenario, pace=pace, mix=mix)
+    return replace(scenario, pace=pace, mix=mix, settings={**FEW_COORDINATORS, **scenario.settings})
 
 
 COMPARED = frozenset({"isr-shrink", "split-brain", "majority-loss"})

@@ -17,10 +17,10 @@ from confluent_kafka import KafkaError, Message, Producer, TopicPartition
 from tests.support.clients.rdkafka import QUIET, consumer, poll
 from tests.support.waiting import PATIENCE_S, wait_until
 
-BURST = 20
+BURST = 40
 """Messages between two looks at the delivery reports."""
-PACE_S = 0.02
-"""A thousand a second, so that others can work beside it."""
+PACE_S = 0.08
+"""Five hundred a second, in a dozen bursts, so that others can work beside it."""
 
 
 class Load:

@@ -20,6 +20,8 @@ from tests.support.waiting import wait_until
 
 NO_SWEEP = {"log.retention.check.interval.ms": str(24 * 3600 * 1000)}
 """Tests send records with times of 1970, which a sweep would rightly delete from under them."""
+FEW_COORDINATORS = {"offsets.topic.num.partitions": "5", "transaction.state.log.num.partitions": "5"}
+"""Kafka has 50 of each: to make their logs is most of what a cluster's first group costs."""
 PROMPT_GROUPS = {"group.consumer.min.heartbeat.interval.ms": "100"}
 """A group may be set to hear of a rebalance soon."""
 
@@ -29,6 +31,7 @@ def running_cluster(
     directory: Path, ports: list[int], settings: Mapping[str, str] | None = None
 ) -> Iterator[LocalCluster]:
     """Combined nodes, as many as a third of the ports, registered and unfenced."""
+    settings = {**FEW_COORDINATORS, **(settings or {})}
     made = LocalCluster.create(directory, nodes=len(ports) // 3, ports=ports, settings=settings)
     with ended_at_once(made) as running:
         running.start()

@@ -20,6 +20,7 @@ from kraft.storage.bootstrap import parse_user
 from kraft.storage.formatter import format_storage
 from metadata_quorum.foundation.disk import OsDisk
 from metadata_quorum.foundation.uuids import random_uuid, uuid_text
+from tests.support.nodes.cluster import FEW_COORDINATORS
 from tests.support.nodes.forks import FORKS
 from tests.support.waiting import wait_until
 
@@ -115,6 +116,7 @@ class RoleNodes:
             "default.replication.factor": copies,
             "offsets.topic.replication.factor": copies,
             "group.initial.rebalance.delay.ms": "0",
+            **FEW_COORDINATORS,
             **self.more,
         }
 

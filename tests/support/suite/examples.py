@@ -8,7 +8,7 @@ from typing import Final
 import hypothesis
 
 PROFILE: Final = os.environ.get("HYPOTHESIS_PROFILE", "ci")
-SHARE: Final = 1 if PROFILE == "long" else 4
+SHARE: Final = 1 if PROFILE == "long" else 8
 """Which part of its examples a test runs."""
 ALL: Final = 100
 """Of a test that names no number."""

@@ -1,6 +1,6 @@
 """Which worker runs what. There are more workers than cores: most tests wait for nodes.
 
-A file stays on one worker, for the sake of its clusters; so do the rooms of TOGETHER, for what is dearer.
+A file stays on one worker, for the sake of its clusters; so do those of TOGETHER, for what is dearer.
 They are handed out in the order of ROOMS: long ones first, so that no worker has long to go alone.
 
 Every worker collects every file. In a fresh clone each would compile them all, in step with the others: so a
@@ -22,8 +22,15 @@ from xdist.scheduler import LoadScopeScheduling
 
 ROOMS: Final = ("spark", "chaos", "compat", "users", "cli", "tidy", "robustness", "seeds", "property")
 """Below tests/; the others follow."""
-TOGETHER: Final = ("tests/spark/", "tests/tidy/")
-"""One Spark is enough, and to parse every file once."""
+TOOLS: Final = tuple(
+    f"tests/compat/test_{name}"
+    for name in (
+        "kafka_tools", "consumer_groups_jvm", "metadata_jvm", "read_from_followers", "replica_moves",
+        "secured_tools", "snapshots", "transactions_jvm",
+    )
+)  # fmt: skip
+TOGETHER: Final = (("tests/spark/",), ("tests/tidy/",), TOOLS)
+"""One Spark is enough, and one JVM for Apache Kafka's tools; and to parse every file once."""
 
 
 class InRooms(LoadScopeScheduling):
@@ -31,7 +38,7 @@ class InRooms(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
-        return next((room for room in TOGETHER if path.startswith(room)), path)
+        return next((files[0] for files in TOGETHER if path.startswith(files)), path)
 
 
 def _place(item: pytest.Item) -> int:
