@@ -113,8 +113,9 @@ def last_of_the_isr_dies(on: Stage) -> None:
 def two_leaders_die(on: Stage) -> None:
     """KIP-101's first scenario: the leader dies before its followers know that the last record is committed;
     one leads, the other follows, and before it has fetched anything it must lead itself."""
+    on.send(0)  # a log's files are opened with its first record, by the loop
     on.cluster.disk(2).slow(30_000, f"data/{on.key}", writes=False)
-    on.send(0)
+    on.send(1)
     on.cluster.kill(1)
     on.wait_for_leader(lambda leader: leader == 2, seen_by=3)
     on.cluster.start_node(1)
