@@ -102,4 +102,5 @@ def test_ctrl_c_while_typing_says_what_was_sent(shared_cluster: LocalCluster) ->
         finally:
             process.kill()
         assert process.stderr is not None
-        assert (code, process.stderr.read()) == (130, "kraft: 1 of 1 messages were acknowledged\n")
+        *_, last = process.stderr.read().splitlines()  # before it, on a busy machine: who does not answer
+        assert (code, last) == (130, "kraft: 1 of 1 messages were acknowledged")

@@ -70,11 +70,17 @@ def test_the_doctor_finds_the_cause_first(survivor: Shell) -> None:
 def test_what_the_last_broker_knows_is_reported_and_how_old_it_may_be(
     survivor: Shell, shared_cluster: LocalCluster
 ) -> None:
-    def known(*arguments: str) -> str:
+    last = shared_cluster.nodes[3].client_port
+
+    def told(*arguments: str) -> subprocess.CompletedProcess[str] | None:
+        """A command waits two seconds for what it may say: a busy machine needs more."""
         done = survivor.run(*arguments)
         assert done.returncode == 0, done.stderr
+        return done if done.stderr.endswith(f"(127.0.0.1:{last}) knew last\n") else None
+
+    def known(*arguments: str) -> str:
+        done = wait_until(lambda: told(*arguments), "it says how old that may be")
         assert "kraft: the metadata quorum has no leader that answers\n" in done.stderr
-        last = shared_cluster.nodes[3].client_port
         assert done.stderr.endswith(f"kraft: shown is what broker 3 (127.0.0.1:{last}) knew last\n")
         return done.stdout
 
