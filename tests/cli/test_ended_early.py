@@ -62,6 +62,11 @@ def test_what_is_refused_ends_it_at_once(shared_cluster: LocalCluster) -> None:
     assert "INVALID_REQUIRED_ACKS" in refused
 
 
+def told(lines: str) -> list[str]:
+    """Without who does not answer in time, on a busy machine."""
+    return [line for line in lines.splitlines() if not line.endswith(" does not answer")]
+
+
 @pytest.mark.row("U2")
 def test_a_reader_that_has_seen_enough_ends_consume(shared_cluster: LocalCluster) -> None:
     """Also where no further message comes, whose writing would show that nobody reads."""
@@ -81,7 +86,7 @@ def test_a_reader_that_has_seen_enough_ends_consume(shared_cluster: LocalCluster
         finally:
             process.kill()
         assert process.stderr is not None
-        assert process.stderr.read() == b""
+        assert told(process.stderr.read().decode()) == []
 
 
 @pytest.mark.row("U2")
@@ -102,5 +107,5 @@ def test_ctrl_c_while_typing_says_what_was_sent(shared_cluster: LocalCluster) ->
         finally:
             process.kill()
         assert process.stderr is not None
-        *_, last = process.stderr.read().splitlines()  # before it, on a busy machine: who does not answer
-        assert (code, last) == (130, "kraft: 1 of 1 messages were acknowledged")
+        assert code == 130
+        assert told(process.stderr.read()) == ["kraft: 1 of 1 messages were acknowledged"]

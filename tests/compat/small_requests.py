@@ -15,6 +15,7 @@ from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.model import METADATA_TOPIC
 
 NOBODY = "versions-group"
+NO_GROUP = "no-such-group"
 NOT_NAMED = 50
 """Larger than any version of any API."""
 
@@ -202,7 +203,7 @@ class SmallRequests:
         return {"topics": [topic], "timeout_ms": 30_000, "validate_only": False}
 
     def _DeleteGroups(self, version: int) -> dict[str, Any]:
-        return {"groups_names": ["no-such-group"]}
+        return {"groups_names": [NO_GROUP]}
 
     def _ElectLeaders(self, version: int) -> dict[str, Any]:
         return {"topic_partitions": [{"topic": self.topic, "partitions": [0]}], "timeout_ms": 30_000}

@@ -17,6 +17,7 @@ from kraft.storage.meta_properties import read_meta_properties, write_meta_prope
 from metadata_quorum.foundation.batch import Record, encode_batch, encode_end_txn_marker
 from metadata_quorum.foundation.disk import OsDisk
 from metadata_quorum.foundation.uuids import parse_uuid
+from tests.support.kafka.kafka_tools import JVM
 from tests.support.logs import NOW_MS, open_log
 from tests.support.may_block import MAY_BLOCK
 
@@ -28,7 +29,7 @@ DUMPED = (".log", ".index", ".timeindex", ".snapshot")
 
 def run_tool(jars: Path, directory: Path, *command: str) -> list[str]:
     """A tool's standard output, run beside the files so that it prints bare names."""
-    java = ("java", "-cp", f"{jars}/*", *command)
+    java = ("java", *JVM, "-cp", f"{jars}/*", *command)
     done = subprocess.run(java, cwd=directory, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
