@@ -67,6 +67,7 @@ def _cold_backlog() -> list[Metric]:
         "alone": "nobody reads",
         "warm": "a backlog is read from the page cache",
         "cold": "a backlog is read from the disk",
+        "computing": "nobody reads, a process computes as long as that consumer",
     }
     lines = [
         Metric(

@@ -9,6 +9,7 @@ from typing import Any
 from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks import coordination
+from benchmarks.client.compute import ComputeJob
 from benchmarks.client.latency import ReceiveJob, SendJob
 from benchmarks.client.probe import ProbeJob
 from benchmarks.client.take_records import build, take_records
@@ -29,6 +30,8 @@ PROBE_RATE = 300
 PROBE_TIMEOUT_S = 60.0
 BEFORE_KILL_S = 0.5
 BACKLOG_RATE = 1000
+CONSUMER_THREADS = 2
+"""Of a consumer, that have much to do: its own, and librdkafka's that reads from the brokers."""
 BACKLOG_VALUE_BYTES = 1024
 BACKLOG_LIMIT_S = 30.0
 TAIL_S = 1.0  # for the last messages to reach the consumer
@@ -79,8 +82,8 @@ def consume_100(session: Session) -> None:
 
 
 def cold_backlog(session: Session) -> None:
-    """Acks of a steady producer: alone, while a consumer reads a backlog that is in the page cache, and while
-    it reads one that is not."""
+    """Acks of a steady producer: alone, while a consumer reads a backlog that is in the page cache, while it
+    reads one that is not, and while a process reads nothing and computes for as long as the consumer did."""
     hot = session.new_topic(PARTITIONS)
     backlog, messages = _backlog(session, BACKLOG_VALUE_BYTES, session.scale.backlog_bytes)
     scale = session.scale
@@ -88,13 +91,18 @@ def cold_backlog(session: Session) -> None:
         session.cluster.bootstrap, hot, PARTITIONS, [BACKLOG_RATE], scale.latency_s, scale.warm_up_s / 4,
         LATENCY_VALUE_BYTES,
     )  # fmt: skip
-    for way in ("alone", "warm", "cold"):
+    computed_s = 0.0
+    for way in ("alone", "warm", "cold", "computing"):
         if way == "cold":
             evict(session.cluster.directory, f"**/{backlog}-*/*.log")
         with client("send", job) as sender:
             if way != "alone":
                 time.sleep(job.warm_up_s + job.seconds / 6)
+            if way == "computing":
+                run_client("compute", ComputeJob(computed_s, CONSUMER_THREADS), computed_s)
+            elif way != "alone":
                 read = _consume(session, backlog, messages)
+                computed_s = read["client_cpu_s"]
                 session.record(f"cold-backlog.{way}.rate", read["bytes"] / MB / read["seconds"])
             (phase,) = sender.result(job.warm_up_s + job.seconds + SETTLE_TIMEOUT_S)["phases"]
         for quantile in QUANTILES:

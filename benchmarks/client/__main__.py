@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
+from benchmarks.client.compute import ComputeJob, compute
 from benchmarks.client.groups import CommitJob, RebalanceJob, commit, rebalance
 from benchmarks.client.latency import ReceiveJob, SendJob, receive, send
 from benchmarks.client.probe import ProbeJob, probe
@@ -16,6 +17,7 @@ JOBS = {
     "consume": (ConsumeJob, consume),
     "send": (SendJob, send),
     "receive": (ReceiveJob, receive),
+    "compute": (ComputeJob, compute),
     "probe": (ProbeJob, probe),
     "rebalance": (RebalanceJob, rebalance),
     "commit": (CommitJob, commit),

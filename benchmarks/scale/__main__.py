@@ -63,7 +63,13 @@ def _noted(cluster: Simulated, size: int) -> Mapping[str, float]:
 
 
 def real(
-    partitions: Sequence[int], replication: int, *, kafka: bool, settle_s: float, ends_at: float
+    partitions: Sequence[int],
+    replication: int,
+    *,
+    kafka: bool,
+    only_deaths: bool,
+    settle_s: float,
+    ends_at: float,
 ) -> list[str]:
     """Three processes; or Apache Kafka's. What was measured until `ends_at` is kept."""
     found = {}
@@ -81,7 +87,10 @@ def real(
                 cluster = ours = KraftCluster(Path(scratch), {})
                 scrapes = ours.scrapes
             try:
-                nodes = Nodes(cluster, size, replication, stalls, scrapes, note, settle_s, ends_at=ends_at)
+                nodes = Nodes(
+                    cluster, size, replication, stalls, scrapes, note, settle_s,
+                    ends_at=ends_at, only_deaths=only_deaths,
+                )  # fmt: skip
                 measure(nodes)
             except GaveUp as failure:
                 note(f"{size:,} partitions: gave up, {failure}")
@@ -102,6 +111,9 @@ def main(
     replication: Annotated[int, typer.Option(min=1, max=3)] = 1,
     processes: Annotated[bool, typer.Option("--real", help="Real nodes.")] = False,
     kafka: Annotated[bool, typer.Option("--kafka", help="With --real: Apache Kafka's.")] = False,
+    only_deaths: Annotated[
+        bool, typer.Option("--only-deaths", help="With --real: of a broker and of the controller.")
+    ] = False,
     settle: Annotated[float, typer.Option(help="With --real: seconds after a step, at most.")] = PATIENCE_S,
     minutes: Annotated[float, typer.Option(help="With --real: of all sizes, at most.")] = math.inf,
     results: Annotated[Path, typer.Option(help="Where the tables are written.")] = RESULTS,
@@ -110,7 +122,9 @@ def main(
     sizes = partitions or PARTITIONS
     if processes:
         ends_at = time.monotonic() + 60 * minutes
-        parts = real(sizes, replication, kafka=kafka, settle_s=settle, ends_at=ends_at)
+        parts = real(
+            sizes, replication, kafka=kafka, only_deaths=only_deaths, settle_s=settle, ends_at=ends_at
+        )
     else:
         parts = simulated(sizes, replication, brokers or BROKERS)
     text = "\n".join(parts)

@@ -58,6 +58,8 @@ class Nodes:
     rest_s: float = 10.0
     ends_at: float = math.inf
     """Of `time.monotonic()`: then a step gives up."""
+    only_deaths: bool = False
+    """Nothing but the making of the partitions and the deaths."""
     figures: dict[str, float] = field(default_factory=dict)
     profile: list[str] = field(default_factory=list)
     """Where the loops stood still, by step."""
@@ -275,6 +277,9 @@ def _in_sync(nodes: Nodes, topic: str, copies: int) -> bool:
     return bool(partitions) and all(len(each.isrs) == copies for each in partitions.values())
 
 
+STEPS = (scrape, fetch_session, broker_dies, controller_dies)
+
+
 def measure(nodes: Nodes) -> None:
     """All steps on a cluster that has just been made; it is ended by whoever made it."""
     nodes.cluster.start()
@@ -286,10 +291,12 @@ def measure(nodes: Nodes) -> None:
         create(nodes)
     nodes.busy = None
     nodes.settle()
-    rest(nodes)
+    if not nodes.only_deaths:
+        rest(nodes)
+    steps = (broker_dies, controller_dies) if nodes.only_deaths else STEPS
     with BusyTopic(nodes.cluster.bootstrap) as nodes.busy:
         with nodes.step("beside"):
             time.sleep(min(nodes.rest_s, 5.0))
-        for step in (scrape, fetch_session, broker_dies, controller_dies):
+        for step in steps:
             step(nodes)
     nodes.busy = None
