@@ -34,6 +34,7 @@ from metadata_quorum.security.acls import AclOperation
 
 PARTITIONS_PER_SLICE: Final = 100
 """Between two turns of the loop: to find an offset may take a look into the log."""
+WATERMARKS_PER_SLICE: Final = 2000
 _DEBUGGING_CONSUMER: Final = -2
 """A replica id that may ask followers too."""
 
@@ -148,7 +149,9 @@ async def handle_delete_records(broker: BrokerContext, ctx: RequestContext, requ
     )
     outcomes = await _await_deletion(broker, deleted, request.timeout_ms)
     found = [each for topic in topics for each in topic["partitions"] if not each["error_code"]]
-    for each, (partition, _), outcome in zip(found, deleted, outcomes, strict=True):
+    async for each, (partition, _), outcome in in_slices(
+        broker.node.long_work, zip(found, deleted, outcomes, strict=True), WATERMARKS_PER_SLICE
+    ):
         each["error_code"] = int(outcome)
         each["low_watermark"] = -1 if outcome else partition.low_watermark()
     return {"topics": topics}

@@ -21,6 +21,9 @@ class ConnectionState:
     last_queued_produce: asyncio.Future[None] | None = None
     """Produce: done when the last queued request has been appended or refused; later ones wait for it."""
 
+    long_commits: asyncio.Lock | None = None
+    """OffsetCommit: held by a request of very many partitions, which is committed in pieces; others wait."""
+
     heartbeat_broker_id: int | None = None
     """BrokerHeartbeat: the broker whose heartbeats arrive here; a broken connection means it has died."""
 

@@ -14,16 +14,23 @@ import pytest
 
 from data_plane.coordinator.groups.classic.states import ClassicGroupConfig
 from data_plane.coordinator.groups.group_metadata_manager import GroupLimits
+from data_plane.coordinator.groups.messages import CommitOffsets, CommitReply, FetchOffsets
 from data_plane.coordinator.groups.service import GroupCoordinator, GroupCoordinatorConfig
 from data_plane.coordinator.topics import OFFSETS_TOPIC
 from kraft.api import group_admin, group_offsets, groups
 from kraft.api.request_context import RequestContext, Role
 from kraft.api.row import ApiRow
 from kraft.broker.failover_metadata import FailoverMetadata
+from kraft.net.connection_state import ConnectionState
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message, decode_request, decode_response, encode_request, encode_response
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from metadata_quorum.foundation.model import BrokerRegistration, Endpoint, PartitionRegistration
+from metadata_quorum.foundation.model import (
+    BrokerRegistration,
+    Endpoint,
+    PartitionRegistration,
+    TopicPartition,
+)
 from metadata_quorum.metadata.image import MetadataImage, TopicImage
 from tests.support.contexts import broker_context, node_context
 from tests.unit.groups.group_driver import EPOCH_MS
@@ -38,9 +45,9 @@ def versions(key: int, *, unstable: int = 0) -> list[int]:
     return list(range(ROWS[key].min_version, ROWS[key].max_version + 1 + unstable))
 
 
-def image(*names: str) -> MetadataImage:
+def image(*names: str, orders: int = 3) -> MetadataImage:
     ids = {"orders": ORDERS_ID, OFFSETS_TOPIC: UUID(int=50)}
-    sizes = {"orders": 3, OFFSETS_TOPIC: 50}
+    sizes = {"orders": orders, OFFSETS_TOPIC: 50}
     partition = PartitionRegistration((1,), (1,), 1, 0, 0)
     topics = [TopicImage(name, ids[name], dict.fromkeys(range(sizes[name]), partition)) for name in names]
     broker = BrokerRegistration(1, 5, UUID(int=1), (Endpoint("CLIENTS", "host", 9092),), fenced=False)
@@ -100,7 +107,7 @@ class Broker:
 
 
 def context(row: ApiRow, version: int) -> RequestContext:
-    peer: Any = SimpleNamespace(listener="CLIENTS", client_host="10.0.0.9")
+    peer: Any = SimpleNamespace(listener="CLIENTS", client_host="10.0.0.9", state=ConnectionState())
     return RequestContext(row.key, version, 1, "app", Role.BROKER, peer, "User:me", ())
 
 
@@ -256,6 +263,49 @@ def test_offsets_are_committed_and_fetched_in_every_version(commit: int, fetch: 
             topics = answer.groups[0].topics if fetch >= 8 else answer.topics
             rows = [(p.partition_index, p.committed_offset, p.metadata) for p in topics[0].partitions]
             assert rows == [(2, 42, "note")] + ([] if everything else [(0, -1, "")])
+
+    run(test)
+
+
+@pytest.mark.row("G4")
+@pytest.mark.parametrize("version", [9, WITH_TOPIC_IDS])
+def test_very_many_offsets_are_committed_in_pieces_and_before_what_comes_behind(
+    monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    monkeypatch.setattr(group_offsets, "COMMITTED_AT_ONCE", 10)
+
+    def commit(offsets: Mapping[int, int]) -> Message:
+        topic = {"topic_id": ORDERS_ID} if version >= WITH_TOPIC_IDS else {"name": "orders"}
+        partitions = [{"partition_index": n, "committed_offset": offset} for n, offset in offsets.items()]
+        fields = {"group_id": "g", "topics": [topic | {"partitions": partitions}]}
+        return decode_request(
+            ApiKey.OFFSET_COMMIT, version, encode_request(ApiKey.OFFSET_COMMIT, version, fields)
+        )
+
+    async def test(broker: Broker) -> None:
+        broker.node.metadata_cache.image = image("orders", OFFSETS_TOPIC, orders=25)
+        sizes: list[int] = []
+        store = broker.service.commit_offsets
+
+        async def noted(request: CommitOffsets) -> CommitReply:
+            sizes.append(len(request.offsets))
+            await asyncio.sleep(0)  # longer than the request behind takes
+            return await store(request)
+
+        monkeypatch.setattr(broker.service, "commit_offsets", noted)
+        ctx = context(ROWS[ApiKey.OFFSET_COMMIT], version)
+        first, *_ = answers = await asyncio.gather(
+            group_offsets.handle_commit(broker.context, ctx, commit(dict.fromkeys(range(26), 1))),
+            group_offsets.handle_commit(broker.context, ctx, commit(dict.fromkeys(range(12), 2))),
+            group_offsets.handle_commit(broker.context, ctx, commit({24: 3})),
+        )
+        assert len(answers) == 3
+        codes = [each["error_code"] for each in first["topics"][0]["partitions"]]
+        assert codes == [0] * 25 + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        assert sizes == [10, 10, 5, 10, 2, 1]
+        wanted = FetchOffsets("g", None, require_stable=False)
+        kept = (await broker.service.fetch_offsets(wanted)).offsets
+        assert [kept[TopicPartition("orders", n)].offset for n in range(25)] == [2] * 12 + [1] * 12 + [3]
 
     run(test)
 
