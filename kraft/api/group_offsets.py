@@ -90,7 +90,9 @@ async def _commit_in_pieces(broker: BrokerContext, ctx: RequestContext, request:
     ):
         offsets.append(each)
     errors: dict[TopicPartition, ErrorCode] = {}
+    turns = work.request()
     for start in range(0, len(offsets), COMMITTED_AT_ONCE):
+        await turns.pause()  # where there is one copy, nothing else is waited for
         piece = tuple(offsets[start : start + COMMITTED_AT_ONCE])
         errors |= await _commit(broker, request, piece, ctx.version)
     answered: list[dict[str, Any]] = []
