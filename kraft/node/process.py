@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from kraft.config.node_config import Config
 
 OWNER_POLL_S: Final = 0.5
-GC_THRESHOLDS: Final = (50_000, 5, 1_000)
+GC_THRESHOLDS: Final = (50_000, 4, 1_250)
 """Collections are a pause; what a request leaves behind is freed by counting references. From the beginning:
 imports, and logs that are opened, make many objects that stay. The second one bounds a pause: it looks at
-five times 50,000 objects that have stayed, some 40 ms."""
+four times 50,000 objects that have stayed, some 40 ms."""
 
 
 def serve(config: Config) -> int:
