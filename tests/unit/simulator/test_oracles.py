@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -23,10 +25,12 @@ from chaos.simulator.oracles.replicas import ReplicaOracle
 from chaos.simulator.profile import COMBINED
 from chaos.simulator.scheduler import Livelock, Scheduler
 from chaos.simulator.story import Story
+from data_plane.log.config import LogConfig
 from kraft.wire import raft_frame
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.header import request_header
 from kraft.wire.raft_frame import RAFT_API_VERSION, RaftFrame
+from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.invariants import Invariant, InvariantViolation
 from metadata_quorum.foundation.model import PartitionRegistration, TopicPartition
@@ -34,6 +38,7 @@ from metadata_quorum.metadata.delta import MetadataDelta
 from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
 from metadata_quorum.metadata.records import PartitionRecord, RegisterBrokerRecord, TopicRecord
 from metadata_quorum.raft.messages import Append, Message, PreVoteReply, VoteReply, encode
+from tests.support.logs import NOW_MS, open_log
 
 
 def made() -> Cluster:
@@ -283,6 +288,43 @@ def test_what_no_replica_shows(cluster: Cluster) -> None:
     lacks = Replica()
     lacks.high_watermark = lacks.last_stable_offset = lacks.log.log_end_offset = 3
     assert "ACKED_IN_LOG" in looked_at(made(), Replica(epoch=3), lacks)
+
+
+def compared(cluster: Cluster, tmp_path: Path, *contents: Sequence[bytes], **config: Any) -> set[str]:
+    """Of replicas with these values, all of one key; on nodes 1, 2, …"""
+    reported: set[str] = set()
+    state = replace(FIRST, replicas=(1, 2), isr=(1, 2))
+    _, image = changed(state, 1)
+    machine = SimpleNamespace(image=image)
+    known: Any = None
+    for number, values in enumerate(contents, 1):
+        log = open_log(tmp_path / f"{len(list(tmp_path.iterdir()))}", LogConfig(**config))
+        for value in values:
+            batch = encode_batch([Record(-1, NOW_MS, b"key", value)])
+            log.append_as_leader(bytearray(batch), leader_epoch=0, now_ms=NOW_MS)
+        partition = SimpleNamespace(
+            tp=TopicPartition("t", 0), topic_id=TOPIC, offline=False, removed=False, log=log, high_watermark=2
+        )
+        role = SimpleNamespace(
+            controller=SimpleNamespace(is_active=True), raft=SimpleNamespace(term=1), state_machine=machine
+        )
+        running: Any = SimpleNamespace(
+            node=SimpleNamespace(
+                controller_role=role, broker_role=SimpleNamespace(replica_manager=[partition])
+            )
+        )
+        cluster.running[number] = running
+    ReplicaOracle(cluster, lambda rule, what: reported.add(rule), known).compare()
+    return reported
+
+
+def test_replicas_that_differ(tmp_path: Path) -> None:
+    same, other = (b"a", b"b"), (b"a", b"B")
+    assert compared(made(), tmp_path, same, same) == set()
+    assert compared(made(), tmp_path, same, other) == {"REPLICAS_AGREE"}
+    compact = {"cleanup_policy": ("compact",)}
+    assert compared(made(), tmp_path, same, same, **compact) == set()
+    assert compared(made(), tmp_path, same, other, **compact) == {"REPLICAS_AGREE"}
 
 
 def test_nothing_recovers_and_each_bound_is_over_in_its_time(cluster: Cluster) -> None:
