@@ -8,8 +8,9 @@ real one. What it models:
 * `kill()` kills the process: the page cache stays, every open handle is severed, so that a `finally` of
   the dead node cannot write afterwards. `kill_before(n)` kills it between two operations, an append half
   done.
-* `power_loss(random)` loses the page cache: each unsynced page is kept, dropped or torn, each unsynced change
-  of a directory kept or dropped, and the contents of a directory whose own name is lost are lost with it.
+* `power_loss(random)` loses the page cache: each unsynced page is kept, dropped or torn, at any byte or by
+  sectors; each unsynced change of a directory is kept or dropped, and what lies in a directory whose own name
+  is lost is lost with it.
   Only a directory of the root is durable at once: a disk is mounted there.
 * `lose_page(...)` is a loss of power that takes one page alone.
 * `fail(...)` plants an error; a failed fsync is reported once and its dirty pages count as clean: reading

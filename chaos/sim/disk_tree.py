@@ -15,6 +15,7 @@ from random import Random
 from typing import Final
 
 PAGE: Final = 4096
+SECTOR: Final = 512
 MAX_NAME_BYTES: Final = 255
 
 
@@ -98,6 +99,15 @@ def directories_below(directory: DirectoryNode) -> Iterator[DirectoryNode]:
             yield from directories_below(entry)
 
 
+def torn_by_sector(old: bytearray, new: bytearray, random: Random) -> bytearray:
+    """A page of which any sectors were written."""
+    left = old.ljust(len(new), b"\0")
+    for start in range(0, len(new), SECTOR):
+        if random.random() < 0.5:
+            left[start : start + SECTOR] = new[start : start + SECTOR]
+    return left
+
+
 def settle_inode(inode: Inode, random: Random) -> None:
     """After power loss the durable image, with some of the dirty pages, is all there is."""
     image = bytearray(inode.durable)
@@ -110,10 +120,12 @@ def settle_inode(inode: Inode, random: Random) -> None:
             continue
         start = page * PAGE
         piece = inode.cache[start : start + PAGE]
-        if fate < 0.6 and len(piece) > 1:
-            piece = piece[: random.randrange(1, len(piece))]
         if len(image) < start:
             image.extend(bytes(start - len(image)))
+        if fate < 0.5 and len(piece) > 1:
+            piece = piece[: random.randrange(1, len(piece))]
+        elif fate < 0.6:
+            piece = torn_by_sector(image[start : start + len(piece)], piece, random)
         image[start : start + len(piece)] = piece
     if inode.dirty and not loses_all and keeps_length and len(image) < len(inode.cache):
         image.extend(bytes(len(inode.cache) - len(image)))

@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from chaos.sim.disk import PAGE, Killed, SimDisk, SimFile
+from chaos.sim.disk_tree import SECTOR
 from tests.support.may_block import MAY_BLOCK
 
 
@@ -64,7 +65,7 @@ def test_a_kill_comes_between_any_two_changes_of_names() -> None:
 
 def test_power_loss_keeps_what_was_synced_and_any_part_of_the_rest() -> None:
     outcomes = set()
-    for seed in range(60):
+    for seed in range(120):
         disk = SimDisk()
         file = _file(disk)
         file.append([b"s" * 100])
@@ -78,6 +79,26 @@ def test_power_loss_keeps_what_was_synced_and_any_part_of_the_rest() -> None:
     assert 100 in outcomes  # nothing of it
     assert 100 + 3 * PAGE in outcomes  # its length, at least
     assert len(outcomes) > 5  # and torn ones
+
+
+def test_a_page_is_torn_at_any_byte_or_by_its_sectors() -> None:
+    lengths, holes = set(), 0
+    for seed in range(200):
+        disk = SimDisk()
+        file = _file(disk)
+        file.append([b"s" * PAGE])
+        file.sync(MAY_BLOCK)
+        file.write_at(0, b"u" * PAGE)
+        disk.power_loss(Random(seed))
+        left = disk.read_bytes("/d/f", MAY_BLOCK)
+        assert len(left) == PAGE
+        written = left.rstrip(b"s")
+        lengths.add(len(written) % SECTOR)
+        if b"s" in written:
+            holes += 1
+            assert all(len(set(left[at : at + SECTOR])) == 1 for at in range(0, PAGE, SECTOR))
+    assert len(lengths) > 5
+    assert holes > 5
 
 
 def test_names_are_durable_after_sync_dir_only() -> None:
