@@ -232,7 +232,8 @@ class ConnectionLimits:
     started as long as neither has reached this."""
     max_in_flight_requests: int = 4096
     max_in_flight_tasks: int = 8
-    """Requests that continue in tasks, which take kilobytes each however small they are."""
+    """Requests that continue in tasks, which take kilobytes each however small they are; on a listener for
+    clients."""
 
 
 class Slot:

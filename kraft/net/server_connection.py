@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from functools import partial
 from typing import Final, cast
 
@@ -26,6 +27,7 @@ from kraft.net.connection import (
     ProtocolError,
     Slot,
 )
+from kraft.net.connection_quotas import ListenerKind
 from kraft.net.connection_services import ConnectionServices
 from kraft.net.connections import SWEEP_S
 from kraft.net.delayed_reply import DelayedReply
@@ -64,6 +66,10 @@ class ServerConnection(asyncio.BufferedProtocol):
             limits.max_frame_bytes_before_login if security.asks_login else limits.max_frame_bytes
         )
         self._reader = FrameReader(max_frame_bytes, services.scratch, self._account)
+        if (
+            security.listener_kind is not ListenerKind.SHARED
+        ):  # its connections are shared by all that a node does
+            limits = replace(limits, max_in_flight_tasks=limits.max_in_flight_requests)
         may_start = services.is_exclusive, services.is_in_turn
         self._pipeline = Pipeline(limits, self._account, *may_start, more=self._reader.cut_on)
         self._starting: Slot | None = None
