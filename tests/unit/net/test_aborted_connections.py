@@ -13,8 +13,8 @@ from kraft.net.listener import OPEN, ServerLimits
 from kraft.net.peer import Peer, Reply
 from metadata_quorum.foundation.disk import OsDisk
 from tests.unit.net.echo_node import Node, framed, node
+from tests.unit.net.file_answers import Served
 from tests.unit.net.harness import on_a_loop, until
-from tests.unit.net.test_reply_output import Served
 
 pytestmark = pytest.mark.row("P7")
 

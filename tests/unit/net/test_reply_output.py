@@ -6,60 +6,24 @@ import asyncio
 import errno
 import os
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from kraft.net.connection import Buffers
 from kraft.net.listener import OPEN, ServerLimits
 from kraft.net.peer import Peer, Reply
 from kraft.net.unread import LEAST_BYTES, MOST_BYTES
-from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.disk import File, OsDisk
-from metadata_quorum.foundation.file_region import FileRegion
-from tests.support.may_block import MAY_BLOCK
-from tests.unit.net.echo_node import Node, framed, node
+from tests.unit.net.echo_node import framed, node
+from tests.unit.net.file_answers import Served
 from tests.unit.net.harness import on_a_loop, until
 
 pytestmark = pytest.mark.row("P7")
 
 MIB = 1024 * 1024
 SIZE = 12 * MIB
-HEAD, TAIL = b"before", b"behind"
-
-
-class Served:
-    """A node that answers "file" with a file between other bytes, and what became of its reads."""
-
-    def __init__(self, running: Node, file: File, content: bytes) -> None:
-        self.node = running
-        self.unread = running.server.memory.unread
-        self.file = file
-        self.content = content
-        self.failures: list[Exception] = []
-        self.started = 0
-        self.cold_reads = 0
-        self._echo = running.serve
-        running.server.services.serve = self.serve
-
-    def serve(self, peer: Peer, frame: memoryview) -> Reply:
-        if frame != b"file":
-            return self._echo(peer, frame)
-        self.started += 1
-        region = FileRegion(self.file, 0, len(self.content), self._later, self.failures.append)
-        reply: Buffers = (HEAD, region, TAIL)
-        return reply
-
-    def _later(self, read: Callable[[MayBlock], bytes | bytearray], /) -> Any:
-        self.cold_reads += 1
-        return self.node.loop.run_in_executor(None, read, MAY_BLOCK)
-
-    @property
-    def answer(self) -> bytes:
-        return HEAD + self.content + TAIL
 
 
 @asynccontextmanager
