@@ -26,7 +26,8 @@ BOOTSTRAP = os.environ.get("KRAFT_SPARK_TESTS_BOOTSTRAP", "")
 """Of a cluster that is there already."""
 REPLICAS = 3
 
-_numbers = count(1)
+_numbers = count(1000 * os.getpid())
+"""Several processes make topics in one cluster (test_apache_kafka)."""
 
 
 class Topics:
