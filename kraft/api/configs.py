@@ -9,7 +9,7 @@ A value is described with its source and the chain it was taken from ("synonyms"
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -22,7 +22,7 @@ from kraft.api.context import ControllerContext, NodeContext
 from kraft.api.group_configs import group_default
 from kraft.api.request_context import RequestContext
 from kraft.api.row import ApiRow, Response
-from kraft.api.slices import in_batches, in_slices
+from kraft.api.slices import each_once, in_batches
 from kraft.config.dynamic_config import base_name
 from kraft.config.key import Required, Update
 from kraft.config.keys import PER_LISTENER, TOPIC_KEYS
@@ -111,8 +111,13 @@ _KAFKA_TYPES: Final = {
 
 
 async def handle_describe(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
-    resources = in_slices(node.long_work, request.resources, RESOURCES_PER_SLICE)
+    resources = each_once(node.long_work, request.resources, RESOURCES_PER_SLICE, _described)
     return {"results": [_describe(node, request, resource) async for resource in resources]}
+
+
+def _described(resource: Message) -> Hashable:
+    """What of which resource."""
+    return resource.resource_type, resource.resource_name, frozenset(resource.configuration_keys or ())
 
 
 def _describe(node: NodeContext, request: Message, resource: Message) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from kraft.api.authz.group_checks import group_operations
 from kraft.api.context import BrokerContext
 from kraft.api.request_context import RequestContext
 from kraft.api.row import ApiRow, Response
-from kraft.api.slices import GROUPS_PER_SLICE, in_slices
+from kraft.api.slices import GROUPS_PER_SLICE, each_once, in_slices
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -49,7 +49,7 @@ async def handle_describe(broker: BrokerContext, ctx: RequestContext, request: M
         operation_bits(AclResourceType.GROUP) if request.include_authorized_operations else OPERATIONS_OMITTED
     )
     groups = []
-    async for group_id in in_slices(broker.node.long_work, request.groups, GROUPS_PER_SLICE):
+    async for group_id in each_once(broker.node.long_work, request.groups, GROUPS_PER_SLICE, str):
         try:
             described = await broker.group_coordinator.describe_group(group_id)
         except BrokerError as error:

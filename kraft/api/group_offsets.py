@@ -18,6 +18,7 @@ from data_plane.coordinator.groups.messages import (
     OffsetsReply,
     OffsetToCommit,
 )
+from data_plane.coordinator.groups.service import GroupCoordinator
 from data_plane.coordinator.state_machine import ProducerIdAndEpoch
 from data_plane.coordinator.topics import OFFSETS_TOPIC
 from kraft.api.authz.checks import (
@@ -31,7 +32,7 @@ from kraft.api.authz.group_checks import offset_fetch
 from kraft.api.context import BrokerContext
 from kraft.api.request_context import RequestContext
 from kraft.api.row import ApiRow, Response
-from kraft.api.slices import GROUPS_PER_SLICE, in_slices
+from kraft.api.slices import GROUPS_PER_SLICE, each_once, in_slices
 from kraft.broker.txn_verification import RETRIABLE
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
@@ -47,6 +48,8 @@ _FIRST_WITH_GROUPS: Final = 8
 """OffsetFetch: many groups at once."""
 _FIRST_TO_SAY_ABORTABLE: Final = 4
 """TxnOffsetCommit: TRANSACTION_ABORTABLE is understood; before, it is INVALID_TXN_STATE."""
+OFFSETS_PER_SLICE: Final = 1_000
+"""Looked up at once."""
 _FIRST_TO_ADD: Final = 5
 """TxnOffsetCommit: the group joins the transaction by being committed to (transaction.version 2)."""
 
@@ -273,13 +276,12 @@ def transactional_commit_error(request: Message, code: ErrorCode, message: str) 
 
 async def handle_fetch(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     if ctx.version >= _FIRST_WITH_GROUPS:
-        groups = in_slices(broker.node.long_work, request.groups, GROUPS_PER_SLICE)
+        groups = each_once(
+            broker.node.long_work, request.groups, GROUPS_PER_SLICE, lambda group: group.group_id
+        )
         return {"groups": [await _fetch_group(broker, ctx, request, group) async for group in groups]}
-    try:
-        wanted = FetchOffsets(request.group_id, None, request.require_stable)
-        return {"error_code": 0, "topics": await _fetch(broker, wanted, request.topics, by_id=False)}
-    except BrokerError as error:
-        return fetch_error(request, error.code, error.message)
+    wanted = FetchOffsets(request.group_id, None, request.require_stable)
+    return {"error_code": 0, "topics": await _fetch(broker, wanted, request.topics, by_id=False)}
 
 
 def fetch_error(request: Message, code: ErrorCode, message: str) -> Response:
@@ -316,26 +318,43 @@ async def _fetch(
     if topics is None:
         reply = await service.fetch_offsets(wanted)
         return _all_topics(broker.node.image, reply, by_id=by_id)
-    names = [_topic_name(broker.node.image, topic, by_id) for topic in topics]
-    places = tuple(
-        TopicPartition(name, index)
-        for topic, name in zip(topics, names, strict=True)
-        if name is not None
-        for index in topic.partition_indexes
-    )
-    reply = await service.fetch_offsets(replace(wanted, partitions=places))
-    return [
-        {
-            **_same_name(topic, by_id=by_id),
-            "partitions": [
-                _no_offset(index, ErrorCode.UNKNOWN_TOPIC_ID)
-                if name is None
-                else _offset(reply, TopicPartition(name, index))
-                for index in topic.partition_indexes
-            ],
-        }
-        for topic, name in zip(topics, names, strict=True)
-    ]
+    answered: list[dict[str, Any]] = []
+    wanted_rows: dict[TopicPartition, list[dict[str, Any]]] = {}  # of those that are looked up next
+    seen: set[TopicPartition] = set()
+    has_looked, name = False, None
+    rows: list[dict[str, Any]] = []
+    async for topic, index in in_slices(broker.node.long_work, _each_index(topics), OFFSETS_PER_SLICE):
+        if index is None:
+            rows = []
+            answered.append({**_same_name(topic, by_id=by_id), "partitions": rows})
+            name = _topic_name(broker.node.image, topic, by_id)
+        elif name is None:
+            rows.append(_no_offset(index, ErrorCode.UNKNOWN_TOPIC_ID))
+        elif (place := TopicPartition(name, index)) not in seen:
+            seen.add(place)
+            wanted_rows[place] = rows
+        if len(wanted_rows) == OFFSETS_PER_SLICE:
+            await _look_up(service, wanted, wanted_rows)
+            wanted_rows, has_looked = {}, True
+    if wanted_rows or not has_looked:
+        await _look_up(service, wanted, wanted_rows)
+    return answered
+
+
+def _each_index(topics: Iterable[Message]) -> Iterator[tuple[Message, int | None]]:
+    """Each topic, with None; behind it its partitions."""
+    for topic in topics:
+        yield topic, None
+        for index in topic.partition_indexes:
+            yield topic, index
+
+
+async def _look_up(
+    service: GroupCoordinator, wanted: FetchOffsets, rows: Mapping[TopicPartition, list[dict[str, Any]]]
+) -> None:
+    reply = await service.fetch_offsets(replace(wanted, partitions=tuple(rows)))
+    for place, its_rows in rows.items():
+        its_rows.append(_offset(reply, place))
 
 
 def _all_topics(image: MetadataImage, reply: OffsetsReply, *, by_id: bool) -> list[dict[str, Any]]:

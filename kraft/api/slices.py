@@ -7,7 +7,7 @@ others by more than a few milliseconds; many such clients take turns (long_work.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping, Sequence, Sized
 from typing import Any, Final, TypeVar
 
 from kraft.api.long_work import LongRequest, LongWork
@@ -46,6 +46,18 @@ async def in_slices(
             request = request or work.request()
             await request.pause()
             left = size
+
+
+async def each_once(
+    work: LongWork, items: Iterable[Item], size: int, key: Callable[[Item], Hashable]
+) -> AsyncIterator[Item]:
+    """As `in_slices`, but of those with one key the first alone. For what is described at length: to name one
+    thing ten thousand times would take a few bytes each time, and its answer a gigabyte."""
+    seen: set[Hashable] = set()
+    async for item in in_slices(work, items, size):
+        if (found := key(item)) not in seen:
+            seen.add(found)
+            yield item
 
 
 async def in_batches(

@@ -33,7 +33,7 @@ from kraft.api.context import BrokerContext, NodeContext
 from kraft.api.request_context import RequestContext
 from kraft.api.response import error_code_only
 from kraft.api.row import ApiRow, Response
-from kraft.api.slices import in_slices
+from kraft.api.slices import each_once, in_slices
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.decisions.topics import name_problem
@@ -235,7 +235,7 @@ def _marker_result(marker: Message, code: Callable[[TopicPartition], ErrorCode])
 
 
 async def handle_describe(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
-    names = in_slices(broker.node.long_work, request.transactional_ids, PARTITIONS_PER_SLICE)
+    names = each_once(broker.node.long_work, request.transactional_ids, PARTITIONS_PER_SLICE, str)
     return {"transaction_states": [await _describe(broker, name) async for name in names]}
 
 
@@ -316,7 +316,9 @@ async def handle_producers(broker: BrokerContext, ctx: RequestContext, request: 
         for each, topic in zip(topics, request.topics, strict=True)
         for number in topic.partition_indexes
     )
-    async for each, number in in_slices(broker.node.long_work, every, PARTITIONS_PER_SLICE):
+    async for each, number in each_once(
+        broker.node.long_work, every, PARTITIONS_PER_SLICE, lambda place: (place[0]["name"], place[1])
+    ):
         each["partitions"].append(_producers(broker, each["name"], number))
     return {"topics": topics}
 

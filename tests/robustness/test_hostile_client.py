@@ -15,7 +15,7 @@ import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import pytest
@@ -289,6 +289,44 @@ def test_some_arrays_full_of_the_least(live: LiveNode, who: str):
 @pytest.mark.parametrize("who", WHO[:2])
 def test_all_arrays_full_of_the_least(live: LiveNode, who: str):
     _full(live, _whose(live, who), who, 1.0)
+
+
+REPEATED: Final = (
+    # what is described, and so many times the same
+    (ApiKey.DESCRIBE_CONFIGS, 4, lambda n: {"resources": [{"resource_type": 4, "resource_name": "7"}] * n}),
+    (ApiKey.DESCRIBE_GROUPS, 5, lambda n: {"groups": ["g"] * n}),
+    (ApiKey.CONSUMER_GROUP_DESCRIBE, 0, lambda n: {"group_ids": ["g"] * n}),
+    (ApiKey.OFFSET_FETCH, 8, lambda n: {"groups": [{"group_id": "g", "topics": None}] * n}),
+    (ApiKey.DESCRIBE_TRANSACTIONS, 0, lambda n: {"transactional_ids": ["t"] * n}),
+    (ApiKey.DESCRIBE_PRODUCERS, 0, lambda n: {"topics": [{"name": TOPIC, "partition_indexes": [0] * n}]}),
+    (ApiKey.METADATA, 12, lambda n: {"topics": [{"name": TOPIC}] * n}),
+    (ApiKey.DESCRIBE_LOG_DIRS, 1, lambda n: {"topics": [{"topic": TOPIC, "partitions": [0]}] * n}),
+)
+
+
+def test_what_is_named_many_times_is_described_once(live: LiveNode):
+    """A few bytes each time would ask for gigabytes."""
+
+    for key, version, fields in REPEATED:
+        once, often = (_answer_bytes(live.port, key, version, fields(count)) for count in (1, 1000))
+        assert often == once, key
+
+
+def test_offsets_of_very_many_partitions(live: LiveNode):
+    topics = [{"name": VICTIM, "partition_indexes": list(range(200_000))}]
+    assert _answer_bytes(live.port, ApiKey.OFFSET_FETCH, 5, {"group_id": "g", "topics": topics}) > MIB
+    live.serves_stock_clients()
+
+
+def _answer_bytes(port: int, key: ApiKey, version: int, fields: dict[str, Any]) -> int:
+    async def ask() -> int:
+        reader, writer = await asyncio.open_connection(HOST, port)
+        writer.write(_framed(key, version, 1, encode_request(key, version, fields)))
+        answer = await _frame(reader)
+        writer.close()
+        return len(answer)
+
+    return asyncio.run(ask())
 
 
 @pytest.mark.parametrize("who", WHO[:2])

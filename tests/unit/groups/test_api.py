@@ -311,6 +311,24 @@ def test_very_many_offsets_are_committed_in_pieces_and_before_what_comes_behind(
     run(test)
 
 
+def test_an_offset_that_is_asked_for_many_times_is_answered_once() -> None:
+    """What was committed with it may take four kilobytes, and to ask once more takes four bytes."""
+
+    async def test(broker: Broker) -> None:
+        await broker.ask(ApiKey.OFFSET_COMMIT, 5, offset_request(5, 42))
+        request = fetch_request(5)
+        name = request["topics"][0]["name"]
+        request["topics"] = [
+            {"name": name, "partition_indexes": [2, 2, 0]},
+            {"name": name, "partition_indexes": [2, 1, 1]},
+        ]
+        answer = await broker.ask(ApiKey.OFFSET_FETCH, 5, request)
+        rows = [[(p.partition_index, p.committed_offset) for p in each.partitions] for each in answer.topics]
+        assert rows == [[(2, 42), (0, -1)], [(1, -1)]]
+
+    run(test)
+
+
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_COMMIT, unstable=1))
 def test_offsets_of_an_unknown_topic_are_refused(version: int) -> None:
     async def test(broker: Broker) -> None:
