@@ -121,6 +121,7 @@ async def test_who_has_gone_is_not_served():
     assert not started
 
 
+@pytest.mark.pure("its slice is no LogSlice")
 @on_a_loop
 async def test_a_later_piece_that_cannot_be_read_is_a_fault_unless_its_file_has_gone():
     faults: list[BaseException] = []
