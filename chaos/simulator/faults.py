@@ -2,7 +2,8 @@
 
     faults_of(seed's stream, profile, seconds) -> [at 3.20 for 1.50: cut 2>1, …] -> player.py
 
-The list is made before the run begins. A run with some of them taken away is the same but for those.
+The list is made before the run begins. A run with some of them taken away is the same but for those. Some
+wait for a state of the cluster (sightings.py), and strike when it is seen.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
@@ -20,6 +21,8 @@ CONTROLLER: Final = "controller"
 """In place of a node: the active controller of the moment."""
 LEADER: Final = "leader"
 """The leader of a partition of chance."""
+SEEN: Final = "seen"
+"""Where the state was seen for which the fault has waited."""
 
 LONGEST_S: Final[Mapping[str, float]] = {
     "cut": 12.0, "partial": 25.0, "bridge": 20.0, "isolate": 12.0, "slow": 8.0, "refuse": 6.0, "reset": 0.0,
@@ -40,11 +43,20 @@ SUCCESSIONS: Final = (
     "0ms", "1ms", "2ms", "5ms", "10ms", "30ms", f"30ms {ALONE}", f"100ms {ALONE}", f"300ms {ALONE}",
 )  # fmt: skip
 """How long a successor lives; alone: it is cut off from all other brokers, so none has what it appends."""
+WAITING: Final = frozenset({"isolate", "kill", "die-in", "stop", "pause", "power"})
+"""They may wait until a state of the cluster is seen (sightings.py)."""
+WAIT_S: Final = 20.0
+"""Not for longer. Most of these states follow from another fault."""
+AFTER_MS: Final = (0, 1, 2, 5, 10, 50)
+"""When they strike, after it was seen."""
+LONG_ISOLATIONS_S: Final = (10.0, 20.0)
+"""Of controllers: so that one that does not resign is seen to stay."""
 CODES: Final = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC}
 
 
 _LINE: Final = re.compile(
-    r"at (?P<at>[\d.]+) for (?P<for>[\d.]+): (?P<kind>[\w-]+)(?: (?P<target>\S+))?(?: (?P<detail>.+))?"
+    r"at (?P<at>[\d.]+) for (?P<for>[\d.]+)(?: when (?P<when>[\w-]+) (?P<after>\d+)ms)?: "
+    r"(?P<kind>[\w-]+)(?: (?P<target>\S+))?(?: (?P<detail>.+))?"
 )
 
 
@@ -60,9 +72,23 @@ class SimFault:
     """A node, a role, or `2>1`: what 2 says to 1."""
     detail: str = ""
     """How much, of what."""
+    when: str = ""
+    """It waits until this is seen (sightings.py): at its target, where that is a node, else anywhere."""
+    after_ms: int = 0
+    """It strikes so long afterwards."""
 
     def __str__(self) -> str:
-        return f"at {self.at_s:g} for {self.for_s:g}: {self.kind} {self.target} {self.detail}".rstrip()
+        when = f" when {self.when} {self.after_ms}ms" if self.when else ""
+        return f"at {self.at_s:g} for {self.for_s:g}{when}: {self.kind} {self.target} {self.detail}".rstrip()
+
+    def may_strike(self, node_id: int) -> bool:
+        """Where it waits for a state, whether it does when that is seen at this node."""
+        return not self.target.isdecimal() or int(self.target) == node_id
+
+    @property
+    def over_s(self) -> float:
+        """When it is over at the latest."""
+        return self.at_s + self.for_s + (WAIT_S if self.when else 0.0)
 
     @staticmethod
     def parse(line: str) -> SimFault:
@@ -71,7 +97,10 @@ class SimFault:
         if found is None or found["kind"] not in LONGEST_S:
             raise ValueError(f"no fault: {line!r}")
         target, detail = found["target"] or "", found["detail"] or ""
-        return SimFault(float(found["at"]), float(found["for"]), found["kind"], target, detail)
+        when, after_ms = found["when"] or "", int(found["after"] or 0)
+        return SimFault(
+            float(found["at"]), float(found["for"]), found["kind"], target, detail, when, after_ms
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +111,13 @@ class Severity:
     """How likely each kind is, against the others."""
     per_s: float = 0.35
     """How many begin each second."""
+    waiting: float = 0.5
+    """The share of those of a kind that may wait for a state of the cluster which do."""
 
 
 GENTLE: Final = Severity(
     {
-        "cut": 4, "isolate": 2, "slow": 2, "refuse": 1, "reset": 2, "kill": 4, "die-in": 4, "stop": 1.5,
+        "cut": 4, "isolate": 3, "slow": 2, "refuse": 1, "reset": 2, "kill": 4, "die-in": 4, "stop": 1.5,
         "pause": 2, "clock": 0.5, "disk-slow": 1, "disk-cold": 2,
     }
 )  # fmt: skip
@@ -105,16 +136,25 @@ BLACKOUTS: Final = Severity({**GENTLE.kinds, "power": 4, "power-all": 4})
 
 
 def faults_of(
-    random: Random, severity: Severity, nodes: Sequence[int], clients: Sequence[str], seconds: float
+    random: Random,
+    severity: Severity,
+    nodes: Sequence[int],
+    clients: Sequence[str],
+    seconds: float,
+    states: Mapping[str, float] = {},
 ) -> list[SimFault]:
-    """The seed's own, in the order in which they begin."""
+    """The seed's own, in the order in which they begin. `states`: what some of them wait for, and how likely
+    each is."""
     victim = random.choice(nodes)
     made: list[SimFault] = []
     at_s = FIRST_S + random.expovariate(severity.per_s)
     while at_s < seconds:
         (kind,) = random.choices(list(severity.kinds), list(severity.kinds.values()))
         for_s = min(random.expovariate(3 / LONGEST_S[kind]) if LONGEST_S[kind] else 0.0, LONGEST_S[kind])
-        made.append(_fault(random, at_s, for_s, kind, victim, nodes, clients))
+        fault = _fault(random, at_s, for_s, kind, victim, nodes, clients)
+        if kind in WAITING and states and random.random() < severity.waiting:
+            fault = _waiting(random, fault, states)
+        made.append(fault)
         at_s += random.expovariate(severity.per_s)
     return made
 
@@ -138,6 +178,8 @@ def _fault(
         ends = [*map(str, nodes), *(random.choice(clients) for _ in range(1 if random.random() < 0.3 else 0))]
         if len(ends) > 1:
             node = ">".join(random.sample(ends, 2))
+    if kind == "isolate" and random.random() < 0.5:
+        node, for_s = CONTROLLER, random.uniform(*LONG_ISOLATIONS_S)
     if kind == "slow":
         detail = f"{random.choice((5, 50, 300, 1000, 3000))}ms"
     elif kind == "clock":
@@ -157,3 +199,12 @@ def _fault(
     elif kind == "disk-full":
         detail = f"append ENOSPC {random.randrange(20)} {random.choice((1, 5, 50))}"
     return SimFault(round(at_s, 3), round(for_s, 3), kind, node, detail)
+
+
+def _waiting(random: Random, fault: SimFault, states: Mapping[str, float]) -> SimFault:
+    """Where the state is seen, mostly; a victim's fault when it is seen at the victim."""
+    target = fault.target
+    if fault.kind not in OF_THE_VICTIM:
+        target = random.choice((SEEN, SEEN, SEEN, CONTROLLER, LEADER))
+    (when,) = random.choices(list(states), list(states.values()))
+    return replace(fault, target=target, when=when, after_ms=random.choice(AFTER_MS))

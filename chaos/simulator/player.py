@@ -4,7 +4,8 @@
 
 A role (`controller`, `leader`) is filled with a node when its fault begins. Faults of one kind may overlap:
 a link is whole again, and a node up, when the last of them is lifted. A fault that finds nothing to do (its
-node is down already, nobody has the role) says so, and does not count as visited.
+node is down already, nobody has the role) says so, and does not count as visited. So does one that waits for
+a state of the cluster (sightings.py) which is not seen in time.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from typing import Final, Literal
 
 from chaos.simulator.cluster import BROKER_PORT, CONTROLLER_PORT, WORLD, Cluster, host_of
 from chaos.simulator.draws import Draws
-from chaos.simulator.faults import ALONE, CODES, CONTROLLER, LEADER, SimFault
+from chaos.simulator.faults import ALONE, CODES, CONTROLLER, LEADER, SEEN, WAIT_S, SimFault
 from chaos.simulator.machine import MachineDisk
 from chaos.simulator.network import OneWay
 from chaos.simulator.process_loop import ProcessLoop
+from chaos.simulator.sightings import SIGHTINGS
 from metadata_quorum.foundation.model import NO_LEADER
 
 LOOK_S: Final = 0.5
@@ -29,7 +31,10 @@ LOOK_S: Final = 0.5
 SUCCESSION_S: Final = 5.0
 """An election takes no longer, or nobody waits for it."""
 SOON_S: Final = 0.001
+GLANCE_S: Final = 0.002
+"""How often it is looked whether a state is there for which a fault waits."""
 RESTART_S: Final = (0.5, 3.0)
+NO_NODE: Final = -1
 
 Lift = Callable[[], None]
 
@@ -95,7 +100,10 @@ class FaultPlayer:
         """From now on."""
         began = self._scheduler.now
         for index, fault in enumerate(self.faults):
-            self._scheduler.at(began + fault.at_s, self._start, index)
+            if fault.when:
+                self._scheduler.at(began + fault.at_s, self._wait, index, began + fault.at_s + WAIT_S)
+            else:
+                self._scheduler.at(began + fault.at_s, self._start, index)
         self._scheduler.at(began + LOOK_S, self._keep_up)
 
     def heal(self) -> None:
@@ -117,15 +125,36 @@ class FaultPlayer:
     def _tell(self, what: str) -> None:
         self._cluster.story.tell(self._scheduler.now, WORLD, " ".join(what.split()))
 
-    def _start(self, index: int) -> None:
+    def _wait(self, index: int, until_s: float) -> None:
+        """Looks until the state is seen for which the fault waits."""
+        fault, now = self.faults[index], self._scheduler.now
+        node_id = next(
+            (each for each in SIGHTINGS[fault.when](self._cluster) if fault.may_strike(each)), None
+        )
+        if self.is_over:
+            return
+        if node_id is not None:
+            self._cluster.story.visit(f"seen {fault.when}")
+            self._tell(f"{fault.when} is seen at {node_id}")
+            self._scheduler.at(now + fault.after_ms / 1000, self._start, index, node_id)
+        elif now < until_s:
+            self._scheduler.at(now + GLANCE_S, self._wait, index, until_s)
+        else:
+            self._is_idle(fault, f"{fault.when} is not seen")
+
+    def _is_idle(self, fault: SimFault, why: str) -> None:
+        self._tell(f"{fault.kind} {fault.target}: nothing to do, {why}")
+        self.noted("point", fault, why)
+
+    def _start(self, index: int, seen_at: int = NO_NODE) -> None:
+        """`seen_at`: the node at which that was seen for which it has waited."""
         if self.is_over:
             return
         fault = self.faults[index]
         try:
-            lift = self.begin(fault)
+            lift = self.begin(fault, seen_at)
         except NothingToDo as why:
-            self._tell(f"{fault.kind} {fault.target}: nothing to do, {why}")
-            self.noted("point", fault, str(why))
+            self._is_idle(fault, str(why))
             return
         self._cluster.story.visit(f"fault {fault.kind}")
         self.noted("point" if lift is None else "begin", fault, "")
@@ -133,7 +162,7 @@ class FaultPlayer:
             self._lifts[index] = lift
             self._scheduler.at(self._scheduler.now + fault.for_s, self._lift, index)
 
-    def begin(self, fault: SimFault) -> Lift | None:
+    def begin(self, fault: SimFault, seen_at: int = NO_NODE) -> Lift | None:
         """How it is lifted; None where it is over when it is done. Raises `NothingToDo`."""
         lasting = f"for {fault.for_s:g} s" if fault.for_s else ""
         if fault.kind == "power-all":
@@ -143,7 +172,7 @@ class FaultPlayer:
             source, _, target = fault.target.partition(">")
             self._tell(f"{fault.kind} {fault.target} {fault.detail} {lasting}")
             return self._links[fault.kind](fault, _end(source), _end(target))
-        node_id = self.victims[fault] = self._node(fault)
+        node_id = self.victims[fault] = seen_at if fault.target == SEEN else self._node(fault)
         self._tell(f"{fault.kind} {fault.target} ({node_id}) {fault.detail} {lasting}")
         return self._begin[fault.kind](fault, node_id)
 

@@ -12,6 +12,7 @@ from typing import Final
 from chaos.history import ACKS_ALL, TopicMode
 from chaos.simulator.cluster import ClusterShape
 from chaos.simulator.faults import BLACKOUTS, GENTLE, HARSH, PARTIAL, RARE, STRANDING, Severity
+from chaos.simulator.sightings import OF_TRANSACTIONS, SIGHTINGS
 
 INPUT: Final = "input"
 """What transactional producers copy."""
@@ -68,6 +69,13 @@ class Profile:
     def keys(self) -> list[str]:
         """Every partition."""
         return [f"{topic}-{i}" for topic, mode in self.topics.items() for i in range(mode.partitions)]
+
+    @property
+    def states(self) -> dict[str, float]:
+        """For which faults may wait, and how likely each is, against the others."""
+        states = dict.fromkeys(SIGHTINGS, 1.0)
+        writes_in_transactions = any(mode.transactional for mode in self.topics.values())
+        return states | {OF_TRANSACTIONS: len(SIGHTINGS) / 2 if writes_in_transactions else 0.0}
 
     @property
     def writers(self) -> list[tuple[str, int]]:

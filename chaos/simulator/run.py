@@ -147,7 +147,7 @@ class Simulation:
         if faults is None:
             chance = self.draws.stream("faults")
             hosts = [f"{topic}0" for topic in profile.topics]
-            faults = faults_of(chance, profile.severity, profile.shape.nodes, hosts, seconds)
+            faults = faults_of(chance, profile.severity, profile.shape.nodes, hosts, seconds, profile.states)
         self.player = FaultPlayer(self.cluster, faults, self.draws)
         Decisions(self.cluster)
         NodeOracle(self.cluster, self.violated)

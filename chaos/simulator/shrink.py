@@ -74,7 +74,7 @@ class Shrinker:
         left = replace(left, faults=faults)
         for fewer in (without_topics, without_clients, without_nodes):
             left = self._one_by_one(left, fewer)
-        shorter = max((fault.at_s + fault.for_s for fault in faults), default=0.0) + SETTLE_S
+        shorter = max((fault.over_s for fault in faults), default=0.0) + SETTLE_S
         if shorter < self._seconds and self._fails(replace(left, seconds=shorter)):
             left = replace(left, seconds=shorter)
         left = self._in_order(left)

@@ -69,6 +69,10 @@ class ClusterClient:
         self._topic_ids: dict[str, UUID] = {}
         self._coordinators: dict[tuple[CoordinatorType, str], int] = {}
 
+    def with_own_connections(self) -> ClusterClient:
+        """The same client, on connections of their own: what it sends there may overtake, or come late."""
+        return ClusterClient(self.loop, self._brokers, self.random)
+
     async def connection(self, broker: int) -> PeerClient:
         """Raises OSError."""
         found = self._connections.get(broker)

@@ -8,9 +8,10 @@ Classic: JoinGroup and SyncGroup, where the leader assigns by range. Consumer (K
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import struct
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from chaos.history import Poll, partition_of, topic_of
 from chaos.simulator.clients.cluster_client import ClusterClient
@@ -31,6 +32,11 @@ LEAVE_PROBABILITY: Final = 0.5
 """That it then leaves the group; else its session has to end."""
 STALLS: Final = 0.02
 """How often it stands still between a poll and its commit, until the group has gone on without it."""
+OVERTAKEN: Final = 0.3
+"""How often a member of a classic group that joins again has a commit under way on another connection,
+which its join overtakes."""
+OVERTAKEN_S: Final = REBALANCE_MS / 1000
+"""So late that comes, at most."""
 STALL_S: Final = (1.2 * SESSION_MS / 1000, 2.0 * SESSION_MS / 1000)
 LATE: Final = frozenset(
     {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.STALE_MEMBER_EPOCH}
@@ -44,6 +50,15 @@ class Rejoin(Exception):
     """The member has to join again."""
 
 
+class _Commit(NamedTuple):
+    """What a member commits, and as whom."""
+
+    positions: dict[str, int]
+    member_id: str
+    generation: int
+    process: int
+
+
 class SimMember:
     """See the module."""
 
@@ -51,6 +66,7 @@ class SimMember:
         self, client: ClusterClient, recorder: Recorder, group: str, keys: Sequence[str], *, classic: bool
     ) -> None:
         self.client = client
+        self._other_connections = client.with_own_connections()
         self._recorder = recorder
         self.group = group
         self.keys = keys
@@ -81,6 +97,8 @@ class SimMember:
                         break
             except (OSError, Rejoin):
                 client.forget_coordinator(CoordinatorType.GROUP, self.group)
+                if self._is_classic and self._positions and client.random.random() < OVERTAKEN:
+                    client.loop.create_task(self._commit_late(self._commit_request(self._positions)))
                 await client.pause(0.4)
 
     def _subscribe(self) -> None:
@@ -179,34 +197,49 @@ class SimMember:
         return found
 
     async def _commit(self) -> None:
-        committed = dict(self._positions)
-        if not committed:
+        if self._positions:
+            await self._send_commit(self.client, self._commit_request(self._positions))
+
+    def _commit_request(self, positions: Mapping[str, int]) -> _Commit:
+        """In the present generation."""
+        return _Commit(dict(positions), self._member_id, self._generation, self._process)
+
+    async def _commit_late(self, commit: _Commit) -> None:
+        """On another connection, when the member is in a later generation. In its own it would be as good as
+        any, and take back what was committed meanwhile."""
+        await self.client.pause(OVERTAKEN_S)
+        if self._generation <= commit.generation:
             return
+        with contextlib.suppress(OSError, Rejoin):
+            await self._send_commit(self._other_connections, commit)
+
+    async def _send_commit(self, client: ClusterClient, commit: _Commit) -> None:
+        """Raises OSError, Rejoin."""
         start = self._recorder.now_ns()
-        partitions: dict[str, list[dict[str, Any]]] = {}
-        for key, offset in committed.items():
+        topics: dict[str, list[dict[str, Any]]] = {}
+        for key, offset in commit.positions.items():
             topic, number = partition_of(key)
-            partitions.setdefault(topic, []).append(
+            topics.setdefault(topic, []).append(
                 {
                     "partition_index": number, "committed_offset": offset,
                     "committed_leader_epoch": -1, "committed_metadata": "",
                 }
             )  # fmt: skip
         fields = {
-            "group_id": self.group, "generation_id_or_member_epoch": self._generation,
-            "member_id": self._member_id, "group_instance_id": None,
-            "topics": [{"name": topic, "partitions": rows} for topic, rows in partitions.items()],
+            "group_id": self.group, "generation_id_or_member_epoch": commit.generation,
+            "member_id": commit.member_id, "group_instance_id": None,
+            "topics": [{"name": topic, "partitions": rows} for topic, rows in topics.items()],
         }  # fmt: skip
-        answer = await self._ask(ApiKey.OFFSET_COMMIT, fields)
-        for topic in answer.topics:
-            for partition in topic.partitions:
+        answer = await self._ask(ApiKey.OFFSET_COMMIT, fields, client)
+        for found in answer.topics:
+            for partition in found.partitions:
                 if partition.error_code in LATE:
                     self._recorder.visited("late commit refused")
                 _check(partition.error_code)
-        generation = self._generation
         self._recorder.add(
-            self._process, "commit", start, "ok", group=self.group, committed=committed, generation=generation
-        )
+            commit.process, "commit", start, "ok",
+            group=self.group, committed=commit.positions, generation=commit.generation,
+        )  # fmt: skip
 
     # ---- the classic protocol
 
@@ -289,9 +322,10 @@ class SimMember:
         if set(keys) != self._positions.keys():
             await self._assign(keys, start, None)
 
-    async def _ask(self, api_key: ApiKey, fields: Fields) -> Message:
-        broker = await self.client.coordinator(CoordinatorType.GROUP, self.group)
-        return await self.client.request(broker, api_key, fields, REBALANCE_S)
+    async def _ask(self, api_key: ApiKey, fields: Fields, client: ClusterClient | None = None) -> Message:
+        client = client or self.client
+        broker = await client.coordinator(CoordinatorType.GROUP, self.group)
+        return await client.request(broker, api_key, fields, REBALANCE_S)
 
 
 def _check(code: int) -> None:

@@ -8,6 +8,7 @@ where the answer to EndTxn proves nothing, the producer begins again, and the ne
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -28,6 +29,9 @@ PATIENCE_S: Final = 15.0
 COMMIT_PROBABILITY: Final = 0.7
 ABORT_PROBABILITY: Final = 0.2
 """The rest is left open: the next producer of the id has to clear it away."""
+LAST_WORDS: Final = 0.1
+"""How often a producer that asks for a commit is gone for good: nobody asks for it again, nobody takes its id
+over, and the coordinator is alone with what it has decided."""
 MOST_OUTPUTS: Final = 3
 RETRIABLE: Final = frozenset(
     {
@@ -59,10 +63,12 @@ class SimTransactor:
         targets: list[str],
         pause_s: float,
     ) -> None:
-        """`name`: its transactional id, and its group. `source`: the key that it copies."""
+        """`name`: its first transactional id, and its group. `source`: the key that it copies."""
         self.client = client
         self._recorder = recorder
         self._name = name
+        self._id = name
+        self._ids = 1
         self._source = source
         self._targets = targets
         self._pause_s = pause_s
@@ -112,7 +118,7 @@ class SimTransactor:
                 self._position = found.next_offset
             return
         sent: list[Send] = []
-        txn = HistoryTransaction(self._name, self._name, {self._source: (position, found.next_offset)})
+        txn = HistoryTransaction(self._id, self._name, {self._source: (position, found.next_offset)})
         refusal: str | None = None
         try:
             await self._write(len(found.pairs), sent)
@@ -123,7 +129,8 @@ class SimTransactor:
         outcome: Outcome = "fail"
         if refusal is None and ending < COMMIT_PROBABILITY:
             txn = txn._replace(commit_asked=self._recorder.now_ns())
-            outcome = await self._end(committed=True)
+            is_last = self.client.random.random() < LAST_WORDS
+            outcome = await (self._commit_and_vanish() if is_last else self._end(committed=True))
         elif refusal is not None or ending < COMMIT_PROBABILITY + ABORT_PROBABILITY:
             await self._end(committed=False)
             self._recorder.visited("aborted transaction")
@@ -164,7 +171,7 @@ class SimTransactor:
             deadline = client.loop.time() + PATIENCE_S
             first = len(sent)
             sent.extend(sends(key, values, Sending("info")))
-            while (result := await send_once(client, key, batch, ACKS_ALL, self._name)).outcome != "ok":
+            while (result := await send_once(client, key, batch, ACKS_ALL, self._id)).outcome != "ok":
                 if client.loop.time() > deadline or result.error in _FATAL:
                     self._identity = None
                     raise Refused(f"Produce: {result.error}")
@@ -176,7 +183,7 @@ class SimTransactor:
         assert self._identity is not None
         topic, number = partition_of(key)
         fields = {
-            "v3_and_below_transactional_id": self._name,
+            "v3_and_below_transactional_id": self._id,
             "v3_and_below_producer_id": self._identity.producer_id,
             "v3_and_below_producer_epoch": self._identity.epoch,
             "v3_and_below_topics": [{"name": topic, "partitions": [number]}],
@@ -193,10 +200,7 @@ class SimTransactor:
     async def _send_offsets(self, upto: int) -> None:
         identity = self._identity
         assert identity is not None
-        of_producer = {
-            "transactional_id": self._name, "producer_id": identity.producer_id,
-            "producer_epoch": identity.epoch, "group_id": self._name,
-        }  # fmt: skip
+        of_producer = {**self._owner(identity), "group_id": self._name}
         await self._request_with_retries(
             CoordinatorType.TRANSACTION, ApiKey.ADD_OFFSETS_TO_TXN, of_producer, _error_code
         )
@@ -217,10 +221,7 @@ class SimTransactor:
         identity = self._identity
         if identity is None:
             return "fail"
-        fields = {
-            "transactional_id": self._name, "producer_id": identity.producer_id,
-            "producer_epoch": identity.epoch, "committed": committed,
-        }  # fmt: skip
+        fields = {**self._owner(identity), "committed": committed}
         try:
             await self._request_with_retries(CoordinatorType.TRANSACTION, ApiKey.END_TXN, fields, _error_code)
         except (OSError, Refused):
@@ -228,16 +229,35 @@ class SimTransactor:
             return "info" if committed else "fail"
         return "ok"
 
+    async def _commit_and_vanish(self) -> Outcome:
+        """Another producer goes on, under another id, with what the group has committed."""
+        identity = self._identity
+        assert identity is not None
+        with contextlib.suppress(OSError):
+            broker = await self.client.coordinator(CoordinatorType.TRANSACTION, self._id)
+            fields = {**self._owner(identity), "committed": True}
+            await self.client.request(broker, ApiKey.END_TXN, fields, timeout_s=0.0)
+        self._ids += 1
+        self._id = f"{self._name}-{self._ids}"
+        self._recorder.visited("producer is gone")
+        return "info"
+
+    def _owner(self, identity: ProducerIdentity) -> Fields:
+        return {
+            "transactional_id": self._id, "producer_id": identity.producer_id,
+            "producer_epoch": identity.epoch,
+        }  # fmt: skip
+
     # ---- before the first one
 
     async def _take_over(self) -> None:
         """Fence the former producer of the id; its open transaction is aborted."""
         start = self._recorder.now_ns()
         fields = {
-            "transactional_id": self._name, "transaction_timeout_ms": TIMEOUT_MS, "producer_id": -1,
+            "transactional_id": self._id, "transaction_timeout_ms": TIMEOUT_MS, "producer_id": -1,
             "producer_epoch": -1,
         }  # fmt: skip
-        txn = HistoryTransaction(self._name)
+        txn = HistoryTransaction(self._id)
         try:
             answer = await self._request_with_retries(
                 CoordinatorType.TRANSACTION, ApiKey.INIT_PRODUCER_ID, fields, _error_code
@@ -271,11 +291,12 @@ class SimTransactor:
         """Send it to the coordinator until it succeeds. Raises `Refused` for other errors, or after
         `PATIENCE_S`."""
         client = self.client
+        of = self._id if kind is CoordinatorType.TRANSACTION else self._name
         deadline = client.loop.time() + PATIENCE_S
         while True:
             why = "no answer"
             try:
-                broker = await client.coordinator(kind, self._name)
+                broker = await client.coordinator(kind, of)
                 answer = await client.request(broker, api_key, fields)
                 code = ErrorCode(code_of(answer))
                 if code is ErrorCode.NONE:
@@ -285,7 +306,7 @@ class SimTransactor:
                 why = code.name
             except OSError:
                 pass
-            client.forget_coordinator(kind, self._name)
+            client.forget_coordinator(kind, of)
             if client.loop.time() > deadline:
                 raise Refused(f"{api_key.name}: {why}")
             await client.pause(0.2)

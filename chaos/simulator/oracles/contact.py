@@ -14,6 +14,8 @@ from typing import Final, NamedTuple
 from chaos.simulator.cluster import Cluster, host_of
 from chaos.simulator.network import OneWay
 
+BOTH_WAYS: Final = -1
+"""In place of the causes of a pair, both of whose links are cut."""
 QUICK_S: Final = 0.01
 """A fault that makes a link or a disk slower by no more than this changes nothing."""
 
@@ -33,7 +35,8 @@ class Lasting(NamedTuple):
     since_s: float
     causes: tuple[int, ...]
     """The numbers of the processes, and how many links are cut. With other causes it begins again: what was
-    held back arrives when a link is healed, though its sender has died meanwhile."""
+    held back arrives when a link is healed, though its sender has died meanwhile. As long as both ways are
+    cut nothing does, whoever dies."""
 
 
 class ContactLedger:
@@ -66,7 +69,8 @@ class ContactLedger:
             found = self._of_pair(pair, links)
             causes = [self._process(node_id) for node_id in pair]
             if found is Contact.SILENT:
-                causes.append(sum(link.cuts > 0 for link in links))
+                cut = [link.cuts > 0 for link in links]
+                causes = [BOTH_WAYS] if all(cut) else [*causes, sum(cut)]
             self._pairs[pair] = self._lasting(self._pairs.get(pair), found, *causes)
 
     def _process(self, node_id: int) -> int:

@@ -29,6 +29,8 @@ class CoordinatorOracle:
     def __init__(self, cluster: Cluster, report: Report) -> None:
         self._cluster = cluster
         self._report = report
+        self._serves: dict[TopicPartition, int] = {}
+        """The broker that has served each partition last."""
         cluster.scheduler.at(cluster.scheduler.now + SAMPLE_S, self._sample)
 
     def _sample(self) -> None:
@@ -40,6 +42,9 @@ class CoordinatorOracle:
             partition = self._partition(node_id, tp)
             if not _is(shard, CoordinatorState.ACTIVE) or partition is None or not partition.is_leader:
                 continue
+            if self._serves.setdefault(tp, node_id) != node_id:
+                self._serves[tp] = node_id
+                self._cluster.story.visit("coordinator move")
             end = partition.log.log_end_offset
             if partition.leader_epoch == shard.leader_epoch and shard.written != end:
                 what = f"{tp} on node {node_id} ends at {end}, its coordinator knows {shard.written}"

@@ -44,6 +44,8 @@ class QuorumOracle:
         }
         self._seen: dict[int, tuple[int, int]] = {}
         """Term and commit index of a running voter."""
+        self._bases: dict[int, int] = {}
+        """Where the journal of a running voter begins."""
         self._votes: dict[tuple[int, UUID, int], int] = {}
         self._leaders: dict[int, int] = {}
         self._committed: dict[int, int] = {}
@@ -58,6 +60,7 @@ class QuorumOracle:
         if role is not None:
             self._voters[node_id] = role.voter
             self._seen.pop(node_id, None)
+            self._bases[node_id] = role.voter.journal.base_index
 
     def _sent(self, stream: Stream, data: bytes) -> None:
         if stream.remote[1] != CONTROLLER_PORT or not data.startswith(_HEADER[:2], _LENGTH):
@@ -103,6 +106,9 @@ class QuorumOracle:
                 what = f"voter {node_id} commits {index} of another term"
                 self._report(Invariant.STATE_MACHINE_SAFETY.name, what)
         self._seen[node_id] = (core.term, core.commit_index)
+        if journal.base_index > self._bases[node_id]:
+            self._bases[node_id] = journal.base_index
+            self._cluster.story.visit("snapshot")
 
     def _check_leader(self, node_id: int, term: int, voter: SyncObjRaft) -> None:
         """At its first message: it has all that was committed in earlier terms."""

@@ -1,6 +1,7 @@
 """Which worker runs what. There are more workers than cores: most tests wait for nodes.
 
 A file stays on one worker, for the sake of its clusters; so do those of TOGETHER, for what is dearer.
+Tests of the files of APART have nothing in common: each goes where there is time.
 They are handed out in the order of ROOMS: long ones first, so that no worker has long to go alone.
 
 Every worker collects every file. In a fresh clone each would compile them all, in step with the others: so a
@@ -32,12 +33,16 @@ TOOLS: Final = tuple(
 TOGETHER: Final = (("tests/spark/",), ("tests/tidy/",), TOOLS)
 """One Spark is enough, and one JVM for Apache Kafka's tools; and to parse every file once."""
 
+APART: Final = ("tests/unit/simulator/test_more_seeds.py",)
+
 
 class InRooms(LoadScopeScheduling):
     """As `--dist=loadfile`, but for TOGETHER."""
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
+        if path in APART:
+            return nodeid
         return next((files[0] for files in TOGETHER if path.startswith(files)), path)
 
 

@@ -1,5 +1,5 @@
-"""Members stand still until their group has gone on without them, and commit then: it is refused, and a
-coordinator that takes it is found."""
+"""Members stand still until their group has gone on without them, and commit then; or have a commit under way
+that their own join overtakes. It is refused, and a coordinator that takes it is found."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ def test_late_commits_are_refused() -> None:
 
 
 @pytest.mark.pure("a bug is planted in Python")
-def test_a_late_commit_that_is_taken_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("refusal", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION])
+def test_a_late_commit_that_is_taken_is_found(refusal: ErrorCode, monkeypatch: pytest.MonkeyPatch) -> None:
     check = group.check_commit
 
     def taken(*args: object) -> object:
         member = check(*args)  # type: ignore[arg-type]  # as it is called
-        return ErrorCode.NONE if member is ErrorCode.UNKNOWN_MEMBER_ID else member
+        return ErrorCode.NONE if member is refusal else member
 
     monkeypatch.setattr(group, "check_commit", taken)
     assert "stale-commit" in {violation.rule for violation in played().violations}

@@ -15,6 +15,7 @@ from chaos.simulator.network import Network
 from chaos.simulator.player import FaultPlayer
 from chaos.simulator.profile import COMBINED
 from chaos.simulator.scheduler import Scheduler
+from chaos.simulator.sightings import SIGHTINGS
 from chaos.simulator.story import Story
 from metadata_quorum.foundation.blocking import MayBlock
 
@@ -67,6 +68,25 @@ def test_a_node_is_up_when_nothing_keeps_it_down(monkeypatch: pytest.MonkeyPatch
     assert started == [2]
     assert "fault kill" not in played.story.visited
     assert played.story.visited["fault power"] == 2
+
+
+def test_a_fault_that_waits_strikes_where_its_state_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    there: list[int] = []
+    monkeypatch.setitem(SIGHTINGS, "elected", lambda _: iter(there))
+    played = Played(
+        "at 0.1 for 1 when elected 50ms: isolate seen",
+        "at 0.1 for 1 when elected 0ms: pause 3",
+        "at 0.1 for 1 when truncation 0ms: kill 1",
+    )
+    played.at(0.5)
+    there.append(2)
+    assert not played.at(0.54).network.is_silent("n2", "n1")
+    assert played.at(0.56).network.is_silent("n2", "n1")
+    assert "fault pause" not in played.story.visited, "it waits for node 3"
+    there.append(3)
+    assert played.at(0.6).story.visited["fault pause"] == 1
+    assert not played.at(1.6).network.is_silent("n2", "n1")
+    assert played.at(21.0).told("kill 1: nothing to do, truncation is not seen")
 
 
 def test_a_successor_may_be_heard_by_no_other_broker(monkeypatch: pytest.MonkeyPatch) -> None:

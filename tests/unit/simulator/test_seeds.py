@@ -1,4 +1,4 @@
-"""Seeds of every profile hold; and a seed that must not hold does not, and shrinks."""
+"""A seed that must not hold does not, and shrinks; taking a fault away changes no other."""
 
 from __future__ import annotations
 
@@ -11,16 +11,6 @@ from chaos.simulator.profile import COMBINED, PROFILES
 from chaos.simulator.run import Simulation
 from chaos.simulator.shrink import Shrinker, minimal
 from data_plane.replication.leader_state import LeaderState
-
-SECONDS = 20.0
-
-
-@pytest.mark.row("C7")
-@pytest.mark.parametrize("profile", PROFILES)
-def test_a_seed_of_every_profile_holds(profile: str) -> None:
-    outcome = Simulation(1, PROFILES[profile], SECONDS).run()
-    assert outcome.violations == []
-    assert outcome.operations["send ok"] > 5
 
 
 def test_a_controller_that_was_stopped_is_no_witness() -> None:
@@ -61,8 +51,8 @@ def test_a_leader_that_counts_itself_alone_is_found(monkeypatch: pytest.MonkeyPa
 def test_a_seed_shrinks_to_the_faults_that_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     leader_counts_itself_alone(monkeypatch)
     profile = PROFILES["stranded"]
-    whole = Simulation(3, profile, 12.0).player.faults
-    shrunk = Shrinker(3, profile, 12.0, print).shrink()
+    whole = Simulation(1, profile, 12.0).player.faults
+    shrunk = Shrinker(1, profile, 12.0, print).shrink()
     assert shrunk is not None
     assert len(shrunk.run.faults) < len(whole) / 2
 
