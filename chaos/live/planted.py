@@ -30,6 +30,7 @@ from data_plane.log.log import UnifiedLog
 from data_plane.log.producers import ProducerStateManager
 from data_plane.log_manager.log_dirs import LogDir
 from data_plane.purgatory.timing_wheel import WheelTimer
+from data_plane.replication.delayed_produce import Appended
 from data_plane.replication.leader_state import (
     AlterPartitionResult,
     FollowerReplica,
@@ -98,7 +99,7 @@ def acknowledge_before_isr() -> None:
     acknowledged."""
 
     def at_once(
-        appended: Sequence[tuple[Partition, int]],
+        appended: Sequence[Appended],
         *,
         timer: WheelTimer,
         timeout: float,

@@ -102,9 +102,8 @@ class ReplicationWorld:
             if outcomes == [ErrorCode.NONE] and acks == ALL_REPLICAS:
                 self.acked[value] = info.first_offset
 
-        await_replication(
-            [(partition, info.last_offset + 1)], timer=self.timer, timeout=1e9, on_done=acknowledge
-        )
+        appended = (partition, info.last_offset + 1, partition.leader_epoch)
+        await_replication([appended], timer=self.timer, timeout=1e9, on_done=acknowledge)
         self.check()
         return ErrorCode.NONE
 

@@ -2,8 +2,9 @@
 
 The records are in the leader's log already; the produce waits for each partition's high watermark to reach
 the offset after its last record. It fails early where that cannot happen: leadership lost, ISR below
-min.insync.replicas, disk failed. After the request's timeout the remaining partitions answer
-REQUEST_TIMED_OUT; their records stay, and may yet be replicated.
+min.insync.replicas, disk failed. All of that may have happened already: of very many partitions the first
+are appended in an earlier turn of the loop than the one in which the wait begins. After the request's timeout
+the remaining partitions answer REQUEST_TIMED_OUT; their records stay, and may yet be replicated.
 
 Path of the data: api/produce -> partition.append_as_leader -> here -> (follower fetches raise the high
 watermark) -> reply.
@@ -18,35 +19,43 @@ from data_plane.purgatory.timing_wheel import WheelTimer
 from data_plane.replication.partition import Partition
 from metadata_quorum.foundation.errors import ErrorCode
 
+Appended = tuple[Partition, int, int]
+"""With the offset after the last record, and the leader epoch in which it was appended."""
+
 
 def await_replication(
-    appended: Sequence[tuple[Partition, int]],
+    appended: Sequence[Appended],
     *,
     timer: WheelTimer,
     timeout: float,
     on_done: Callable[[list[ErrorCode]], None],
 ) -> None:
-    """Call `on_done` with an outcome per (partition, offset after the last record), in that order.
+    """Call `on_done` with an outcome per partition, in that order.
 
     It is called at once where nothing is left to wait for.
     """
     wait = DelayedOperation(on_done)
-    for partition, needed_offset in appended:
-        if partition.high_watermark >= needed_offset or partition.leader is None:
-            wait.settle(_outcome(partition))
-        else:
+    for partition, needed_offset, leader_epoch in appended:
+        outcome = _outcome(partition, needed_offset, leader_epoch)
+        if outcome is None:
             wait.add(partition.high_watermark_purgatory, needed_offset)
+        else:
+            wait.settle(outcome)
     wait.start(timer, timeout)
 
 
-def _outcome(partition: Partition) -> ErrorCode:
-    """For a produce whose offset the high watermark has reached, or whose leader has gone."""
+def _outcome(partition: Partition, needed_offset: int, leader_epoch: int) -> ErrorCode | None:
+    """None: it is to be waited for. The loss of leadership ends a wait, but not one that is yet to begin."""
     leader = partition.leader
-    if leader is None:
+    if leader is None or leader.leader_epoch != leader_epoch:  # it may have been truncated in between
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    if len(leader.maximal_isr) < leader.min_isr:
-        return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-    return ErrorCode.NONE
+    if partition.high_watermark >= needed_offset:
+        too_few = len(leader.maximal_isr) < leader.min_isr
+    elif leader.under_min_isr:
+        too_few = True
+    else:
+        return None
+    return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND if too_few else ErrorCode.NONE
 
 
 def await_deletion(

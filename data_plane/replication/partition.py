@@ -220,6 +220,9 @@ class Partition:
 
     def when_flushed(self, callback: Callable[[ErrorCode], None]) -> None:
         """Call back once everything now in the log is durable, or with an error."""
+        if self.offline or self.removed:  # no flush will come, nor has who waits been told
+            callback(ErrorCode.KAFKA_STORAGE_ERROR if self.offline else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return
         self._flush_purgatory.add(self.log.log_end_offset, callback)
         self._context.log_work.flush(self)
 

@@ -27,7 +27,7 @@ from data_plane.log.validation import (
     WorkBudget,
     check,
 )
-from data_plane.replication.delayed_produce import await_replication
+from data_plane.replication.delayed_produce import Appended, await_replication
 from data_plane.replication.partition import ALL_REPLICAS, Partition
 from kraft.api import partition_lookup
 from kraft.api.authz.checks import InHandler
@@ -156,7 +156,7 @@ class _Produce:
         self._next = 0  # place of the first one that is not appended
         self._results: list[ProducedPartition] = []
         self._places: list[int] = []  # of those appended, among the results
-        self.appended: list[tuple[Partition, int]] = []  # with the offset after the last record
+        self.appended: list[Appended] = []
 
     # --- before it is appended
 
@@ -257,7 +257,7 @@ class _Produce:
                 continue
             partition.stats.appended(info.last_offset - info.first_offset + 1, info.size)
             self._places.append(len(self._results))
-            self.appended.append((partition, info.last_offset + 1))
+            self.appended.append((partition, info.last_offset + 1, partition.leader_epoch))
             self._results.append(
                 ProducedPartition(
                     wanted.topic,
@@ -327,7 +327,7 @@ class _Produce:
             return self.without_reply()
         if self._request.acks == ALL_REPLICAS:
             return self.reply_when_replicated(max(self._request.timeout_ms, 0) / 1000)
-        if any(partition.flushes_each_append for partition, _ in self.appended):
+        if any(partition.flushes_each_append for partition, _, _ in self.appended):
             return self.reply_when_flushed()
         return self.reply()
 
@@ -364,11 +364,11 @@ class _Produce:
                 self._results[place] = self._failed(self._results[place], code, "")
         return self.reply()
 
-    def reply_when_flushed(self) -> DelayedReply:
+    def reply_when_flushed(self) -> Buffers | DelayedReply:
         answer = DelayedReply()
         waiting = [
             (place, partition)
-            for place, (partition, _) in zip(self._places, self.appended, strict=True)
+            for place, (partition, _, _) in zip(self._places, self.appended, strict=True)
             if partition.flushes_each_append
         ]
         open_places = {place for place, _ in waiting}
@@ -382,7 +382,7 @@ class _Produce:
 
         for place, partition in waiting:
             partition.when_flushed(partial(on_flushed, place))
-        return answer
+        return answer.result() if answer.done else answer
 
 
 ROWS: Final = (

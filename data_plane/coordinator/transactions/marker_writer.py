@@ -20,8 +20,8 @@ from data_plane.coordinator.topics import OFFSETS_TOPIC
 from data_plane.coordinator.transactions.verification_guard import VerificationGuards
 from data_plane.log.validation import AppendOrigin
 from data_plane.purgatory.timing_wheel import WheelTimer
-from data_plane.replication.delayed_produce import await_replication
-from data_plane.replication.partition import ALL_REPLICAS, Partition
+from data_plane.replication.delayed_produce import Appended, await_replication
+from data_plane.replication.partition import ALL_REPLICAS
 from data_plane.replication.replica_manager import ReplicaManager
 from metadata_quorum.foundation.batch import encode_end_txn_marker
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -74,7 +74,7 @@ class MarkerWriter:
     ) -> dict[TopicPartition, ErrorCode]:
         """The outcome on each partition, once the marker is replicated where it was written."""
         outcomes: dict[TopicPartition, ErrorCode] = {}
-        appended: list[tuple[Partition, int]] = []
+        appended: list[Appended] = []
         of_groups: list[TopicPartition] = []
         for number, tp in enumerate(partitions, start=1):
             if number % APPENDED_PER_TURN == 0:
@@ -88,14 +88,13 @@ class MarkerWriter:
                 outcomes[tp] = error.code
         ends = [self._end_in_group(tp, producer, coordinator_epoch, commit) for tp in of_groups]
         codes, *group_codes = await asyncio.gather(self._replicated(appended), *ends)
-        outcomes.update((partition.tp, code) for (partition, _), code in zip(appended, codes, strict=True))
+        outcomes.update((partition.tp, code) for (partition, _, _), code in zip(appended, codes, strict=True))
         outcomes.update(zip(of_groups, (code for [code] in group_codes), strict=True))
         return outcomes
 
     def _append(
         self, tp: TopicPartition, producer: ProducerIdAndEpoch, coordinator_epoch: int, commit: bool
-    ) -> tuple[Partition, int]:
-        """The partition, and the offset behind the marker."""
+    ) -> Appended:
         partition = self._partitions.get(*tp)
         now_ms = self._now_ms()
         marker = encode_end_txn_marker(
@@ -113,9 +112,9 @@ class MarkerWriter:
             origin=AppendOrigin.COORDINATOR,
         )
         self._guards.marker_written(tp, producer.producer_id)
-        return partition, info.last_offset + 1
+        return partition, info.last_offset + 1, partition.leader_epoch
 
-    async def _replicated(self, appended: list[tuple[Partition, int]]) -> list[ErrorCode]:
+    async def _replicated(self, appended: list[Appended]) -> list[ErrorCode]:
         outcomes: asyncio.Future[list[ErrorCode]] = self._loop.create_future()
 
         def on_done(codes: list[ErrorCode]) -> None:

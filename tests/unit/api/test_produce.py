@@ -7,6 +7,7 @@ import struct
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -286,5 +287,75 @@ def test_very_many_partitions_are_appended_in_pieces_and_before_what_comes_behin
         assert [answer.base_offset for answer in answers] == [*range(25), -1]
         assert answers[-1].error_code == ErrorCode.INVALID_RECORD
         assert broker.values == [*[b"first"] * 24, b"", b"behind"]
+
+    run(tmp_path, test)
+
+
+async def answer_of_pieces(broker: Broker, acks: int, meanwhile: Callable[[Partition], None]) -> Any:
+    """`meanwhile` is called between a request's first piece and its last. No piece fails by itself: the
+    second one is for nothing."""
+    answer = broker.produce(batch(b"first"), b"", b"", acks=acks)
+    while not broker.values:  # noqa: ASYNC110 - a turn at a time
+        await asyncio.sleep(0)
+    assert not answer.done()
+    meanwhile(broker.partition)
+    return partitions(await asyncio.wait_for(answer, 5))[0]
+
+
+def goes_offline(partition: Partition) -> None:
+    partition.offline = True
+    partition.stop(ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+def is_deleted(partition: Partition) -> None:
+    partition.removed = True
+    partition.stop(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def is_truncated_and_leads_again(partition: Partition) -> None:
+    partition.become_follower(
+        PartitionRegistration((1, 2), (2,), leader=2, leader_epoch=1, partition_epoch=1)
+    )
+    partition.restart_at(0)
+    partition.become_leader(replace(LEADER, leader_epoch=2, partition_epoch=2), 0.0)
+    other = bytearray(batch(b"another one's"))
+    partition.append_as_leader(other, acks=-1, now=0.0, now_ms=NOW_MS)
+    assert partition.high_watermark == 1
+
+
+@pytest.mark.pure("its constant is compiled in")
+@pytest.mark.row("P1")
+@pytest.mark.parametrize(
+    ("meanwhile", "code"),
+    [
+        (goes_offline, ErrorCode.KAFKA_STORAGE_ERROR),
+        (is_deleted, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+)
+def test_who_is_to_wait_for_a_flush_of_what_is_gone_between_pieces_is_told(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    meanwhile: Callable[[Partition], None],
+    code: ErrorCode,
+) -> None:
+    monkeypatch.setattr(produce, "PARTITIONS_PER_TURN", 1)
+
+    async def test(broker: Broker) -> None:
+        assert (await answer_of_pieces(broker, 1, meanwhile)).error_code == code
+
+    run(tmp_path, test, LogConfig(flush_messages=1))
+
+
+@pytest.mark.pure("its constant is compiled in")
+@pytest.mark.row("P1", "R2")
+def test_what_was_truncated_between_pieces_is_not_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(produce, "PARTITIONS_PER_TURN", 1)
+
+    async def test(broker: Broker) -> None:
+        answer = await answer_of_pieces(broker, -1, is_truncated_and_leads_again)
+        assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert broker.values == [b"another one's"]
 
     run(tmp_path, test)

@@ -409,7 +409,8 @@ async def produce_outcome(cluster: Cluster, *values: bytes, timeout: float = 10.
     needed = cluster.produce(*values)
     done: asyncio.Future[list[ErrorCode]] = cluster.loop.create_future()
     broker = cluster.brokers[leader.leader_id]
-    await_replication([(leader, needed)], timer=broker.timer, timeout=timeout, on_done=done.set_result)
+    appended = (leader, needed, leader.leader_epoch)
+    await_replication([appended], timer=broker.timer, timeout=timeout, on_done=done.set_result)
     return (await done)[0]
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from data_plane.log.append import AppendInfo
-from data_plane.replication.delayed_produce import await_deletion
+from data_plane.replication.delayed_produce import await_deletion, await_replication
 from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from tests.support.may_block import MAY_BLOCK
@@ -51,6 +51,23 @@ async def test_below_min_insync_replicas_a_produce_is_refused_before_and_after_t
         assert cluster.leader().high_watermark == 1
         cluster.cuts.clear()
         await until(lambda: cluster.leader().high_watermark == 3)
+
+
+@pytest.mark.row("R4")
+@in_loop
+async def test_who_begins_to_wait_below_min_insync_replicas_is_told_at_once():
+    """Of a request of very many partitions the first are appended long before the last."""
+    async with Cluster(lag_time_max=0.02) as cluster:
+        cluster.create_topic("t", [[1, 2, 3]], min_insync_replicas="2")
+        cluster.cuts |= {(2, 1), (3, 1)}
+        for endpoint in cluster.brokers[2].endpoints + cluster.brokers[3].endpoints:
+            endpoint.break_off()
+        appended = (cluster.leader(), cluster.produce(b"a"), cluster.leader().leader_epoch)
+        await until(lambda: (cluster.brokers[1].partitions.maybe_shrink_isr(), cluster.isr() == (1,))[1])
+        await until(lambda: cluster.leader().leader.under_min_isr)
+        outcomes: list[ErrorCode] = []
+        await_replication([appended], timer=cluster.brokers[1].timer, timeout=10, on_done=outcomes.extend)
+        assert outcomes == [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
 
 
 @pytest.mark.row("R4")

@@ -270,9 +270,8 @@ async def test_a_topic_deleted_and_made_again_under_its_name_begins_empty():
         leader = cluster.leader()
         needed = cluster.produce(b"b")
         done: asyncio.Future[list[ErrorCode]] = cluster.loop.create_future()
-        await_replication(
-            [(leader, needed)], timer=cluster.brokers[1].timer, timeout=10, on_done=done.set_result
-        )
+        appended = (leader, needed, leader.leader_epoch)
+        await_replication([appended], timer=cluster.brokers[1].timer, timeout=10, on_done=done.set_result)
         cluster.delete_topic(topic_id)
         assert await done == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
         with pytest.raises(BrokerError):

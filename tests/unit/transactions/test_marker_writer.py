@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,9 +15,12 @@ from data_plane.coordinator.topics import OFFSETS_TOPIC
 from data_plane.coordinator.transactions.marker_writer import MarkerWriter
 from data_plane.coordinator.transactions.verification_guard import VerificationGuards
 from data_plane.purgatory.timing_wheel import WheelTimer
+from data_plane.replication.partition import Partition
 from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.errors import ErrorCode
-from metadata_quorum.foundation.model import TopicPartition
+from metadata_quorum.foundation.model import ZERO_UUID, PartitionRegistration, TopicPartition
+from tests.support.logs import NOW_MS, batch, open_log
+from tests.support.partitions import lone_context
 from tests.unit.groups.memory_log import MemoryLog
 from tests.unit.groups.service_driver import service
 
@@ -55,3 +60,36 @@ def outcome(leads: str) -> ErrorCode:
 )
 def test_the_group_coordinators_own_errors_are_not_reported(leads: str, code: ErrorCode) -> None:
     assert outcome(leads) is code
+
+
+def test_a_marker_that_is_truncated_before_the_last_one_is_written_is_not_acknowledged(
+    tmp_path: Path,
+) -> None:
+    tp = TopicPartition("t", 0)
+
+    async def write() -> None:
+        loop = asyncio.get_running_loop()
+        partition = Partition(tp, ZERO_UUID, open_log(tmp_path), lone_context())
+
+        def lead(epoch: int) -> None:
+            partition.become_leader(PartitionRegistration((1,), (1,), 1, epoch, epoch), 0.0)
+
+        def written() -> Iterator[TopicPartition]:
+            yield tp
+            assert partition.log.log_end_offset == 1
+            partition.become_follower(PartitionRegistration((1, 2), (2,), 2, 1, 1))
+            partition.restart_at(0)
+            lead(2)
+            partition.append_as_leader(batch(b"another one's"), acks=-1, now=0.0, now_ms=NOW_MS)
+            assert partition.high_watermark == 1
+
+        lead(0)
+        partitions: Any = SimpleNamespace(get=lambda *_: partition)
+        groups: Any = SimpleNamespace()
+        writer = MarkerWriter(
+            partitions, groups, VerificationGuards(), WheelTimer(loop), loop, lambda: NOW_MS, timeout_s=1
+        )
+        outcomes = await writer.write(ProducerIdAndEpoch(5, 0), 0, written(), commit=True)
+        assert outcomes == {tp: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+
+    asyncio.run(write())
