@@ -188,7 +188,8 @@ class Dispatcher:
         sixty kilobytes each, half answered, took gigabytes."""
         decoder = self._large_decoder if len(body) > SMALL_FRAME_BYTES else self._decoder
         run = partial(self._node.loop.run_in_executor, decoder)
-        resume_others = _no_others if _is_from_client(ctx) else started.resume_others
+        waits = _is_from_client(ctx) and not row.concurrent
+        resume_others = _no_others if waits else started.resume_others
         request, size = await run(_decode, ctx.api_key, ctx.version, body)
         _charge(started, size)
         call = _Call(ctx, row, request)

@@ -15,7 +15,8 @@ class Budget:
     Small requests are always admitted, so that heartbeats flow; a large one waits, at its beginning and
     whenever its buffer must grow, until less than the budget is used. If the whole budget were used by
     unfinished frames, all connections would wait for each other: so one connection at a time may exceed the
-    budget until its request is served, and the whole may exceed it by one large frame.
+    budget until its request is served (as much as that frame is given back), and the whole may exceed it by
+    one large frame.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -24,6 +25,8 @@ class Budget:
         """As long as less is used, clients may send as much at once as they like."""
         self.used_bytes = 0
         self._exceeding: Account | None = None
+        self._exceeding_bytes = 0
+        """Of its frame, when it began to exceed."""
         self._before_frame: deque[Callable[[], None]] = deque()
         self._inside_frame: deque[Callable[[], None]] = deque()
 
@@ -31,10 +34,10 @@ class Budget:
     def exhausted(self) -> bool:
         return self.used_bytes >= self.max_bytes
 
-    def may_continue(self, account: Account) -> bool:
-        """Whether that connection, which is reading a frame, may take more for it."""
+    def may_continue(self, account: Account, frame_bytes: int) -> bool:
+        """Whether that connection, which holds so much of a frame, may take more for it."""
         if self.exhausted and self._exceeding is None:
-            self._exceeding = account
+            self._exceeding, self._exceeding_bytes = account, frame_bytes
         return not self.exhausted or self._exceeding is account
 
     def take(self, size: int) -> None:
@@ -42,7 +45,7 @@ class Budget:
 
     def give_back(self, size: int, account: Account) -> None:
         self.used_bytes -= size
-        if self._exceeding is account:
+        if self._exceeding is account and size >= self._exceeding_bytes:
             self._exceeding = None
         while self._inside_frame and (self._exceeding is None or not self.exhausted):
             self._inside_frame.popleft()()

@@ -128,7 +128,7 @@ class FrameReader:
             self.needs_budget = False
             return (memoryview(frame),)
         if self._filled == len(self._frame):
-            self.needs_budget = not self._account.budget.may_continue(self._account)
+            self.needs_budget = not self._account.budget.may_continue(self._account, self._filled)
         return ()
 
     def cut_on(self) -> Sequence[memoryview]:
@@ -142,7 +142,7 @@ class FrameReader:
         if self.needs_budget:
             budget = self._account.budget
             self.needs_budget = not (
-                budget.may_continue(self._account) if self._is_fed else not budget.exhausted
+                budget.may_continue(self._account, self._filled) if self._is_fed else not budget.exhausted
             )
             self._is_fed = self._is_fed or not self.needs_budget
         return not self.needs_budget
@@ -215,8 +215,8 @@ class FrameReader:
         assert isinstance(self._frame, bytearray)
         held = len(self._frame)
         more = min(max(held, self._first_buffer_bytes), self._frame_bytes - held)
-        self._account.take(more)
         self._frame.extend(bytes(more))
+        self._account.take(more)
 
 
 @dataclass(frozen=True, slots=True)

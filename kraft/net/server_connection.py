@@ -44,7 +44,8 @@ which takes as long as a small request."""
 
 SLOW_FRAME_S: Final = 30.0
 """A frame that has begun is looked at this often: in between it must come at the least rate. While other
-frames wait for room, `SWEEP_S`."""
+frames wait for room, `SWEEP_S`; then it may be held up by the connection's own requests for no longer than
+this, either."""
 CONTENDED_BYTES_PER_S: Final = 1024 * 1024
 """The least rate of a large frame while others wait for room."""
 
@@ -75,6 +76,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._starting: Slot | None = None
         self._looked_at: tuple[float, FrameProgress] | None = None
         """When, and how far its frame had come."""
+        self._held_up = False
+        """Whether it was not read for a time since then."""
         self.reading = True
         self._closed_by_us = False
         self._waits_for_budget = False
@@ -117,20 +120,25 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def too_slow(self, now: float) -> int | None:
         """The rate that its request has not come at since we looked last; None where all is well."""
-        progress = self.progress if self.reading else None
+        progress = None if self._reader.needs_budget else self.progress
         if progress is None:
             self._looked_at = None
             return None
-        if self._looked_at is None or self._looked_at[1].frame != progress.frame:
-            self._looked_at = now, progress
-            return None
         contended = self._account.budget.exhausted and progress.held_bytes > SMALL_FRAME_BYTES
-        least = CONTENDED_BYTES_PER_S if contended else self._services.connections.limits.min_bytes_per_s
-        since, before = self._looked_at
-        if now - since < (SWEEP_S if contended else SLOW_FRAME_S):
+        looked_at, held_up = self._looked_at, self._held_up or not self.reading
+        if looked_at is None or looked_at[1].frame != progress.frame or (held_up and not contended):
+            self._look(now, progress)
             return None
-        self._looked_at = now, progress
+        least = CONTENDED_BYTES_PER_S if contended else self._services.connections.limits.min_bytes_per_s
+        since, before = looked_at
+        if now - since < (SWEEP_S if contended and not held_up else SLOW_FRAME_S):
+            return None
+        self._look(now, progress)
         return least if progress.came_bytes - before.came_bytes < least * (now - since) else None
+
+    def _look(self, now: float, progress: FrameProgress) -> None:
+        self._looked_at = now, progress
+        self._held_up = not self.reading
 
     def is_deaf(self, now: float) -> bool:
         """Whether it has read nothing of its replies since we looked last; else it is active."""
@@ -375,10 +383,10 @@ class ServerConnection(asyncio.BufferedProtocol):
         reading = self._pipeline.wants_input and not self._reader.needs_budget
         if reading != self.reading:
             self.reading = reading
-            self._looked_at = None
             if reading:
                 self._transport.resume_reading()
             else:
+                self._held_up = True
                 self._transport.pause_reading()
 
     def _budget_has_room(self) -> None:

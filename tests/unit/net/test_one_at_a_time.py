@@ -49,6 +49,24 @@ async def test_a_client_is_answered_before_what_it_asks_behind_is_begun(size: in
         client.close()
 
 
+@pytest.mark.parametrize("size", [0, 2 * dispatch.LONG_BODY_BYTES])
+@on_a_loop
+async def test_what_waits_for_others_holds_up_nobody_however_long_it_is(size: int):
+    begun: list[int] = []
+
+    async def waits(node, ctx, request):
+        begun.append(len(request.member_id))
+        await node.loop.create_future()
+
+    async with serving(row(ApiKey.HEARTBEAT, waits, concurrent=True)) as running:
+        client = await running.client()
+        body = encode_request(ApiKey.HEARTBEAT, 0, {"member_id": "m" * size})
+        answers = [client.send(ApiKey.HEARTBEAT, 0, (body,)) for _ in range(3)]
+        await until(lambda: begun == [size] * 3)
+        client.close()
+        await asyncio.gather(*answers, return_exceptions=True)
+
+
 @pytest.mark.parametrize(
     ("kind", "at_once"),
     [(ListenerKind.SHARED, MOST), (ListenerKind.BROKERS, 3 * MOST), (ListenerKind.CONTROLLERS, 3 * MOST)],

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kraft.local.certificates import Authority
+from kraft.net.budget import Account, Budget
 from kraft.net.connection import FIRST_BUFFER_BYTES, SMALL_FRAME_BYTES, ConnectionLimits
 from kraft.net.connection_quotas import ListenerKind, MaxConnections, handles_for_clients
 from kraft.net.connections import SWEEP_S
@@ -201,6 +202,38 @@ async def test_while_memory_is_short_a_large_frame_must_come_quickly():
         now = running.loop.time()
         assert connection.too_slow(now) is None
         assert connection.too_slow(now + SWEEP_S) == MIB
+
+
+@on_a_loop
+async def test_while_memory_is_short_a_large_frame_is_not_held_up_for_long():
+    """Its client waits for an answer that it keeps away by itself, and others for the room."""
+    async with node(ServerLimits(max_queued_bytes=200_000), OPEN=OPEN) as running:
+        _, writer = await running.connect("OPEN")
+        writer.write(framed(b"wait") + struct.pack(">i", MIB) + b"x")
+        await until(lambda: running.server.memory.queued["OPEN"].exhausted)
+        (connection,) = running.server.connections
+        connection.peer.mute(60.0)
+        assert not connection.reading
+        now = running.loop.time()
+        assert connection.too_slow(now) is None
+        assert connection.too_slow(now + SWEEP_S) is None
+        assert connection.too_slow(now + SLOW_FRAME_S) == MIB
+
+
+def test_who_exceeds_does_so_until_its_frame_is_served():
+    """A small answer on its connection does not let the next one exceed, too."""
+    budget = Budget(MIB)
+    first, second = Account(budget), Account(budget)
+    first.take(100)
+    first.take(2 * MIB)
+    assert budget.may_continue(first, 2 * MIB)
+    first.take(2 * MIB)
+    first.give_back(100)
+    second.take(100)
+    assert not budget.may_continue(second, 100)
+    assert budget.may_continue(first, 4 * MIB)
+    first.give_back(4 * MIB)
+    assert budget.may_continue(second, 100)
 
 
 @on_a_loop
