@@ -148,7 +148,7 @@ class Reading:
                     self._stay[wanted] = None
                 if not full and not wanted.has_news:
                     continue
-                result = _numbers(wanted, session)
+                result = self._numbers_now(wanted)
             wanted.sent_high_watermark = result.high_watermark
             wanted.sent_log_start_offset = result.log_start_offset
             wanted.told_error = result.error
@@ -158,6 +158,19 @@ class Reading:
             return False
         session.dirty = {**self._stay, **session.dirty, **self._again}
         return True
+
+    def _numbers_now(self, wanted: CachedPartition) -> FetchedPartition:
+        """Its numbers, or an error: since the look, in an earlier turn, another leader may have been elected,
+        whose numbers are not for who fetches in the epoch before."""
+        replica, session = wanted.replica, self._session
+        assert replica is not None, "it was resolved when it was looked at"
+        leader_only = session.from_follower or self._params.request.leader_only
+        try:
+            replica.check_epoch(wanted.current_leader_epoch, leader_only=leader_only)
+        except BrokerError as e:
+            self._again[wanted] = None
+            return FetchedPartition(wanted.topic_id, wanted.topic, wanted.partition, e.code)
+        return _numbers(wanted, session)
 
     def put_back(self, *, aside: bool) -> None:
         """All are dirty again. `aside`: a follower's fetch is parked, and partitions without news are not

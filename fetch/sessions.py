@@ -376,6 +376,7 @@ class SessionCache:
 
     def _check(self, session: FetchSession) -> None:
         if self.partitions > self._max_partitions or session.counted > self._most_named():
+            session.parked = None  # it is answered with the error
             self.drop(session.session_id)
             raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "too many partitions to remember")
 

@@ -52,8 +52,6 @@ OFFSETS_PER_SLICE: Final = 1_000
 """Looked up at once."""
 _FIRST_TO_ADD: Final = 5
 """TxnOffsetCommit: the group joins the transaction by being committed to (transaction.version 2)."""
-
-
 COMMITTED_AT_ONCE: Final = 1000
 """Partitions; each takes some 7 microseconds, half of them in the coordinator."""
 
@@ -71,6 +69,8 @@ async def handle_commit(broker: BrokerContext, ctx: RequestContext, request: Mes
     if state.long_commits is not None:
         async with state.long_commits:
             pass  # what came before is committed
+        if ctx.connection.gone:
+            return {"topics": []}  # to nobody
     errors: Mapping[TopicPartition, ErrorCode] = {}
     by_id = ctx.version >= _FIRST_WITH_TOPIC_IDS
     names = [_topic_name(broker.node.image, topic, by_id) for topic in request.topics]
@@ -83,7 +83,8 @@ async def handle_commit(broker: BrokerContext, ctx: RequestContext, request: Mes
 
 
 async def _commit_in_pieces(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
-    """Each is decided and replicated before the next one, and may be refused although others were not."""
+    """Each is decided and replicated before the next one, and may be refused although others were not. None
+    is when the connection has gone: what its client commits over another one is newer."""
     by_id, work = ctx.version >= _FIRST_WITH_TOPIC_IDS, broker.node.long_work
     image = broker.node.image
     names = [_topic_name(image, topic, by_id) for topic in request.topics]
@@ -96,8 +97,16 @@ async def _commit_in_pieces(broker: BrokerContext, ctx: RequestContext, request:
     turns = work.request()
     for start in range(0, len(offsets), COMMITTED_AT_ONCE):
         await turns.pause()  # where there is one copy, nothing else is waited for
-        piece = tuple(offsets[start : start + COMMITTED_AT_ONCE])
-        errors |= await _commit(broker, request, piece, ctx.version)
+        if ctx.connection.gone:
+            return {"topics": []}  # to nobody
+        now = broker.node.image
+        piece = tuple(
+            each
+            for each in offsets[start : start + COMMITTED_AT_ONCE]
+            if now is image or _is_still_there(image, now, each.partition)
+        )
+        if piece:
+            errors |= await _commit(broker, request, piece, ctx.version)
     answered: list[dict[str, Any]] = []
     async for topic, name in in_slices(
         work, zip(request.topics, names, strict=True), COMMITTED_AT_ONCE, lambda each: len(each[0].partitions)
@@ -130,6 +139,17 @@ def _offsets_to_commit(
 def _is_there(image: MetadataImage, name: str, number: int) -> bool:
     topic = image.topic(name)
     return topic is not None and number in topic.partitions
+
+
+def _is_still_there(then: MetadataImage, now: MetadataImage, place: TopicPartition) -> bool:
+    """Whether its topic has not been deleted since, even if there is another one of its name."""
+    known, topic = then.topic(place.topic), now.topic(place.topic)
+    return (
+        known is not None
+        and topic is not None
+        and topic.id == known.id
+        and place.partition in topic.partitions
+    )
 
 
 def _error_of(errors: Mapping[TopicPartition, ErrorCode], name: str | None, index: int) -> ErrorCode:

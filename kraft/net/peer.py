@@ -80,6 +80,8 @@ class Peer:
     state: ConnectionState = field(default_factory=ConnectionState)
     parked: dict[asyncio.Future[Any] | DelayedReply, Callable[[], object]] = field(default_factory=dict)
     """What to call off when the connection is gone: replies that nobody waits for any longer."""
+    gone: bool = False
+    """The connection is."""
     mute: Callable[[float], None] = no_mute
     """Start nothing more that it asks for so many seconds. What has been started continues."""
     started: Callable[[], StartedRequest] = UncountedRequest

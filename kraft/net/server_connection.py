@@ -186,6 +186,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._output.close()
         self._pipeline.close()
         self._reader.close()
+        self.peer.gone = True
         for call_off in list(self.peer.parked.values()):
             try:
                 call_off()

@@ -219,3 +219,41 @@ async def test_a_session_that_is_looked_at_takes_no_other_fetch_and_may_be_dropp
         assert not sessions.partitions
         assert not any(len(cluster.leader(number=n).watchers) for n in range(PARTITIONS))
         assert cluster.brokers[1].fetches.parked == 0
+
+
+@pytest.mark.pure("constants are compiled in")
+@pytest.mark.row("R7")
+@in_loop
+async def test_a_follower_gets_no_numbers_of_an_epoch_that_began_behind_the_look():
+    async with Cluster(2) as cluster:
+        cluster.cuts.add((2, 1))
+        topic_id = cluster.create_topic("t", [[1, 2]] * PARTITIONS)
+        follower = Consumer(cluster, replica_id=2, replica_epoch=cluster.image.brokers[2].broker_epoch)
+        wanted = [want(topic_id, n, current_leader_epoch=0) for n in range(PARTITIONS)]
+        opening = asyncio.ensure_future(follower.fetch(*wanted))
+        watchers = cluster.leader().watchers
+        while not len(watchers):  # noqa: ASYNC110 - a turn at a time
+            await asyncio.sleep(0)
+        assert not len(cluster.leader(number=PARTITIONS - 1).watchers)
+        cluster.elect("t", 0, 2)
+        first, *others = (await opening).partitions
+        assert (first.error, first.high_watermark) == (ErrorCode.FENCED_LEADER_EPOCH, -1)
+        assert {(each.error, each.high_watermark) for each in others} == {(ErrorCode.NONE, 0)}
+        (again,) = (await follower.fetch(want(topic_id, current_leader_epoch=1))).partitions
+        assert again.error == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+@pytest.mark.pure("constants are compiled in")
+@pytest.mark.row("P7")
+@in_loop
+async def test_a_session_that_grows_too_large_in_pieces_is_refused(monkeypatch: pytest.MonkeyPatch):
+    async with Cluster(1) as cluster:
+        topic_id = cluster.create_topic("t", [[1]] * PARTITIONS)
+        consumer, sessions = Consumer(cluster), cluster.brokers[1].sessions
+        monkeypatch.setattr(sessions, "_most_named", lambda: PARTITIONS - 1)
+        await consumer.fetch(want(topic_id))
+        refused = await consumer.fetch(*(want(topic_id, n) for n in range(PARTITIONS)))
+        assert (refused.error, refused.session_id) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
+        assert not len(sessions)
+        assert not sessions.partitions
+        assert cluster.brokers[1].fetches.parked == 0

@@ -1,0 +1,131 @@
+"""OffsetCommit of very many partitions, and what comes between its pieces."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from uuid import UUID
+
+import pytest
+
+from data_plane.coordinator.groups.messages import CommitOffsets, CommitReply, FetchOffsets
+from data_plane.coordinator.topics import OFFSETS_TOPIC
+from kraft.api import group_offsets
+from kraft.api.request_context import RequestContext
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.bridge import Message, decode_request, encode_request
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import TopicPartition
+from tests.unit.groups.api_driver import ORDERS_ID, ROWS, WITH_TOPIC_IDS, Broker, context, image, run
+
+
+def commit_request(version: int, offsets: Mapping[int, int]) -> Message:
+    topic = {"topic_id": ORDERS_ID} if version >= WITH_TOPIC_IDS else {"name": "orders"}
+    partitions = [{"partition_index": n, "committed_offset": offset} for n, offset in offsets.items()]
+    fields = {"group_id": "g", "topics": [topic | {"partitions": partitions}]}
+    return decode_request(
+        ApiKey.OFFSET_COMMIT, version, encode_request(ApiKey.OFFSET_COMMIT, version, fields)
+    )
+
+
+@pytest.mark.row("G4")
+@pytest.mark.parametrize("version", [9, WITH_TOPIC_IDS])
+def test_very_many_offsets_are_committed_in_pieces_and_before_what_comes_behind(
+    monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    monkeypatch.setattr(group_offsets, "COMMITTED_AT_ONCE", 10)
+
+    async def test(broker: Broker) -> None:
+        broker.node.metadata_cache.image = image("orders", OFFSETS_TOPIC, orders=25)
+        sizes = [0]
+        store = broker.service.commit_offsets
+
+        async def noted(request: CommitOffsets) -> CommitReply:
+            if not sizes[-1]:
+                asyncio.get_running_loop().call_soon(sizes.append, 0)  # another turn
+            sizes[-1] += len(request.offsets)
+            return await store(request)
+
+        monkeypatch.setattr(broker.service, "commit_offsets", noted)
+        ctx = context(ROWS[ApiKey.OFFSET_COMMIT], version)
+        first, *_ = answers = await asyncio.gather(
+            group_offsets.handle_commit(
+                broker.context, ctx, commit_request(version, dict.fromkeys(range(26), 1))
+            ),
+            group_offsets.handle_commit(
+                broker.context, ctx, commit_request(version, dict.fromkeys(range(12), 2))
+            ),
+            group_offsets.handle_commit(broker.context, ctx, commit_request(version, {24: 3})),
+        )
+        assert len(answers) == 3
+        codes = [each["error_code"] for each in first["topics"][0]["partitions"]]
+        assert codes == [0] * 25 + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        assert [size for size in sizes if size] == [10, 10, 5, 10, 2, 1]
+        wanted = FetchOffsets("g", None, require_stable=False)
+        kept = (await broker.service.fetch_offsets(wanted)).offsets
+        assert [kept[TopicPartition("orders", n)].offset for n in range(25)] == [2] * 12 + [1] * 12 + [3]
+
+    run(test)
+
+
+def committed_while(
+    monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[Broker, RequestContext], object], version: int = 9
+) -> tuple[list[int], list[int]]:
+    """What 25 partitions are answered, and which are committed, of three requests of a connection: the first
+    goes in pieces of 10, and something comes between the first two of them."""
+    monkeypatch.setattr(group_offsets, "COMMITTED_AT_ONCE", 10)
+    codes: list[int] = []
+    committed: list[int] = []
+
+    async def test(broker: Broker) -> None:
+        broker.node.metadata_cache.image = image("orders", OFFSETS_TOPIC, orders=25)
+        store, ctx = broker.service.commit_offsets, context(ROWS[ApiKey.OFFSET_COMMIT], version)
+
+        async def noted(request: CommitOffsets) -> CommitReply:
+            reply = await store(request)
+            if not committed:
+                meanwhile(broker, ctx)
+            committed.extend(each.partition.partition for each in request.offsets)
+            return reply
+
+        monkeypatch.setattr(broker.service, "commit_offsets", noted)
+        first, *_ = await asyncio.gather(
+            *(
+                group_offsets.handle_commit(broker.context, ctx, commit_request(version, each))
+                for each in (dict.fromkeys(range(25), 1), dict.fromkeys(range(12), 2), {24: 3})
+            )
+        )
+        codes.extend(each["error_code"] for topic in first["topics"] for each in topic["partitions"])
+
+    run(test)
+    return codes, committed
+
+
+@pytest.mark.row("G4")
+@pytest.mark.parametrize("version", [9, WITH_TOPIC_IDS])
+def test_a_topic_that_is_deleted_meanwhile_gets_no_more_offsets(
+    monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    def delete(broker: Broker, _: RequestContext) -> None:
+        broker.node.metadata_cache.image = image(OFFSETS_TOPIC)
+
+    codes, committed = committed_while(monkeypatch, delete, version)
+    assert codes == [0] * 10 + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 15
+    assert committed == list(range(10))
+
+
+@pytest.mark.row("G4")
+def test_nor_does_another_one_of_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def recreate(broker: Broker, _: RequestContext) -> None:
+        there = image("orders", OFFSETS_TOPIC, orders=25, orders_id=UUID(int=78))
+        broker.node.metadata_cache.image = there
+
+    codes, committed = committed_while(monkeypatch, recreate)
+    assert codes == [0] * 10 + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 15
+    assert committed == [*range(10), *range(10), 10, 11, 24], "what was asked for later is meant for that one"
+
+
+@pytest.mark.row("G4")
+def test_who_has_gone_commits_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, committed = committed_while(monkeypatch, lambda _, ctx: setattr(ctx.connection, "gone", True))
+    assert committed == list(range(10))
