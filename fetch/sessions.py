@@ -312,7 +312,7 @@ class SessionCache:
         """`prompt`: consumers read from followers, which must know a new high watermark at once.
         `max_request_partitions`: so many partitions a session may have; `max_partitions`: all together."""
         self._slots = slots
-        self._most_named = max_request_partitions
+        self.max_request_partitions = max_request_partitions
         self._max_partitions = max_partitions
         self.partitions = 0
         """Of all sessions together."""
@@ -375,7 +375,7 @@ class SessionCache:
         session.counted = partitions
 
     def _check(self, session: FetchSession) -> None:
-        if self.partitions > self._max_partitions or session.counted > self._most_named():
+        if self.partitions > self._max_partitions or session.counted > self.max_request_partitions():
             session.parked = None  # it is answered with the error
             self.drop(session.session_id)
             raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "too many partitions to remember")

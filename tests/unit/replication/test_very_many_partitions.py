@@ -250,7 +250,7 @@ async def test_a_session_that_grows_too_large_in_pieces_is_refused(monkeypatch: 
     async with Cluster(1) as cluster:
         topic_id = cluster.create_topic("t", [[1]] * PARTITIONS)
         consumer, sessions = Consumer(cluster), cluster.brokers[1].sessions
-        monkeypatch.setattr(sessions, "_most_named", lambda: PARTITIONS - 1)
+        monkeypatch.setattr(sessions, "max_request_partitions", lambda: PARTITIONS - 1)
         await consumer.fetch(want(topic_id))
         refused = await consumer.fetch(*(want(topic_id, n) for n in range(PARTITIONS)))
         assert (refused.error, refused.session_id) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
