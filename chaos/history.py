@@ -28,7 +28,7 @@ from pathlib import Path
 from sys import intern
 from typing import Any, Final, Literal, NamedTuple, TextIO
 
-from chaos.garbage import collection_paused
+from metadata_quorum.foundation.garbage import collection_paused
 from metadata_quorum.foundation.model import TopicPartition
 
 VERSION = 1

@@ -7,10 +7,8 @@ planner processes import this module for every query and mostly need none of it.
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -34,6 +32,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from metadata_quorum.foundation.garbage import collection_paused
 from spark_connector.assignment import assigned_partitions, ids_of, require_all
 from spark_connector.errors import SinkError, SourceError
 from spark_connector.filters import PushedFilters, push_filters
@@ -246,21 +245,8 @@ class KraftStreamReader(DataSourceStreamReader):
         return self._planner
 
 
-@contextmanager
-def without_collections() -> Iterator[None]:
-    """For imports, which make many objects and no garbage: the collector of cycles would go over all of
-    Spark's modules meanwhile, for a third of the CPU that ours take."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
 def _cluster(options: SourceOptions) -> ClusterClient:
-    with without_collections():
+    with collection_paused():
         from spark_connector.connections import cluster_client
 
     return cluster_client(options.connection)
@@ -268,7 +254,7 @@ def _cluster(options: SourceOptions) -> ClusterClient:
 
 def _read(options: SourceOptions, task: InputPartition) -> Iterator[pa.RecordBatch]:
     """What one task reads. Spark makes an empty task of its own where a batch query has none."""
-    with without_collections():
+    with collection_paused():
         from spark_connector.reader import read_range
 
     if isinstance(task, ReadTask):

@@ -26,8 +26,8 @@ from chaos.checker.sends import check_sends
 from chaos.checker.transactions import check_transactions
 from chaos.checker.verdict import ExpectedLosses, Findings, Verdict
 from chaos.checker.version_orders import check_offsets, uncommitted_orders, version_orders
-from chaos.garbage import collection_paused
 from chaos.history import History
+from metadata_quorum.foundation.garbage import collection_paused
 
 
 def check(history: History, expected_losses: ExpectedLosses | None = None) -> Verdict:

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from chaos.garbage import collection_paused
+from metadata_quorum.foundation.garbage import collection_paused
 
 ROOT: Final = Path(__file__).parents[2]
 FLOORS: Final = ("chaos", "spark_connector", "kraft", "fetch", "data_plane", "metadata_quorum")

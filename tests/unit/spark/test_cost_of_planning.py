@@ -11,8 +11,9 @@ import sys
 
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.batch import Record, encode_batch
+from metadata_quorum.foundation.garbage import collection_paused
 from spark_connector.connections import close_clusters
-from spark_connector.source import KraftDataSource, ReadTask, source_schema, without_collections
+from spark_connector.source import KraftDataSource, ReadTask, source_schema
 from tests.unit.spark.scripted_broker import TOPIC, scripted_broker
 
 
@@ -47,9 +48,9 @@ print(*(large & (set(sys.modules) - before)))
 
 
 def test_the_collector_rests_and_is_left_as_it_was() -> None:
-    with without_collections():
+    with collection_paused():
         assert not gc.isenabled()
-        with without_collections():
+        with collection_paused():
             pass
         assert not gc.isenabled()
     assert gc.isenabled()
