@@ -23,6 +23,9 @@ from metadata_quorum.foundation.blocking import MayBlock
 SYNC_S: Final = (200e-6, 2e-3)
 OTHER_S: Final = (2e-6, 60e-6)
 """How long an operation takes: at least, at most."""
+LOG_WRITES: Final = frozenset({"append", "truncate"})
+LOG: Final = ".log"
+"""A segment's name ends so: a partition's, or the metadata's."""
 SYNCS: Final = frozenset({"sync", "sync_dir"})
 NAMES: Final = frozenset({"open", "create", "mkdir", "rename", "remove", "rmdir"})
 """Made under the lock of a log's directory (jobs.py)."""
@@ -39,6 +42,8 @@ class MachineDisk(SimDisk):
         """The share of reads for which the page cache has nothing."""
         self.missed = 0
         """How many those were."""
+        self.on_log_write: Callable[[str], None] = lambda path: None
+        """Told of a segment that is about to be written, or truncated."""
         self._is_parking = True
         self._is_flushing = False
         self._machine = machine
@@ -58,6 +63,12 @@ class MachineDisk(SimDisk):
         except Killed:
             self._machine.kill(f"{operation} {path}")
             raise
+        if operation in LOG_WRITES and path.endswith(LOG):
+            self.on_log_write(path)
+
+    def cached(self, path: str, start: int, end: int) -> bytes:
+        """What the page cache has of a file; for who looks on from outside."""
+        return bytes(self._inode(path).cache[start:end])
 
     def open(self, path: str, *, create: bool = False) -> SimFile:
         """As the disk's; raises `Killed` for a process that is dead."""

@@ -113,6 +113,8 @@ class Scheduler:
         """Whose code runs now; None: the simulated world's own."""
         self.trace: Callable[[str], None] | None = None
         """Told of every call, to find where two runs part."""
+        self.after_event: Callable[[], None] | None = None
+        """Called once, when the present call has returned: what only looks is no event of its own."""
         self._context = copy_context()
         """Of what belongs to no process."""
         self._timers: list[tuple[float, int, ScheduledCall]] = []
@@ -206,6 +208,10 @@ class Scheduler:
             if process is None:
                 raise
             process.call_exception_handler({"message": "a callback has failed", "exception": error})
+        after_event = self.after_event
+        if after_event is not None:
+            self.after_event = None
+            after_event()
 
     def _enter(self, process: Process | None) -> None:
         """What runs now is its code."""

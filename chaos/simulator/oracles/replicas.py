@@ -1,7 +1,8 @@
-"""Replicas, as they are in every broker's memory: looked at many times a second, compared with one another
-and with what any leader has ever shown.
+"""Replicas, as they are in every broker's memory: looked at after every event in which they can change,
+compared with one another and with what any leader has ever shown.
 
-    sample -> offsets in order, epochs rising -> high watermarks never back -> leaders have all that was shown
+    replica_watch.py -> offsets in order, epochs rising -> high watermarks never back, and on all of the ISR
+                     -> leaders have all that was shown; members of the ISR keep it -> batches.py
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from typing import Final
 from uuid import UUID
 
 from chaos.simulator.cluster import Cluster
+from chaos.simulator.oracles.batches import BatchOracle
 from chaos.simulator.oracles.committed_metadata import MetadataOracle
 from chaos.simulator.oracles.quorum import Report
+from chaos.simulator.oracles.replica_watch import ReplicaWatch
 from chaos.simulator.process_loop import ProcessLoop
 from data_plane.log.aborted import AbortedTransaction
 from data_plane.replication.partition import Partition
@@ -23,7 +26,6 @@ from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.invariants import Invariant
 from metadata_quorum.foundation.model import PartitionRegistration, TopicPartition
 
-SAMPLE_S: Final = 0.05
 PIECE_BYTES: Final = 1 << 20
 SIMULATED: Final = MayBlock("a simulated disk waits for nothing when an oracle reads")
 
@@ -43,17 +45,8 @@ class ReplicaOracle:
         self._states: dict[tuple[int, TopicPartition], tuple[int, int, int, int, int]] = {}
         """By process: the offsets in their order, and the latest epoch. What is as it was is not judged
         again."""
-        cluster.scheduler.at(cluster.scheduler.now + SAMPLE_S, self._sample)
-
-    def _sample(self) -> None:
-        scheduler = self._cluster.scheduler
-        scheduler.at(scheduler.now + SAMPLE_S, self._sample)
-        for node_id, running in self._cluster.running.items():
-            role = running.node.broker_role
-            if role is not None and running.is_ready:
-                for partition in role.replica_manager:
-                    if not partition.offline and not partition.removed:
-                        self._look_at(node_id, running.loop, partition)
+        self._batches = BatchOracle(cluster, report)
+        self._watch = ReplicaWatch(cluster, self._look_at)
 
     def _look_at(self, node_id: int, loop: ProcessLoop, partition: Partition) -> None:
         log, here = partition.log, (loop.number, partition.tp)
@@ -63,6 +56,7 @@ class ReplicaOracle:
         if state != before:
             self._states[here] = state
             self._changed(f"{partition.tp} on {node_id}", partition, state[:4])
+            self._batches.look_at(node_id, partition)
             if before is not None and end < before[3]:
                 self._truncated(node_id, partition, before[3], end)
         if partition.leader is not None:
@@ -77,6 +71,16 @@ class ReplicaOracle:
             f"{partition.leader_id} in epoch {partition.leader_epoch}"
         )
         story.tell(self._cluster.scheduler.now, f"n{node_id}", what)
+        state = self._metadata.newest(partition.topic_id, partition.tp.partition)
+        shown = self._shown.get((partition.topic_id.int, partition.tp.partition), 0)
+        if end < shown and state is not None and node_id in state.isr and self._keeps(node_id):
+            what = f"{partition.tp} on {node_id}, of the ISR, is truncated to {end}, {shown} was shown"
+            self._report(Invariant.ACKED_IN_LOG.name, what)
+
+    def _keeps(self, node_id: int) -> bool:
+        """Whether nothing has taken from it what it had."""
+        machine = self._cluster.machines[node_id]
+        return machine.boots == 1 and not machine.disk.struck
 
     def _changed(self, name: str, partition: Partition, order: tuple[int, int, int, int]) -> None:
         if list(order) != sorted(order):
@@ -98,11 +102,29 @@ class ReplicaOracle:
             )
             self._report(Invariant.HIGH_WATERMARK_MONOTONIC.name, what)
         self._of_epoch[epoch] = high_watermark
+        if high_watermark > before:
+            self._look_at_isr(node_id, partition, high_watermark)
         shown = self._shown.get(partition_id, 0)
         if end < shown and self._is_latest(partition):
             what = f"{partition.tp} on {node_id} ends at {end}, {shown} was shown"
             self._report(Invariant.ACKED_IN_LOG.name, what)
         self._shown[partition_id] = max(shown, high_watermark)
+
+    def _look_at_isr(self, node_id: int, partition: Partition, high_watermark: int) -> None:
+        """The high watermark has risen: all who count have that much. Nothing is known of who is down."""
+        assert partition.leader is not None
+        for member in partition.leader.maximal_isr:
+            if member == node_id or not self._keeps(member):
+                continue
+            replica = self._watch.find(member, str(partition.tp))
+            if replica is None or replica.topic_id != partition.topic_id:
+                continue
+            end = replica.log.log_end_offset
+            if end < high_watermark:
+                what = (
+                    f"{partition.tp} on {node_id} shows {high_watermark}, {member} of the ISR ends at {end}"
+                )
+                self._report(Invariant.ACKED_IN_LOG.name, what)
 
     def _is_latest(self, partition: Partition) -> bool:
         """Whether nobody was elected since. Not what an active controller has: one that was stopped while

@@ -21,11 +21,13 @@ from chaos.simulator.oracles.coordinators import CoordinatorOracle
 from chaos.simulator.oracles.nodes import NodeOracle
 from chaos.simulator.oracles.quorum import QuorumOracle
 from chaos.simulator.oracles.recovery import RecoveryOracle
+from chaos.simulator.oracles.replica_watch import SWEEP_S
 from chaos.simulator.oracles.replicas import ReplicaOracle
 from chaos.simulator.profile import COMBINED
 from chaos.simulator.scheduler import Livelock, Scheduler
 from chaos.simulator.story import Story
 from data_plane.log.config import LogConfig
+from data_plane.purgatory.purgatory import Watchers
 from kraft.wire import raft_frame
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.header import request_header
@@ -245,17 +247,27 @@ def test_what_no_voter_says_or_does(cluster: Cluster) -> None:
     assert "LEADER_COMPLETENESS" in reported, "it has nothing"
 
 
+class Log:
+    """As much of it as the oracle looks at."""
+
+    def __init__(self, epochs: SimpleNamespace) -> None:
+        self.log_start_offset, self.log_end_offset, self.epochs = 0, 8, epochs
+        self.config = LogConfig()
+        self.log_segments = SimpleNamespace(active=SimpleNamespace(path="/n/data/t-0/0.log", size=0))
+
+
 class Replica:
     """As much of a partition as the oracle looks at."""
 
     def __init__(self, *, leads: bool = True, epoch: int = 4) -> None:
         self.tp, self.topic_id = TopicPartition("t", 0), TOPIC
         self.offline = self.removed = False
-        self.leader = object() if leads else None
+        self.leader = SimpleNamespace(maximal_isr=(1,)) if leads else None
+        self.watchers = Watchers()
         self.leader_id, self.leader_epoch = 1, epoch
         self.high_watermark = self.last_stable_offset = 5
         self.epochs = SimpleNamespace(entries=[(1, 0), (4, 2)], latest=4)
-        self.log = SimpleNamespace(log_start_offset=0, log_end_offset=8, epochs=self.epochs)
+        self.log = Log(self.epochs)
 
 
 def looked_at(cluster: Cluster, *replicas: Replica) -> set[str]:
@@ -269,7 +281,7 @@ def looked_at(cluster: Cluster, *replicas: Replica) -> set[str]:
             is_ready=True, loop=SimpleNamespace(number=number), node=SimpleNamespace(broker_role=role)
         )
         cluster.running = {number + 1: running}
-        cluster.scheduler.run(cluster.scheduler.now + 0.1)
+        cluster.scheduler.run(cluster.scheduler.now + SWEEP_S)
     return reported
 
 
