@@ -142,8 +142,8 @@ class ProducerStateManager:
     def check(self, header: BatchHeader) -> BatchMetadata | None:
         """Judge a client's idempotent batch before it is appended.
 
-        Returns the batch that it repeats, if it does. Raises INVALID_PRODUCER_EPOCH or
-        OUT_OF_ORDER_SEQUENCE_NUMBER. A producer not known here (expired, or its records deleted)
+        Returns the batch that it repeats, if it does. Raises INVALID_PRODUCER_EPOCH,
+        OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_TXN_STATE. A producer not known here (expired, or its records deleted)
         may begin with any sequence, unless it begins a transaction (`start_verification`).
         """
         state = self.states.get(header.producer_id)
@@ -156,11 +156,6 @@ class ProducerStateManager:
                 return duplicate
             self._check_verification(header, unknown=not state.batches)
             self._check_sequence(header, state.last_sequence)
-            if state.current_txn_first_offset is not None and not header.is_transactional:
-                raise BrokerError(
-                    ErrorCode.INVALID_TXN_STATE,
-                    f"Producer {header.producer_id} has an open transaction; this batch is outside of it",
-                )
         elif header.producer_epoch < state.epoch:
             raise BrokerError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -173,6 +168,12 @@ class ProducerStateManager:
                 f"Invalid sequence number for new epoch of producer {header.producer_id}: "
                 f"{header.producer_epoch} (request epoch), {header.base_sequence} (seq. number), "
                 f"{state.epoch} (current producer epoch)",
+            )
+        if state.current_txn_first_offset is not None and not header.is_transactional:
+            # In a newer epoch, too: its transaction's marker would come from an older one, and never end it.
+            raise BrokerError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"Producer {header.producer_id} has an open transaction; this batch is outside of it",
             )
         return None
 

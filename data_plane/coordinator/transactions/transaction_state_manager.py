@@ -166,12 +166,13 @@ class TransactionStateManager:
         return CoordinatorResult(replies=[(ticket, tuple(p for p in partitions if p not in there))])
 
     def _owned(self, transactional_id: str, producer: ProducerIdAndEpoch) -> TransactionMetadata:
+        """Who has guessed the epoch that only fences does not own it: what began with it could not be ended."""
         if not transactional_id:
             raise BrokerError(ErrorCode.INVALID_REQUEST)
         known = self._transactions.get(transactional_id)
         if known is None or known.producer_id != producer.producer_id:
             raise BrokerError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        if known.producer_epoch != producer.epoch:
+        if known.producer_epoch != producer.epoch or producer.epoch > LAST_EPOCH:
             raise BrokerError(ErrorCode.PRODUCER_FENCED)
         return known
 
@@ -415,7 +416,7 @@ def _fenced(known: TransactionMetadata, at: Instant) -> TransactionMetadata:
     """Abort it under an epoch that its producer does not have."""
     return dataclasses.replace(
         _prepared(known, False, at),
-        producer_epoch=known.producer_epoch + 1,
+        producer_epoch=min(known.producer_epoch, LAST_EPOCH) + 1,
         former_epoch=NO_PRODUCER_EPOCH,
     )
 

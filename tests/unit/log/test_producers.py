@@ -116,6 +116,21 @@ def test_transactions_hold_the_stable_offset_back(tmp_path):
     assert open_log(tmp_path).producers.states[7].coordinator_epoch == 1
 
 
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_nothing_is_written_beside_ones_own_open_transaction(tmp_path, epoch: int):
+    """In a newer epoch it would keep the transaction's marker out, which is of the older one: readers of
+    committed records would wait for ever. It takes no right to a transactional id to send it."""
+    log = open_log(tmp_path)
+    lead(log, b"t", producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    with pytest.raises(BrokerError, match="INVALID_TXN_STATE"):
+        lead(log, b"plain", producer_id=7, producer_epoch=epoch, base_sequence=1 - epoch)
+    marker = encode_end_txn_marker(
+        commit=True, coordinator_epoch=1, producer_id=7, producer_epoch=0, timestamp=NOW_MS
+    )
+    log.append_as_leader(bytearray(marker), leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
+    assert log.first_unstable_offset(2) is None
+
+
 def test_open_transaction_survives_a_snapshot():
     producers = ProducerStateManager()
     producers.update(header(0, transactional=True), 40)

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from data_plane.coordinator.state_machine import ProducerIdAndEpoch
+from data_plane.coordinator.state_machine import CoordinatorResult, ProducerIdAndEpoch
 from data_plane.coordinator.transactions.records import (
     TransactionMetadata,
     TransactionRecord,
@@ -198,6 +198,34 @@ def test_the_fence_of_the_last_epoch_is_given_to_nobody() -> None:
     assert isinstance(fresh, ProducerIdAndEpoch)
     assert fresh.producer_id != last.producer_id
     assert driver.init("x", expected=last) == fresh
+
+
+@pytest.mark.row("P4")
+@pytest.mark.parametrize("version", [V1, V2])
+def test_who_guesses_the_epoch_of_a_fence_begins_and_ends_nothing(version: int) -> None:
+    """There is none above it, so the coordinator could not abort what is begun with it."""
+    driver = TransactionDriver()
+    last = at_epoch(driver, "x", LAST_EPOCH)
+    assert driver.add("x", last, [T0]) is ErrorCode.NONE
+    driver.now_ms += TIMEOUT_MS + 1
+    driver.carry_out(driver.manager.abort_if_timed_out("x", 0, driver.at))
+    driver.complete("x")
+    guessed = ProducerIdAndEpoch(last.producer_id, LAST_EPOCH + 1)
+    assert driver.add("x", guessed, [T0], version) is ErrorCode.PRODUCER_FENCED
+    assert driver.end("x", guessed, commit=False, version=version) is ErrorCode.PRODUCER_FENCED
+    assert driver.state("x").state is TransactionState.COMPLETE_ABORT
+    fresh = driver.init("x", expected=guessed)
+    assert isinstance(fresh, ProducerIdAndEpoch)
+    assert fresh.producer_id != last.producer_id
+
+
+def test_what_another_coordinator_has_open_in_the_epoch_of_a_fence_is_aborted_all_the_same() -> None:
+    driver = TransactionDriver()
+    at_epoch(driver, "x", LAST_EPOCH + 1)
+    opened = dataclasses.replace(driver.state("x"), state=TransactionState.ONGOING, started_ms=0)
+    driver.carry_out(CoordinatorResult([TransactionRecord("x", opened)]))
+    assert driver.carry_out(driver.manager.abort_if_timed_out("x", 0, driver.at)) is True
+    assert driver.complete("x").producer_epoch == LAST_EPOCH + 1
 
 
 @pytest.mark.row("P4")
