@@ -10,7 +10,7 @@ from kraft.api.authz.checks import topic_name
 from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
 from kraft.wire.fast_produce import ProduceRequest
-from metadata_quorum.foundation.errors import BrokerError
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.security.acls import AclOperation, AclResourceType
 
 
@@ -30,7 +30,9 @@ def unauthorized_writes(
     refused = {}
     for place, wanted in enumerate(request.partitions):
         name = topic_name(node, wanted.topic, wanted.topic_id)
-        if name is not None and not requester.is_authorized(AclOperation.WRITE, AclResourceType.TOPIC, name):
+        if name is None:  # it may have one by the time that its turn comes, or have its replicas still
+            refused[place] = BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
+        elif not requester.is_authorized(AclOperation.WRITE, AclResourceType.TOPIC, name):
             requester.log_denied(AclOperation.WRITE, AclResourceType.TOPIC, name)
             refused[place] = BrokerError(AUTHORIZATION_ERRORS[AclResourceType.TOPIC])
     return refused
@@ -39,7 +41,8 @@ def unauthorized_writes(
 def read_authorization(
     node: NodeContext, ctx: RequestContext, *, follower: bool
 ) -> Callable[[str, UUID], bool] | None:
-    """Whether a topic may be read, as of the moment of the call; None: every topic may."""
+    """Whether a topic may be read, as of the moment of the call, which raises UNKNOWN_TOPIC_ID for an id that
+    the metadata does not know: its replicas may be here still. None: every topic may."""
     if node.authorizer is None or (follower and is_cluster_action_authorized(node, ctx)):
         return None
 
@@ -47,8 +50,10 @@ def read_authorization(
         if follower:
             return False
         name = topic_name(node, topic, topic_id)
+        if name is None:
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
         assert node.authorizer is not None
-        return name is None or RequestPrincipal.of(node.authorizer, ctx).is_authorized(
+        return RequestPrincipal.of(node.authorizer, ctx).is_authorized(
             AclOperation.READ, AclResourceType.TOPIC, name
         )
 

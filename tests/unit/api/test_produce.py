@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from kio.schema.produce.v9.response import ProduceResponse as ResponseV9
@@ -30,16 +31,21 @@ from kraft.wire.bridge import MalformedMessage
 from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID, PartitionRegistration, TopicPartition
+from metadata_quorum.security.authorizer import Authorizer
 from tests.support.logs import NOW_MS, open_log, read_all
 from tests.support.partitions import lone_context
 
 LONG = [b"long", b"longer"] * (INLINE_STEPS // 2 + 1)  # of one size, they would take less
 MANY = len(LONG)
+TOPIC_ID = UUID(int=77)
 LEADER = PartitionRegistration((1,), (1,), leader=1, leader_epoch=0, partition_epoch=0)
 
 
 class Partitions(list[Partition]):
     def get(self, topic: str, number: int) -> Partition:
+        return self[0]
+
+    def get_by_id(self, topic_id: UUID, number: int) -> Partition:
         return self[0]
 
 
@@ -167,6 +173,32 @@ def test_zstd_came_with_version_7(tmp_path: Path, version: int, code: ErrorCode)
     async def test(broker: Broker) -> None:
         response = broker.produce(batch(b"v", compression=4), version=version)
         assert struct.unpack_from(">h", response, 4 + 3 + 4 + 4)[0] == code
+
+    run(tmp_path, test)
+
+
+@pytest.mark.row("U4")
+def test_without_a_right_nothing_is_written_to_an_id_that_is_not_known_yet(tmp_path: Path) -> None:
+    """What waits for its turn may find the topic then: it was created meanwhile. One that is being deleted is
+    unknown before its replicas are gone."""
+
+    async def test(broker: Broker) -> None:
+        broker.broker.node.authorizer = Authorizer().with_acls(())
+        ctx: Any = SimpleNamespace(
+            version=13,
+            connection=broker.connection,
+            client_id="c",
+            client_host="127.0.0.1",
+            principal="User:anna",
+            cost=None,
+            framed=lambda body: body[0],
+        )
+        by_name = request(12, [batch(b"v")], 1)
+        by_id = by_name.replace(b"\2\2t\2", b"\2" + TOPIC_ID.bytes + b"\2", 1)
+        response = produce.handle(broker.broker, ctx, memoryview(bytearray(by_id)))
+        assert isinstance(response, bytes)
+        assert TOPIC_ID.bytes + b"\2" + struct.pack(">ih", 0, ErrorCode.UNKNOWN_TOPIC_ID) in response
+        assert broker.values == []
 
     run(tmp_path, test)
 

@@ -9,8 +9,9 @@ from uuid import UUID
 import pytest
 
 from kraft.api.authz.checks import RequestPrincipal
+from kraft.api.authz.raw_requests import read_authorization
 from kraft.api.authz.topic_checks import delete_topics, metadata
-from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID
 from metadata_quorum.metadata.delta import MetadataDelta
 from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
@@ -111,3 +112,19 @@ def test_an_empty_list_of_the_oldest_version_does_not_become_all_topics() -> Non
     everything = {"topics": [{"name": "hers", "error_code": 0}, {"name": "secret", "error_code": 0}]}
     (described,) = authorized.complete(everything)["topics"]
     assert (described["name"], described["error_code"]) == ("secret", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+def test_what_metadata_no_longer_knows_is_not_read_by_its_id() -> None:
+    """Its replicas are removed a little later, of very many partitions some at a time."""
+    who = anna(AclOperation.READ)
+    node: Any = SimpleNamespace(image=TOPICS, authorizer=who.authorizer)
+    ctx: Any = SimpleNamespace(principal=who.principal, client_host=who.host)
+    may_read = read_authorization(node, ctx, follower=False)
+    assert may_read is not None
+    assert may_read("", HERS)
+    assert not may_read("", SECRET)
+    node.image = EMPTY_IMAGE
+    for topic_id in (HERS, SECRET):
+        with pytest.raises(BrokerError) as refused:
+            may_read("", topic_id)
+        assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_ID
