@@ -143,8 +143,8 @@ class ProducerStateManager:
         """Judge a client's idempotent batch before it is appended.
 
         Returns the batch that it repeats, if it does. Raises INVALID_PRODUCER_EPOCH,
-        OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_TXN_STATE. A producer not known here (expired, or its records deleted)
-        may begin with any sequence, unless it begins a transaction (`start_verification`).
+        OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_TXN_STATE. A producer not known here (expired, or its records
+        deleted) may begin with any sequence, unless it begins a transaction (`start_verification`).
         """
         state = self.states.get(header.producer_id)
         if state is None or state.epoch == NO_EPOCH:

@@ -251,14 +251,16 @@ async def _commit_in_transaction(
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     guard = verifier.guards.begin(place, producer.producer_id)
     try:
-        log = broker.replica_manager.get(*place).log
+        partition = broker.replica_manager.get(*place)
+        leader_epoch = partition.leader_epoch
         asks = verifier.verifies or ctx.version >= _FIRST_TO_ADD
-        if asks and not log.producers.has_open_transaction(*producer):
+        if asks and not partition.log.producers.has_open_transaction(*producer):
             add = ctx.version >= _FIRST_TO_ADD
             outcomes = await verifier.ask(request.transactional_id, producer, {place: guard}, add=add)
             if outcomes[place] is not ErrorCode.NONE:
                 raise BrokerError(_as_group_coordinator(outcomes[place], ctx.version))
-            if not guard.holds:  # a marker has come between: asked again, it is another transaction
+            # A marker has come between, perhaps while another led: asked again, it is another transaction.
+            if not guard.holds or partition.leader_epoch != leader_epoch:
                 raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         committing = service.commit_offsets(
             CommitOffsets(

@@ -80,8 +80,8 @@ EXACTLY_ONCE: Final = (
         "KIP-98",
         "who is aborted by the timeout is fenced",
         TRANSACTIONS,
-        "        producer_epoch=known.producer_epoch + 1,\n        former_epoch=NO_PRODUCER_EPOCH,\n    )\n",
-        "        producer_epoch=known.producer_epoch,\n        former_epoch=NO_PRODUCER_EPOCH,\n    )\n",
+        "        producer_epoch=min(known.producer_epoch, LAST_EPOCH) + 1,\n",
+        "        producer_epoch=known.producer_epoch,\n",
         ("golden/test_transactions.py",),
     ),
     mutant(

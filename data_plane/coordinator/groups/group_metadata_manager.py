@@ -370,23 +370,21 @@ class GroupMetadataManager:
         return self._alarms[0][0] if self._alarms else _NEVER
 
     def tick(self, at: Instant) -> GroupResult:
-        decision: GroupResult = CoordinatorResult()
-        ringing: list[tuple[float, str]] = []
+        """Of one group whose time is up: what could not be stored of it holds up no other one. Where there
+        are more, `next_deadline` is over already."""
         while self._alarms and self._alarms[0][0] <= at.now:
-            ringing.append(heapq.heappop(self._alarms))
-        for due, group_id in ringing:
+            due, group_id = heapq.heappop(self._alarms)
             if self._alarm_of.get(group_id) != due:
                 continue  # superseded by an earlier one
             del self._alarm_of[group_id]
             group = self._groups.get(group_id)
             if isinstance(group, ConsumerGroup):
-                decision.records += group.tick(at)
+                records = group.tick(at)
                 self._set_alarm(group)
-            elif group is not None:
-                ticked = self._decided(group, group.tick(at))
-                decision.records += ticked.records
-                decision.replies += ticked.replies
-        return decision
+                return CoordinatorResult(records)
+            if group is not None:
+                return self._decided(group, group.tick(at))
+        return CoordinatorResult()
 
     # --- inside --------------------------------------------------------------------------------
 

@@ -166,7 +166,7 @@ class TransactionStateManager:
         return CoordinatorResult(replies=[(ticket, tuple(p for p in partitions if p not in there))])
 
     def _owned(self, transactional_id: str, producer: ProducerIdAndEpoch) -> TransactionMetadata:
-        """Who has guessed the epoch that only fences does not own it: what began with it could not be ended."""
+        """Nobody has the epoch that only fences: what somebody began who guessed it could not be ended."""
         if not transactional_id:
             raise BrokerError(ErrorCode.INVALID_REQUEST)
         known = self._transactions.get(transactional_id)

@@ -10,6 +10,7 @@ group; most heartbeats write none, or the one record that ends the decision.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from data_plane.coordinator.groups.assignment import Assignment
 from data_plane.coordinator.groups.consumer.state import ConsumerGroupMember, ConsumerGroupState
@@ -25,6 +26,19 @@ from data_plane.coordinator.groups.consumer_records import (
     Value,
     to_stored,
 )
+
+_OF_MEMBER: Final = (
+    ConsumerGroupRecordType.CURRENT,
+    ConsumerGroupRecordType.TARGET,
+    ConsumerGroupRecordType.MEMBER,
+)
+_RECORD_BYTES: Final = 40
+"""What a tombstone takes besides the names in its key, at most."""
+
+
+def removal_bytes(group_id: str, member_id: str) -> int:
+    """What `erase_member` takes in a batch."""
+    return len(_OF_MEMBER) * (_RECORD_BYTES + len(group_id.encode()) + len(member_id.encode()))
 
 
 class Draft:
@@ -81,11 +95,7 @@ class Draft:
         self._write(ConsumerGroupRecordType.REGEX, regex, None)
 
     def erase_member(self, member_id: str) -> None:
-        for kind in (
-            ConsumerGroupRecordType.CURRENT,
-            ConsumerGroupRecordType.TARGET,
-            ConsumerGroupRecordType.MEMBER,
-        ):
+        for kind in _OF_MEMBER:
             self._write(kind, member_id, None)
 
     def erase_group(self) -> None:

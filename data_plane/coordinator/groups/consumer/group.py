@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 from data_plane.coordinator.groups.consumer import classic_members, membership, migration
 from data_plane.coordinator.groups.consumer.cluster_view import ClusterView
-from data_plane.coordinator.groups.consumer.draft import Draft
+from data_plane.coordinator.groups.consumer.draft import Draft, removal_bytes
 from data_plane.coordinator.groups.consumer.messages import (
     ConsumerHeartbeat,
     ConsumerHeartbeatReply,
@@ -59,6 +59,9 @@ Outcome = tuple[list[CoordinatorRecord], ReplyT]
 
 _RETRY_S: Final = 1.0
 """A member that is to be fenced is looked at again, should the records not get into the log."""
+_REMOVED_BYTES: Final = 64 * 1024
+"""Of tombstones, at once: after a failover the sessions of thousands may end together, and a name may have
+32 KB."""
 
 
 class MemberTimeout(StrEnum):
@@ -230,11 +233,20 @@ class ConsumerGroup:
     # --- time ----------------------------------------------------------------------------------
 
     def tick(self, at: Instant) -> list[CoordinatorRecord]:
-        """Members that were waited for in vain are out."""
+        """Members that were waited for in vain are out: as many as one batch can take, the others with the
+        next tick, which is due at once."""
         due = self._deadlines.due(at.now)
+        out: dict[str, None] = {}
+        room = _REMOVED_BYTES
+        for member_id in dict.fromkeys(member_id for member_id, _ in due):
+            if room <= 0:
+                break
+            out[member_id] = None
+            room -= removal_bytes(self.group_id, member_id)
         for key in due:
-            self._deadlines.set(key, at.now + _RETRY_S)
-        return self._without(list(dict.fromkeys(member_id for member_id, _ in due)), at)
+            if key[0] in out:
+                self._deadlines.set(key, at.now + _RETRY_S)
+        return self._without([*out], at)
 
     # --- replay --------------------------------------------------------------------------------
 

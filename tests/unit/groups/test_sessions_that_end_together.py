@@ -1,0 +1,87 @@
+"""After a failover all sessions begin at once, and those of the dead end at once, in many batches."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from data_plane.coordinator.groups.consumer.messages import ConsumerHeartbeat
+from data_plane.coordinator.groups.service import GroupCoordinator
+from tests.support.virtual_loop import run_virtually
+from tests.unit.groups.memory_log import MemoryLog
+from tests.unit.groups.service_driver import CONFIG
+
+LONG = "l" * 20_000
+"""Part of a name; clients choose them."""
+AFTER_ALL_SESSIONS_S = 60.0
+
+
+@asynccontextmanager
+async def coordinator(log: MemoryLog, epoch: int) -> AsyncIterator[GroupCoordinator]:
+    """Of all groups, in one partition."""
+    loop = asyncio.get_running_loop()
+    groups = GroupCoordinator(CONFIG, log, loop, random.Random(7), lambda: round(loop.time() * 1000))
+    groups.partitions = 1
+    groups.become_leader(0, epoch)
+    await groups.loaded()
+    try:
+        yield groups
+    finally:
+        groups.close()
+
+
+async def joined(groups: GroupCoordinator, group_id: str, member_id: str) -> None:
+    await groups.consumer_heartbeat(
+        ConsumerHeartbeat(
+            group_id,
+            member_id,
+            0,
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=("t",),
+            owned={},
+        )
+    )
+
+
+def members(groups: GroupCoordinator) -> dict[str, int]:
+    return {each.listed.group_id: len(each.members) for each in groups.summaries()}
+
+
+@pytest.mark.row("G6")
+def test_members_whose_end_takes_more_than_one_batch_are_out_all_the_same() -> None:
+    async def test() -> None:
+        log = MemoryLog()
+        async with coordinator(log, 1) as groups:
+            for number in range(12):
+                await joined(groups, LONG, f"{number}{LONG}")
+            await joined(groups, "bystanders", "m")
+            assert members(groups) == {LONG: 12, "bystanders": 1}
+        async with coordinator(log, 2) as groups:
+            await asyncio.sleep(AFTER_ALL_SESSIONS_S)
+            assert members(groups) == {LONG: 0, "bystanders": 0}
+        async with coordinator(log, 3) as groups:
+            assert members(groups) == {LONG: 0, "bystanders": 0}
+
+    run_virtually(test())
+
+
+@pytest.mark.row("G6")
+def test_a_group_that_cannot_be_stored_keeps_no_other_one_waiting() -> None:
+    """Both are due at one time. What could not be stored of the one was refused to the other too, and their
+    next attempts came together again."""
+
+    async def test() -> None:
+        log = MemoryLog()
+        async with coordinator(log, 1) as groups:
+            await joined(groups, LONG, f"m{LONG}")
+            await joined(groups, "bystanders", "m")
+        log.max_bytes = 10_000  # was made smaller
+        async with coordinator(log, 2) as groups:
+            await asyncio.sleep(AFTER_ALL_SESSIONS_S)
+            assert members(groups) == {LONG: 1, "bystanders": 0}
+
+    run_virtually(test())

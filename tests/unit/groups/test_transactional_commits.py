@@ -1,0 +1,73 @@
+"""Offsets in a transaction: what happens between the question to its coordinator and the commit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from data_plane.coordinator.state_machine import ProducerIdAndEpoch
+from data_plane.coordinator.transactions.verification_guard import VerificationGuard, VerificationGuards
+from data_plane.log.producers import ProducerStateManager
+from kraft.wire.api_keys import ApiKey
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import TopicPartition
+from tests.unit.groups.api_driver import Broker, run
+
+
+class Verifier:
+    """Of a transaction that is open."""
+
+    def __init__(self) -> None:
+        self.guards = VerificationGuards()
+        self.verifies = True
+        self.answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+
+    async def ask(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        guarded: Mapping[TopicPartition, VerificationGuard],
+        *,
+        add: bool,
+    ) -> dict[TopicPartition, ErrorCode]:
+        return dict.fromkeys(guarded, await self.answer)
+
+
+@pytest.mark.row("P4", "G4")
+@pytest.mark.parametrize("between", ["nothing", "a marker", "another leader"])
+def test_offsets_whose_transaction_may_have_ended_meanwhile_are_not_stored(between: str) -> None:
+    """They would open one that no coordinator ends. Another leader may have written its marker, and have
+    handed the partition back."""
+
+    async def test(broker: Broker) -> None:
+        verifier, log = Verifier(), SimpleNamespace(producers=ProducerStateManager())
+        partition = SimpleNamespace(leader_epoch=3, log=log)
+        context: Any = broker.context
+        context.transaction_verifier = verifier
+        context.replica_manager = SimpleNamespace(get=lambda topic, number: partition)
+        request = {
+            "transactional_id": "x",
+            "group_id": "g",
+            "producer_id": 7,
+            "producer_epoch": 0,
+            "topics": [{"name": "orders", "partitions": [{"partition_index": 0, "committed_offset": 5}]}],
+        }
+        asked = asyncio.ensure_future(broker.ask(ApiKey.TXN_OFFSET_COMMIT, 3, request))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        match between:
+            case "a marker":
+                place = TopicPartition("__consumer_offsets", broker.service.partition_for("g"))
+                verifier.guards.marker_written(place, 7)
+            case "another leader":
+                partition.leader_epoch += 2
+        verifier.answer.set_result(ErrorCode.NONE)
+        code = (await asked).topics[0].partitions[0].error_code
+        expected = ErrorCode.NONE if between == "nothing" else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert code == expected
+
+    run(test)
