@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any, Final
+from uuid import UUID
 
 from data_plane.coordinator.groups.assignment import Assignment
 from data_plane.coordinator.groups.consumer.messages import (
@@ -23,7 +24,7 @@ from kraft.api.authz.group_checks import group_operations, hide_members, subscri
 from kraft.api.context import BrokerContext, NodeContext
 from kraft.api.request_context import RequestContext
 from kraft.api.row import ApiRow, Response
-from kraft.api.slices import GROUPS_PER_SLICE, each_once
+from kraft.api.slices import GROUPS_PER_SLICE, each_once, in_slices
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -37,6 +38,8 @@ _FIRST_WITH_OWN_ID: Final = 1
 """ConsumerGroupHeartbeat: members name themselves (KIP-1082)."""
 _BLANKS: Final = "".join(map(chr, range(ord(" ") + 1)))
 """What Java's trim takes off."""
+TOPICS_PER_SLICE: Final = 2000
+"""ConsumerGroupHeartbeat: what a member says that it owns."""
 _CLASSIC_MEMBER: Final = 0
 _CONSUMER_MEMBER: Final = 1
 
@@ -48,6 +51,8 @@ async def handle_heartbeat(broker: BrokerContext, ctx: RequestContext, request: 
     _check_enabled(broker.node)
     _check(request, ctx.version, broker.node.config.group_consumer_assignors)
     names = request.subscribed_topic_names
+    if names is not None and len(names) > broker.group_coordinator.view.most_names:
+        raise BrokerError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"A subscription to {len(names)} topics.")
     reply = await broker.group_coordinator.consumer_heartbeat(
         ConsumerHeartbeat(
             group_id=request.group_id,
@@ -59,7 +64,7 @@ async def handle_heartbeat(broker: BrokerContext, ctx: RequestContext, request: 
             subscribed_topic_names=None if names is None else tuple(names),
             subscribed_topic_regex=request.subscribed_topic_regex,
             server_assignor=request.server_assignor,
-            owned=_partitions(request.topic_partitions),
+            owned=await _partitions(broker.node, request.topic_partitions),
             client_id=ctx.client_id or "",
             client_host=f"/{ctx.client_host}",
             may_see=_may_describe(broker.node, ctx),
@@ -128,10 +133,14 @@ def _require(fine: object, otherwise: str) -> None:
         raise BrokerError(ErrorCode.INVALID_REQUEST, otherwise)
 
 
-def _partitions(topics: Iterable[Message] | None) -> Assignment | None:
+async def _partitions(node: NodeContext, topics: Iterable[Message] | None) -> Assignment | None:
     if topics is None:
         return None
-    return {topic.topic_id: frozenset(topic.partitions) for topic in topics if topic.partitions}
+    owned: dict[UUID, frozenset[int]] = {}
+    async for topic in in_slices(node.long_work, topics, TOPICS_PER_SLICE):
+        if topic.partitions:
+            owned[topic.topic_id] = frozenset(topic.partitions)
+    return owned
 
 
 def _topics(assignment: Assignment) -> list[dict[str, Any]]:

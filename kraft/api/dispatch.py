@@ -185,12 +185,15 @@ class Dispatcher:
     ) -> Buffers:
         """Decoded and authorized in another thread. Requests behind it on its connection wait, and never
         start if this one ends the connection. A client's wait for its answer, as with Kafka: some of
-        sixty kilobytes each, half answered, took gigabytes."""
+        sixty kilobytes each, half answered, took gigabytes. For the same reason it is decoded in its turn."""
         decoder = self._large_decoder if len(body) > SMALL_FRAME_BYTES else self._decoder
         run = partial(self._node.loop.run_in_executor, decoder)
         waits = _is_from_client(ctx) and not row.concurrent
         resume_others = _no_others if waits else started.resume_others
-        request, size = await run(_decode, ctx.api_key, ctx.version, body)
+        await self._node.long_work.begin(ctx.connection, waits=waits)
+        decoding = self._node.long_work.in_a_thread if waits else nullcontext
+        with decoding():
+            request, size = await run(_decode, ctx.api_key, ctx.version, body)
         _charge(started, size)
         call = _Call(ctx, row, request)
         if self._is_for_controller(call):
@@ -205,7 +208,8 @@ class Dispatcher:
                 return self._error_reply(call, error)
             _charge(started, size)
         try:
-            authorized = await run(self._authorize, call)
+            with decoding():
+                authorized = await run(self._authorize, call)
         except Exception as error:  # noqa: BLE001
             resume_others()
             return await self._long_error_reply(call, error)
@@ -297,7 +301,7 @@ class Dispatcher:
         """Encoded in another thread: ten thousand topics take a fifth of a second."""
         ctx = call.ctx
         run = partial(self._node.loop.run_in_executor, None)
-        with self._node.long_work.encoding():
+        with self._node.long_work.in_a_thread():
             if call.complete is not None:
                 response = await run(call.complete, response)
             fields = self._throttled(call, response)

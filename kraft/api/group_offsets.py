@@ -1,14 +1,16 @@
 """A group's committed offsets: OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete.
 
 The group's coordinator stores them (data_plane/coordinator/groups); here requests of any version become
-calls of it. From version 10 on topics are named by id.
+calls of it, very many partitions several calls. From version 10 on topics are named by id.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
+from itertools import islice
 from typing import Any, Final
 
 from data_plane.coordinator.groups.messages import (
@@ -30,6 +32,20 @@ from kraft.api.authz.checks import (
 )
 from kraft.api.authz.group_checks import offset_fetch
 from kraft.api.context import BrokerContext
+from kraft.api.offset_partitions import (
+    OFFSETS_PER_SLICE,
+    all_offsets,
+    error_of,
+    is_still_there,
+    is_there,
+    named_partitions,
+    offsets_to_commit,
+    per_partition,
+    per_partition_in_pieces,
+    same_name,
+    size_of,
+    topic_name,
+)
 from kraft.api.request_context import RequestContext
 from kraft.api.row import ApiRow, Response
 from kraft.api.slices import GROUPS_PER_SLICE, each_once, in_slices
@@ -48,12 +64,11 @@ _FIRST_WITH_GROUPS: Final = 8
 """OffsetFetch: many groups at once."""
 _FIRST_TO_SAY_ABORTABLE: Final = 4
 """TxnOffsetCommit: TRANSACTION_ABORTABLE is understood; before, it is INVALID_TXN_STATE."""
-OFFSETS_PER_SLICE: Final = 1_000
-"""Looked up at once."""
 _FIRST_TO_ADD: Final = 5
 """TxnOffsetCommit: the group joins the transaction by being committed to (transaction.version 2)."""
-COMMITTED_AT_ONCE: Final = 1000
-"""Partitions; each takes some 7 microseconds, half of them in the coordinator."""
+PIECE: Final = 1000
+"""Partitions that are committed or deleted at once; each takes some 7 microseconds, half of them in the
+coordinator."""
 
 
 # ---- OffsetCommit ------------------------------------------------------------------------------------
@@ -62,7 +77,7 @@ COMMITTED_AT_ONCE: Final = 1000
 async def handle_commit(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     """In the order in which a connection sends them: the last offset of a partition is to stay."""
     state = ctx.connection.state
-    if sum(len(topic.partitions) for topic in request.topics) > COMMITTED_AT_ONCE:
+    if size_of(request.topics) > PIECE:
         state.long_commits = state.long_commits or asyncio.Lock()
         async with state.long_commits:
             return await _commit_in_pieces(broker, ctx, request)
@@ -73,90 +88,36 @@ async def handle_commit(broker: BrokerContext, ctx: RequestContext, request: Mes
             return {"topics": []}  # to nobody
     errors: Mapping[TopicPartition, ErrorCode] = {}
     by_id = ctx.version >= _FIRST_WITH_TOPIC_IDS
-    names = [_topic_name(broker.node.image, topic, by_id) for topic in request.topics]
-    offsets = tuple(_offsets_to_commit(broker.node.image, request.topics, names, by_id=by_id))
+    names = [topic_name(broker.node.image, topic, by_id) for topic in request.topics]
+    offsets = tuple(offsets_to_commit(broker.node.image, request.topics, names, by_id=by_id))
     if offsets:
         errors = await _commit(broker, request, offsets, ctx.version)
-    return _per_partition(
-        request.topics, lambda name, index: _error_of(errors, name, index), names, by_id=by_id
+    return per_partition(
+        request.topics, lambda name, index: error_of(errors, name, index), names, by_id=by_id
     )
 
 
 async def _commit_in_pieces(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     """Each is decided and replicated before the next one, and may be refused although others were not. None
     is when the connection has gone: what its client commits over another one is newer."""
-    by_id, work = ctx.version >= _FIRST_WITH_TOPIC_IDS, broker.node.long_work
-    image = broker.node.image
-    names = [_topic_name(image, topic, by_id) for topic in request.topics]
-    offsets: list[OffsetToCommit] = []
-    async for each in in_slices(
-        work, _offsets_to_commit(image, request.topics, names, by_id=by_id), COMMITTED_AT_ONCE
-    ):
-        offsets.append(each)
+    by_id, image = ctx.version >= _FIRST_WITH_TOPIC_IDS, broker.node.image
+    names = [topic_name(image, topic, by_id) for topic in request.topics]
+    offsets = await all_offsets(broker, request, names, by_id=by_id)
     errors: dict[TopicPartition, ErrorCode] = {}
-    turns = work.request()
-    for start in range(0, len(offsets), COMMITTED_AT_ONCE):
+    turns = broker.node.long_work.request()
+    for start in range(0, len(offsets), PIECE):
         await turns.pause()  # where there is one copy, nothing else is waited for
         if ctx.connection.gone:
             return {"topics": []}  # to nobody
         now = broker.node.image
         piece = tuple(
             each
-            for each in offsets[start : start + COMMITTED_AT_ONCE]
-            if now is image or _is_still_there(image, now, each.partition)
+            for each in offsets[start : start + PIECE]
+            if now is image or is_still_there(image, now, each.partition)
         )
         if piece:
             errors |= await _commit(broker, request, piece, ctx.version)
-    answered: list[dict[str, Any]] = []
-    async for topic, name in in_slices(
-        work, zip(request.topics, names, strict=True), COMMITTED_AT_ONCE, lambda each: len(each[0].partitions)
-    ):
-        answer = _per_partition(
-            [topic], lambda name, index: _error_of(errors, name, index), [name], by_id=by_id
-        )
-        answered += answer["topics"]
-    return {"topics": answered}
-
-
-def _offsets_to_commit(
-    image: MetadataImage, topics: Iterable[Message], names: Iterable[str | None], *, by_id: bool
-) -> Iterator[OffsetToCommit]:
-    """Of partitions that are there."""
-    for topic, name in zip(topics, names, strict=True):
-        if name is None:
-            continue
-        for each in topic.partitions:
-            if _is_there(image, name, each.partition_index):
-                yield OffsetToCommit(
-                    TopicPartition(name, each.partition_index),
-                    each.committed_offset,
-                    each.committed_leader_epoch,
-                    each.committed_metadata,
-                    topic.topic_id if by_id else ZERO_UUID,
-                )
-
-
-def _is_there(image: MetadataImage, name: str, number: int) -> bool:
-    topic = image.topic(name)
-    return topic is not None and number in topic.partitions
-
-
-def _is_still_there(then: MetadataImage, now: MetadataImage, place: TopicPartition) -> bool:
-    """Whether its topic has not been deleted since, even if there is another one of its name."""
-    known, topic = then.topic(place.topic), now.topic(place.topic)
-    return (
-        known is not None
-        and topic is not None
-        and topic.id == known.id
-        and place.partition in topic.partitions
-    )
-
-
-def _error_of(errors: Mapping[TopicPartition, ErrorCode], name: str | None, index: int) -> ErrorCode:
-    """What became of a partition; those that are not there were not asked about."""
-    if name is None:
-        return ErrorCode.UNKNOWN_TOPIC_ID
-    return errors.get(TopicPartition(name, index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return await per_partition_in_pieces(broker, request.topics, errors, names, by_id=by_id)
 
 
 async def _commit(
@@ -182,31 +143,7 @@ async def _commit(
 def commit_error(request: Message, code: ErrorCode, message: str) -> Response:
     names = [topic.name for topic in request.topics]
     by_id = any(topic.topic_id != ZERO_UUID for topic in request.topics)
-    return _per_partition(request.topics, lambda _topic, _index: code, names, by_id=by_id)
-
-
-def _per_partition(
-    topics: Iterable[Message],
-    code: Callable[[str | None, int], ErrorCode],
-    names: Iterable[str | None],
-    *,
-    by_id: bool = False,
-) -> Response:
-    return {
-        "topics": [
-            {
-                **_same_name(topic, by_id=by_id),
-                "partitions": [
-                    {
-                        "partition_index": each.partition_index,
-                        "error_code": int(code(name, each.partition_index)),
-                    }
-                    for each in topic.partitions
-                ],
-            }
-            for topic, name in zip(topics, names, strict=True)
-        ]
-    }
+    return per_partition(request.topics, lambda _topic, _index: code, names, by_id=by_id)
 
 
 # ---- TxnOffsetCommit ---------------------------------------------------------------------------------
@@ -215,34 +152,40 @@ def _per_partition(
 async def handle_transactional_commit(
     broker: BrokerContext, ctx: RequestContext, request: Message
 ) -> Response:
-    """Offsets that count when the producer's transaction commits."""
-    offsets = tuple(
-        OffsetToCommit(
-            TopicPartition(topic.name, each.partition_index),
-            each.committed_offset,
-            each.committed_leader_epoch,
-            each.committed_metadata,
-        )
-        for topic in request.topics
-        for each in topic.partitions
-        if _is_there(broker.node.image, topic.name, each.partition_index)
-    )
+    """Offsets that count when the producer's transaction commits; as above, in order."""
+    state = ctx.connection.state
+    if is_long := size_of(request.topics) > PIECE:
+        state.long_commits = state.long_commits or asyncio.Lock()
+    async with state.long_commits or nullcontext():
+        return await _transactional_commit(broker, ctx, request, is_long=is_long)
+
+
+async def _transactional_commit(
+    broker: BrokerContext, ctx: RequestContext, request: Message, *, is_long: bool
+) -> Response:
+    names = [topic.name for topic in request.topics]
+    offsets: Sequence[OffsetToCommit]
+    if is_long:
+        offsets = await all_offsets(broker, request, names, by_id=False)
+        if ctx.connection.gone:
+            return {"topics": []}  # to nobody: its transaction may have ended meanwhile
+    else:
+        offsets = tuple(offsets_to_commit(broker.node.image, request.topics, names, by_id=False))
     errors: Mapping[TopicPartition, ErrorCode] = {}
     if offsets:
         try:
             errors = await _commit_in_transaction(broker, ctx, request, offsets)
         except BrokerError as error:
             errors = {wanted.partition: error.code for wanted in offsets}
-    return _per_partition(
-        request.topics,
-        lambda name, index: _error_of(errors, name, index),
-        [topic.name for topic in request.topics],
-    )
+    if is_long:
+        return await per_partition_in_pieces(broker, request.topics, errors, names)
+    return per_partition(request.topics, lambda name, index: error_of(errors, name, index), names)
 
 
 async def _commit_in_transaction(
-    broker: BrokerContext, ctx: RequestContext, request: Message, offsets: tuple[OffsetToCommit, ...]
+    broker: BrokerContext, ctx: RequestContext, request: Message, offsets: Sequence[OffsetToCommit]
 ) -> Mapping[TopicPartition, ErrorCode]:
+    """All in the same transaction, which a part that is refused must not commit. Raises `BrokerError`."""
     service, verifier = broker.group_coordinator, broker.transaction_verifier
     if not request.group_id:
         raise BrokerError(ErrorCode.INVALID_GROUP_ID)
@@ -262,19 +205,38 @@ async def _commit_in_transaction(
             # A marker has come between, perhaps while another led: asked again, it is another transaction.
             if not guard.holds or partition.leader_epoch != leader_epoch:
                 raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        committing = service.commit_offsets(
-            CommitOffsets(
-                group_id=request.group_id,
-                offsets=offsets,
-                member_id=request.member_id,
-                generation=request.generation_id,
-                instance_id=request.group_instance_id,
-                producer=producer,
-            )
-        )
-        return (await committing).errors
+        errors: dict[TopicPartition, ErrorCode] = {}
+        turns = broker.node.long_work.request()
+        for start in range(0, len(offsets), PIECE):
+            if start:
+                await turns.pause()
+                if ctx.connection.gone:
+                    break
+                if not guard.holds or partition.leader_epoch != leader_epoch:
+                    raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            errors |= await _commit_piece(service, request, producer, tuple(offsets[start : start + PIECE]))
+        return errors
     finally:
         verifier.guards.end(place, producer.producer_id, guard)
+
+
+async def _commit_piece(
+    service: GroupCoordinator,
+    request: Message,
+    producer: ProducerIdAndEpoch,
+    offsets: tuple[OffsetToCommit, ...],
+) -> Mapping[TopicPartition, ErrorCode]:
+    reply = await service.commit_offsets(
+        CommitOffsets(
+            group_id=request.group_id,
+            offsets=offsets,
+            member_id=request.member_id,
+            generation=request.generation_id,
+            instance_id=request.group_instance_id,
+            producer=producer,
+        )
+    )
+    return reply.errors
 
 
 def _as_group_coordinator(code: ErrorCode, version: int) -> ErrorCode:
@@ -290,7 +252,7 @@ def _as_group_coordinator(code: ErrorCode, version: int) -> ErrorCode:
 
 def transactional_commit_error(request: Message, code: ErrorCode, message: str) -> Response:
     names = [topic.name for topic in request.topics]
-    return _per_partition(request.topics, lambda _topic, _index: code, names)
+    return per_partition(request.topics, lambda _topic, _index: code, names)
 
 
 # ---- OffsetFetch -------------------------------------------------------------------------------------
@@ -348,8 +310,8 @@ async def _fetch(
     async for topic, index in in_slices(broker.node.long_work, _each_index(topics), OFFSETS_PER_SLICE):
         if index is None:
             rows = []
-            answered.append({**_same_name(topic, by_id=by_id), "partitions": rows})
-            name = _topic_name(broker.node.image, topic, by_id)
+            answered.append({**same_name(topic, by_id=by_id), "partitions": rows})
+            name = topic_name(broker.node.image, topic, by_id)
         elif name is None:
             rows.append(_no_offset(index, ErrorCode.UNKNOWN_TOPIC_ID))
         elif (place := TopicPartition(name, index)) not in seen:
@@ -418,33 +380,32 @@ def _no_offset(index: int, code: ErrorCode) -> dict[str, Any]:
     }
 
 
-def _same_name(topic: Message, *, by_id: bool) -> dict[str, Any]:
-    """A topic of the response, named as the request named it."""
-    return {"topic_id": topic.topic_id} if by_id else {"name": topic.name}
-
-
-def _topic_name(image: MetadataImage, topic: Message, by_id: bool) -> str | None:
-    """None for an id that no topic has."""
-    if not by_id:
-        return str(topic.name)
-    known = image.topic(topic.topic_id)
-    return None if known is None else known.name
-
-
 # ---- OffsetDelete ------------------------------------------------------------------------------------
 
 
 async def handle_delete(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
+    """In pieces, as it is repeated where it was broken off. With its last offset a group may end."""
     names = [topic.name for topic in request.topics]
-    known = [
-        TopicPartition(topic.name, each.partition_index)
-        for topic in request.topics
-        for each in topic.partitions
-        if _is_there(broker.node.image, topic.name, each.partition_index)
-    ]
-    reply = await broker.group_coordinator.delete_offsets(request.group_id, known)
-    outcomes = _per_partition(request.topics, lambda name, index: _error_of(reply.errors, name, index), names)
-    return {"error_code": 0, **outcomes}
+    known: dict[TopicPartition, None] = {}
+    named = named_partitions(request.topics, names)
+    async for _, name, each in in_slices(broker.node.long_work, named, PIECE):
+        if each is not None and name is not None and is_there(broker.node.image, name, each.partition_index):
+            known[TopicPartition(name, each.partition_index)] = None
+    errors: dict[TopicPartition, ErrorCode] = {}
+    left = iter(known)
+    turns = broker.node.long_work.request()
+    piece = tuple(islice(left, PIECE))
+    while True:
+        try:
+            errors |= (await broker.group_coordinator.delete_offsets(request.group_id, piece)).errors
+        except BrokerError as error:
+            if not errors or error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+                raise
+            errors |= dict.fromkeys(piece, ErrorCode.NONE)  # it had nothing else
+        if not (piece := tuple(islice(left, PIECE))):
+            break
+        await turns.pause()
+    return {"error_code": 0, **await per_partition_in_pieces(broker, request.topics, errors, names)}
 
 
 def delete_error(request: Message, code: ErrorCode, message: str) -> Response:

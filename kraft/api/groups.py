@@ -8,6 +8,7 @@ transactional id the leader of its partition of `__transaction_state`; the first
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any, Final
 
 from data_plane.coordinator.groups.messages import (
@@ -16,6 +17,7 @@ from data_plane.coordinator.groups.messages import (
     JoinGroup,
     JoinReply,
     LeaveGroup,
+    LeaveReply,
     MemberIdentity,
     MemberProtocol,
     SyncGroup,
@@ -51,6 +53,10 @@ _FIRST_WITHOUT_PROTOCOL: Final = 7
 """JoinGroup: the response may have no protocol; before, it is an empty one."""
 _FIRST_TO_LEAVE_TOGETHER: Final = 3
 """LeaveGroup: many members at once."""
+MAX_PROTOCOLS: Final = 1000
+"""JoinGroup: clients have a few. All that their members have is counted together, too (request_checks.py)."""
+MEMBERS_PER_SLICE: Final = 1000
+"""SyncGroup, LeaveGroup."""
 
 
 # ---- FindCoordinator ---------------------------------------------------------------------------------
@@ -118,6 +124,8 @@ def _not_found(key: str, code: ErrorCode, message: str) -> dict[str, Any]:
 
 
 async def handle_join(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
+    if len(request.protocols) > MAX_PROTOCOLS:
+        raise BrokerError(ErrorCode.GROUP_MAX_SIZE_REACHED)
     wanted = JoinGroup(
         group_id=request.group_id,
         member_id=request.member_id,
@@ -166,6 +174,9 @@ def join_error(request: Message, code: ErrorCode, message: str) -> Response:
 
 
 async def handle_sync(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
+    assignments: dict[str, bytes] = {}
+    async for each in in_slices(broker.node.long_work, request.assignments, MEMBERS_PER_SLICE):
+        assignments[each.member_id] = bytes(each.assignment)
     reply = await broker.group_coordinator.sync(
         SyncGroup(
             group_id=request.group_id,
@@ -174,7 +185,7 @@ async def handle_sync(broker: BrokerContext, ctx: RequestContext, request: Messa
             instance_id=request.group_instance_id,
             protocol_type=request.protocol_type,
             protocol_name=request.protocol_name,
-            assignments={each.member_id: bytes(each.assignment) for each in request.assignments},
+            assignments=assignments,
         )
     )
     return {
@@ -197,27 +208,34 @@ async def handle_heartbeat(broker: BrokerContext, ctx: RequestContext, request: 
 
 
 async def handle_leave(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
-    together = ctx.version >= _FIRST_TO_LEAVE_TOGETHER
-    leaving = (
-        tuple(MemberIdentity(each.member_id, each.group_instance_id) for each in request.members)
-        if together
-        else (MemberIdentity(request.member_id),)
-    )
-    reply = await broker.group_coordinator.leave(LeaveGroup(request.group_id, leaving))
-    error = reply.error
-    if not together and error is ErrorCode.NONE:
-        error = reply.members[0][1]
-    return {
-        "error_code": int(error),
-        "members": [
+    """Very many leave in several steps, between which others may join and leave."""
+    if ctx.version < _FIRST_TO_LEAVE_TOGETHER:
+        reply = await _leave(broker, request.group_id, (MemberIdentity(request.member_id),))
+        return {"error_code": int(reply.error or reply.members[0][1])}
+    outcomes: list[dict[str, Any]] = []
+    turns = broker.node.long_work.request()
+    left = iter(request.members)
+    part = tuple(islice(left, MEMBERS_PER_SLICE))
+    while True:
+        leaving = tuple(MemberIdentity(each.member_id, each.group_instance_id) for each in part)
+        reply = await _leave(broker, request.group_id, leaving)
+        if reply.error is not ErrorCode.NONE:
+            return {"error_code": int(reply.error), "members": []}
+        outcomes += (
             {
                 "member_id": identity.member_id,
                 "group_instance_id": identity.instance_id,
                 "error_code": int(outcome),
             }
             for identity, outcome in reply.members
-        ],
-    }
+        )
+        if not (part := tuple(islice(left, MEMBERS_PER_SLICE))):
+            return {"error_code": 0, "members": outcomes}
+        await turns.pause()
+
+
+async def _leave(broker: BrokerContext, group_id: str, leaving: tuple[MemberIdentity, ...]) -> LeaveReply:
+    return await broker.group_coordinator.leave(LeaveGroup(group_id, leaving))
 
 
 ROWS: Final = (

@@ -49,7 +49,7 @@ def handle(broker: BrokerContext, ctx: RequestContext, body: memoryview) -> asyn
 
 async def _answer(broker: BrokerContext, ctx: RequestContext) -> Buffers:
     view = await node_view(broker)
-    with broker.node.long_work.encoding():
+    with broker.node.long_work.in_a_thread():
         text = await broker.node.loop.run_in_executor(None, json.dumps, view)
     return ctx.framed((text.encode(),))
 

@@ -100,7 +100,7 @@ async def _answer(broker: BrokerContext, ctx: RequestContext, body: memoryview) 
         by_partition = in_slices(broker.node.long_work, asked.items(), PER_SLICE)
         visible = {tp: offsets async for tp, offsets in by_partition if may_see(tp.topic)}
         counts = await count_records(broker, visible)
-        with broker.node.long_work.encoding():
+        with broker.node.long_work.in_a_thread():
             return ctx.framed((await run(encode_counts, counts),))
 
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from kraft.api import (
     acls,
+    add_partitions,
     brokers,
     client_envelope,
     config_resources,
@@ -62,6 +63,7 @@ FAMILIES: Final[tuple[tuple[ApiRow, ...], ...]] = (
     brokers.ROWS,
     producer_ids.ROWS,
     transactions.ROWS,
+    add_partitions.ROWS,
     quorum.ROWS,
     metadata_fetch.ROWS,
     envelope.ROWS,

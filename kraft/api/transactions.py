@@ -1,35 +1,33 @@
 """Transactions: requests of producers to their coordinator, and of brokers to each other.
 
-    AddPartitionsToTxn, AddOffsetsToTxn, EndTxn        -> TransactionCoordinator
+    EndTxn                                             -> TransactionCoordinator
     WriteTxnMarkers                                    -> MarkerWriter, on the partitions' leaders
     DescribeTransactions, ListTransactions             -> TransactionCoordinator
     DescribeProducers                                  -> what the log of a partition knows of its producers
 
-Offsets that are committed in a transaction are in group_offsets.py.
+Partitions are added in add_partitions.py; offsets are committed in a transaction in group_offsets.py.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
 from data_plane.coordinator.state_machine import ProducerIdAndEpoch
-from data_plane.coordinator.topics import OFFSETS_TOPIC
 from data_plane.coordinator.transactions.records import TransactionMetadata, TransactionState
 from data_plane.log.producers import ProducerStateEntry
 from kraft.api import partition_lookup
 from kraft.api.authz.checks import (
-    READ_GROUP,
     WRITE_TRANSACTIONAL_ID,
     AuthorizeRequest,
     FilterByAuthorized,
     authorize_names,
     authorize_topics,
 )
-from kraft.api.authz.group_checks import add_partitions, hide_topics
-from kraft.api.context import BrokerContext, NodeContext
+from kraft.api.authz.group_checks import hide_topics
+from kraft.api.context import BrokerContext
 from kraft.api.request_context import RequestContext
 from kraft.api.response import error_code_only
 from kraft.api.row import ApiRow, Response
@@ -51,18 +49,16 @@ FIRST_TO_SAY_FENCED: Final = {
 }
 """The first versions with PRODUCER_FENCED; before, it is INVALID_PRODUCER_EPOCH."""
 
-MARKERS_PER_SLICE: Final = 50
-"""WriteTxnMarkers: each is an append."""
+MARKERS_PER_SLICE: Final = 25
+"""WriteTxnMarkers: each is an append, and the first one of a log opens its files."""
 
 PARTITIONS_PER_SLICE: Final = 20
 """DescribeProducers, between two turns of the loop: a partition may know many."""
-_FIRST_OF_BROKERS: Final = 4
-"""AddPartitionsToTxn: many transactions at once, for brokers."""
 _FIRST_WITH_EPOCHS: Final = 5
 """EndTxn: every transaction has an epoch of its own (transaction.version 2)."""
 
-_NAMED_BEFOREHAND: Final = 0
-_NAMED_BY_WRITING: Final = 2
+NAMED_BEFOREHAND: Final = 0
+NAMED_BY_WRITING: Final = 2
 """transaction.version of the client, known from how it adds partitions."""
 
 
@@ -73,91 +69,12 @@ def error_for_version(ctx: RequestContext, code: ErrorCode) -> ErrorCode:
     return code
 
 
-# ---- AddPartitionsToTxn, AddOffsetsToTxn ---------------------------------------------------------------
-
-
-async def handle_add_partitions(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
-    if ctx.version >= _FIRST_OF_BROKERS:
-        results = await asyncio.gather(*(_add_for_broker(broker, each) for each in request.transactions))
-        return {"error_code": 0, "results_by_transaction": results}
-    producer = ProducerIdAndEpoch(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
-    transactional_id = request.v3_and_below_transactional_id
-    requested = _partitions(request.v3_and_below_topics)
-    outcomes = await _add(broker, transactional_id, producer, requested, _NAMED_BEFOREHAND)
-    told_outcomes = {tp: error_for_version(ctx, code) for tp, code in outcomes.items()}
-    return {"results_by_topic_v3_and_below": _results(request.v3_and_below_topics, told_outcomes.__getitem__)}
-
-
-def add_partitions_error(request: Message, code: ErrorCode, message: str) -> Response:
-    failed = _results(request.v3_and_below_topics or (), lambda tp: code)
-    return {"error_code": int(code), "results_by_topic_v3_and_below": failed}
-
-
-async def _add_for_broker(broker: BrokerContext, requested: Message) -> dict[str, Any]:
-    producer = ProducerIdAndEpoch(requested.producer_id, requested.producer_epoch)
-    partitions = _partitions(requested.topics)
-    if requested.verify_only:
-        outcomes = await _verify(broker, requested.transactional_id, producer, partitions)
-    else:
-        outcomes = await _add(broker, requested.transactional_id, producer, partitions, _NAMED_BY_WRITING)
-    return {
-        "transactional_id": requested.transactional_id,
-        "topic_results": _results(requested.topics, outcomes.__getitem__),
-    }
-
-
-async def _add(
-    broker: BrokerContext,
-    transactional_id: str,
-    producer: ProducerIdAndEpoch,
-    partitions: list[TopicPartition],
-    client_version: int,
-) -> dict[TopicPartition, ErrorCode]:
-    """All of them, or none."""
-    if unknown := _unknown(broker.node, partitions):
-        return unknown
-    try:
-        await broker.transaction_coordinator.add_partitions(
-            transactional_id, producer, partitions, client_version
-        )
-    except BrokerError as error:
-        return dict.fromkeys(partitions, error.code)
-    return dict.fromkeys(partitions, ErrorCode.NONE)
-
-
-async def _verify(
-    broker: BrokerContext,
-    transactional_id: str,
-    producer: ProducerIdAndEpoch,
-    partitions: list[TopicPartition],
-) -> dict[TopicPartition, ErrorCode]:
-    if unknown := _unknown(broker.node, partitions):
-        return unknown
-    try:
-        missing = await broker.transaction_coordinator.verify(transactional_id, producer, partitions)
-    except BrokerError as error:
-        return dict.fromkeys(partitions, error.code)
-    return {tp: ErrorCode.TRANSACTION_ABORTABLE if tp in missing else ErrorCode.NONE for tp in partitions}
-
-
-async def handle_add_offsets(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
-    place = TopicPartition(OFFSETS_TOPIC, broker.group_coordinator.partition_for(request.group_id))
-    producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
-    try:
-        await broker.transaction_coordinator.add_partitions(
-            request.transactional_id, producer, [place], _NAMED_BEFOREHAND
-        )
-    except BrokerError as error:
-        return {"error_code": int(error_for_version(ctx, error.code))}
-    return {"error_code": 0}
-
-
 # ---- EndTxn ------------------------------------------------------------------------------------------
 
 
 async def handle_end(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
-    version = _NAMED_BY_WRITING if ctx.version >= _FIRST_WITH_EPOCHS else _NAMED_BEFOREHAND
+    version = NAMED_BY_WRITING if ctx.version >= _FIRST_WITH_EPOCHS else NAMED_BEFOREHAND
     try:
         following = await broker.transaction_coordinator.end(
             request.transactional_id, producer, commit=request.committed, client_version=version
@@ -371,60 +288,7 @@ def _producers(broker: BrokerContext, topic: str, number: int) -> dict[str, Any]
     }
 
 
-# ---- shared --------------------------------------------------------------------------------------------
-
-
-def _partitions(topics: Iterable[Message]) -> list[TopicPartition]:
-    return [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
-
-
-def _unknown(node: NodeContext, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
-    """What to answer for all of them if one is not there; empty otherwise."""
-    outcomes = {
-        tp: ErrorCode.OPERATION_NOT_ATTEMPTED if _exists(node, tp) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        for tp in partitions
-    }
-    return outcomes if ErrorCode.UNKNOWN_TOPIC_OR_PARTITION in outcomes.values() else {}
-
-
-def _exists(node: NodeContext, tp: TopicPartition) -> bool:
-    topic = node.image.topic(tp.topic)
-    return topic is not None and tp.partition in topic.partitions
-
-
-def _results(topics: Iterable[Message], code: Callable[[TopicPartition], ErrorCode]) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": topic.name,
-            "results_by_partition": [
-                {
-                    "partition_index": number,
-                    "partition_error_code": int(code(TopicPartition(topic.name, number))),
-                }
-                for number in topic.partitions
-            ],
-        }
-        for topic in topics
-    ]
-
-
 ROWS: Final = (
-    ApiRow(
-        ApiKey.ADD_PARTITIONS_TO_TXN,
-        (0, 5),
-        (add_partitions(add_partitions_error),),
-        broker=handle_add_partitions,
-        on_error=add_partitions_error,
-        concurrent=True,
-    ),
-    ApiRow(
-        ApiKey.ADD_OFFSETS_TO_TXN,
-        (0, 4),
-        (WRITE_TRANSACTIONAL_ID, READ_GROUP),
-        broker=handle_add_offsets,
-        on_error=error_code_only,
-        concurrent=True,
-    ),
     ApiRow(
         ApiKey.END_TXN,
         (0, 5),

@@ -294,7 +294,10 @@ class ServerConnection(asyncio.BufferedProtocol):
         return True
 
     def _start_prepared(self, frame: memoryview, slot: Slot, prepared: asyncio.Future[None]) -> None:
-        if self._transport.is_closing() or prepared.cancelled():
+        if self._transport.is_closing():
+            return
+        if prepared.cancelled():
+            self.abort()  # the node stops
             return
         try:
             prepared.result()
@@ -318,6 +321,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     def _on_reply(self, slot: Slot, done: asyncio.Future[Buffers] | DelayedReply) -> None:
         """May be called in the midst of another connection's request: what follows from it comes later."""
         if isinstance(done, asyncio.Future) and done.cancelled():
+            self.abort()  # nothing behind it would ever be answered
             return
         try:
             reply = done.result()

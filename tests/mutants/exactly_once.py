@@ -101,12 +101,8 @@ EXACTLY_ONCE: Final = (
         "KAFKA-13636",
         "a group that rebalances keeps its offsets",
         OFFSETS,
-        "    if group.metadata.state is ClassicGroupState.STABLE:\n"
-        "        topics = group.subscribed_topics()\n"
-        "        if topics is not None and topic not in topics:\n",
-        "    if True:\n"
-        "        topics = group.subscribed_topics()\n"
-        "        if topics is None or topic not in topics:\n",
+        "kept.commit_timestamp_ms if stable and reads is not None and topic not in reads else None",
+        "kept.commit_timestamp_ms if reads is None or topic not in reads else None",
         ("unit/groups/test_offsets.py",),
     ),
     mutant(

@@ -219,13 +219,15 @@ class GroupMetadataManager:
             if subscribed is None:
                 return CoordinatorResult(replies=[(ticket, ErrorCode.NON_EMPTY_GROUP)])
             in_use = subscribed
-        there = {*self._offsets.of(group_id), *self._offsets.held(group_id, partitions)}
+        committed, held = self._offsets.of(group_id), self._offsets.held(group_id, partitions)
         errors = {
             p: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if p.topic in in_use else ErrorCode.NONE
             for p in partitions
         }
         records: list[CoordinatorRecord] = [
-            OffsetRecord(group_id, p, None) for p, e in errors.items() if e is ErrorCode.NONE and p in there
+            OffsetRecord(group_id, p, None)
+            for p, e in errors.items()
+            if e is ErrorCode.NONE and (p in committed or p in held)
         ]
         return CoordinatorResult(records, [(ticket, CommitReply(errors))], atomic=False)
 

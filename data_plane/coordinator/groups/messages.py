@@ -29,9 +29,13 @@ class MemberProtocol(NamedTuple):
     metadata: bytes
 
 
+PROTOCOL_BYTES: Final = 150
+"""What a protocol takes in memory beside its name and metadata."""
+
+
 def bytes_of(protocols: tuple[MemberProtocol, ...]) -> int:
-    """What a member's protocols take in memory and in a record."""
-    return sum(len(name) + len(metadata) for name, metadata in protocols)
+    """What a member's protocols take in memory; more than in a record."""
+    return sum(PROTOCOL_BYTES + len(name) + len(metadata) for name, metadata in protocols)
 
 
 @dataclass(frozen=True, slots=True)

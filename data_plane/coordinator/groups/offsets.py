@@ -136,13 +136,14 @@ class OffsetMetadataManager:
         self, group_id: str, group: ClassicGroup | ConsumerGroup | None, retention_ms: int, at: Instant
     ) -> Iterator[OffsetRecord]:
         """Tombstones for what has outlived its use."""
+        reads = frozenset() if group is None else group.subscribed_topics()
         for partition, kept in self.of(group_id).items():
             if (group_id, partition) in self._holders:
                 continue
             if kept.expire_timestamp_ms >= 0:
                 over = at.now_ms >= kept.expire_timestamp_ms
             else:
-                unused_since = _unused_since_ms(group, partition.topic, kept)
+                unused_since = _unused_since_ms(group, reads, partition.topic, kept)
                 over = unused_since is not None and at.now_ms - unused_since >= retention_ms
             if over:
                 yield OffsetRecord(group_id, partition, None)
@@ -218,17 +219,18 @@ def commit_records(
 
 
 def _unused_since_ms(
-    group: ClassicGroup | ConsumerGroup | None, topic: str, kept: CommittedOffset
+    group: ClassicGroup | ConsumerGroup | None,
+    reads: frozenset[str] | None,
+    topic: str,
+    kept: CommittedOffset,
 ) -> int | None:
-    """From when on the offset ages; None while it is in use."""
+    """From when on the offset ages; None while it is in use. `reads`: the topics that the group does; None
+    where that is unknown."""
     if isinstance(group, ConsumerGroup):
-        return None if topic in group.subscribed_topics() else kept.commit_timestamp_ms
+        return None if reads is None or topic in reads else kept.commit_timestamp_ms
     if group is None or not group.metadata.protocol_type:
         return kept.commit_timestamp_ms
     if group.is_empty:
         return max(group.metadata.state_since_ms, kept.commit_timestamp_ms)
-    if group.metadata.state is ClassicGroupState.STABLE:
-        topics = group.subscribed_topics()
-        if topics is not None and topic not in topics:
-            return kept.commit_timestamp_ms
-    return None
+    stable = group.metadata.state is ClassicGroupState.STABLE
+    return kept.commit_timestamp_ms if stable and reads is not None and topic not in reads else None

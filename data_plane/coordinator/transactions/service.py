@@ -1,4 +1,4 @@
-"""The transactions coordinator of a broker: what kraft/api/transactions.py calls.
+"""The transactions coordinator of a broker: what kraft/api/transactions.py and add_partitions.py call.
 
 A transactional id belongs to one partition of `__transaction_state`, chosen as groups' are; the broker
 that leads it coordinates. EndTxn is answered once PREPARE_* is replicated: from then on the outcome

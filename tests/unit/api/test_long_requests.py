@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -11,6 +11,12 @@ from uuid import UUID
 import pytest
 
 from kraft.api import auto_topic_creation, quorum, scram_credentials
+from kraft.api.add_partitions import (
+    ADDED_AT_ONCE,
+    TRANSACTIONS_AT_ONCE,
+    add_partitions_error,
+    handle_add_partitions,
+)
 from kraft.api.authz.group_checks import add_partitions, offset_fetch
 from kraft.api.group_offsets import fetch_error
 from kraft.api.groups import COORDINATORS_PER_SLICE, handle_find_coordinator
@@ -19,7 +25,8 @@ from kraft.api.metadata import TOPICS_PER_SLICE, handle_describe_topic_partition
 from kraft.api.offsets import PARTITIONS_PER_SLICE, handle_list_offsets
 from kraft.api.slices import ITEMS_PER_COMMAND, in_batches, is_long
 from kraft.api.slices import MANY as MANY_STRUCTS
-from kraft.api.transactions import MARKERS_PER_SLICE, add_partitions_error, handle_write_markers
+from kraft.api.transactions import MARKERS_PER_SLICE, handle_write_markers
+from kraft.wire.api_keys import ApiKey
 from metadata_quorum.decisions import client_quotas
 from metadata_quorum.decisions import topics as decisions
 from metadata_quorum.decisions.scram import alter_user_scram
@@ -27,8 +34,8 @@ from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from metadata_quorum.metadata.delta import MetadataDelta
-from metadata_quorum.metadata.image import EMPTY_IMAGE
-from metadata_quorum.metadata.records import QuotaEntity, TopicRecord
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
+from metadata_quorum.metadata.records import PartitionRecord, QuotaEntity, TopicRecord
 from metadata_quorum.protocol.commands import (
     AlterClientQuotas,
     AlterUserScram,
@@ -311,6 +318,97 @@ def test_very_many_markers_are_written_in_slices(markers: int, partitions: int) 
     run_virtually(ask())
     assert sum(at_once) == markers * partitions
     assert max(at_once) <= 2 * MARKERS_PER_SLICE
+
+
+class Transactions:
+    """The transaction coordinator; which partitions it was asked for at once."""
+
+    def __init__(self) -> None:
+        self.added: list[int] = []
+        self.at_once = self.most_at_once = 0
+
+    async def add_partitions(self, name: str, producer: Any, partitions: Any, version: int) -> None:
+        self.added.append(len(partitions))
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        await asyncio.sleep(0)
+        self.at_once -= 1
+
+
+def there(partitions: int) -> MetadataImage:
+    delta = MetadataDelta(EMPTY_IMAGE)
+    delta.replay(TopicRecord(name="t", topic_id=UUID(int=1)))
+    for number in range(partitions):
+        delta.replay(PartitionRecord(topic_id=UUID(int=1), partition_id=number, replicas=(1,), isr=(1,)))
+    return delta.apply()
+
+
+def add_partitions_answered(
+    version: int, request: Any, *, gone: bool = False
+) -> tuple[Transactions, Mapping[str, Any], int]:
+    """What was added, the answer, and the turns of the loop that it took."""
+    coordinator, turns, answers = Transactions(), 0, []
+
+    async def ask() -> None:
+        nonlocal turns
+        node = node_context(asyncio.get_running_loop(), image=there(partitions=3))
+        broker = broker_context(node, transaction_coordinator=coordinator)
+        ctx: Any = SimpleNamespace(
+            version=version,
+            api_key=ApiKey.ADD_PARTITIONS_TO_TXN,
+            connection=SimpleNamespace(gone=gone),
+        )
+        asked = asyncio.ensure_future(handle_add_partitions(broker, ctx, request))
+        while not asked.done():
+            turns += 1
+            await asyncio.sleep(0)
+        answers.append(asked.result())
+
+    run_virtually(ask())
+    return coordinator, answers[0], turns
+
+
+def adding(partitions: Sequence[int]) -> Any:
+    return SimpleNamespace(
+        v3_and_below_producer_id=7,
+        v3_and_below_producer_epoch=0,
+        v3_and_below_transactional_id="x",
+        v3_and_below_topics=[SimpleNamespace(name="t", partitions=partitions)],
+    )
+
+
+def test_very_many_partitions_are_added_to_a_transaction_at_once_or_not_at_all() -> None:
+    """They are looked up in many turns of the loop, and the record has all of them."""
+    coordinator, answer, turns = add_partitions_answered(3, adding([0, 1, 2] * MANY))
+    assert turns >= 3 * MANY / ADDED_AT_ONCE
+    assert coordinator.added == [3]
+    rows = answer["results_by_topic_v3_and_below"][0]["results_by_partition"]
+    assert [each["partition_error_code"] for each in rows] == [0] * 3 * MANY
+    coordinator, answer, _ = add_partitions_answered(3, adding([*range(3)] * MANY + [3]))
+    assert coordinator.added == []
+    rows = answer["results_by_topic_v3_and_below"][0]["results_by_partition"]
+    codes = [each["partition_error_code"] for each in rows]
+    assert codes[-1] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert set(codes[:-1]) == {ErrorCode.OPERATION_NOT_ATTEMPTED}
+
+
+def test_a_producer_that_has_gone_begins_no_transaction() -> None:
+    """Over another connection it may have ended the one that it meant."""
+    assert add_partitions_answered(3, adding([0, 1, 2]), gone=True)[0].added == []
+
+
+def test_of_very_many_transactions_some_are_looked_after_at_once() -> None:
+    each = SimpleNamespace(
+        transactional_id="x",
+        producer_id=7,
+        producer_epoch=0,
+        verify_only=False,
+        topics=[SimpleNamespace(name="t", partitions=[0])],
+    )
+    coordinator, answer, _ = add_partitions_answered(5, SimpleNamespace(transactions=[each] * 1050))
+    assert coordinator.added == [1] * 1050
+    assert coordinator.most_at_once == TRANSACTIONS_AT_ONCE
+    assert len(answer["results_by_transaction"]) == 1050
 
 
 def test_very_many_scram_users_are_several_commands_and_each_user_is_judged_whole(

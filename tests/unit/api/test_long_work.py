@@ -10,6 +10,7 @@ import pytest
 
 from kraft.api.long_work import AT_ONCE, LongWork
 from kraft.api.slices import FIRST_SHARE, in_slices
+from kraft.net.peer import Peer
 from kraft.net.turn_budget import SHARE
 from tests.unit.net.harness import on_a_loop
 
@@ -130,11 +131,58 @@ async def test_nothing_more_is_begun_while_many_answers_wait_to_be_encoded():
     pieces = Pieces()
     with ExitStack() as answers:
         for _ in range(AT_ONCE - 1):
-            answers.enter_context(pieces.work.encoding())
+            answers.enter_context(pieces.work.in_a_thread())
         await asyncio.wait_for(pieces.request(0), 10)  # there is room for one
-        with pieces.work.encoding():
+        with pieces.work.in_a_thread():
             waiting = asyncio.ensure_future(pieces.request(1))
             for _ in range(10 * PIECES):
                 await asyncio.sleep(0)
             assert {number for _, number in pieces.done} == {0}
         await asyncio.wait_for(waiting, 10)
+
+
+@on_a_loop
+async def test_a_request_that_is_long_from_the_beginning_keeps_its_place():
+    """Decoded, it goes on before any that is not."""
+    work = LongWork(asyncio.get_running_loop())
+    begun: list[int] = []
+    done: list[int] = []
+
+    async def request(number: int) -> None:
+        await work.begin(Peer("L", "h", 1), waits=True)
+        with work.in_a_thread():
+            begun.append(number)
+            for _ in range(5):
+                await asyncio.sleep(0)
+        async for _ in in_slices(work, range(PIECES), 1):
+            pass
+        done.append(number)
+        assert len(begun) - len(done) <= AT_ONCE + 2
+
+    await asyncio.gather(*(asyncio.ensure_future(request(number)) for number in range(REQUESTS)))
+    assert sorted(done) == begun == list(range(REQUESTS))
+
+
+@on_a_loop
+async def test_a_long_request_ends_when_its_client_goes():
+    work, loop = LongWork(asyncio.get_running_loop()), asyncio.get_running_loop()
+    stays, goes, is_gone = (Peer("L", "h", port) for port in range(3))
+    goes_on = loop.create_future()
+
+    async def request(client: Peer) -> None:
+        await work.begin(client, waits=client is not is_gone)
+        await goes_on
+        await work.request().pause()
+
+    is_gone.gone = True
+    waiting = [asyncio.ensure_future(request(client)) for client in (stays, goes, goes, is_gone)]
+    await asyncio.sleep(0)
+    assert len(goes.parked) == 2
+    goes.gone = True
+    for call_off in list(goes.parked.values()):
+        call_off()
+    goes_on.set_result(None)
+    await asyncio.wait(waiting)
+    assert [each.cancelled() for each in waiting] == [False, True, True, True]
+    assert not stays.parked
+    assert not goes.parked

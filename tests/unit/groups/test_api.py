@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from data_plane.coordinator.groups.messages import LeaveGroup, LeaveReply
 from data_plane.coordinator.topics import OFFSETS_TOPIC
+from kraft.api import groups
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message, decode_response, encode_response
 from metadata_quorum.foundation.errors import ErrorCode
@@ -120,6 +122,40 @@ def test_a_member_syncs_beats_and_leaves(sync: int, heartbeat: int, leave: int) 
             answer = await broker.ask(ApiKey.LEAVE_GROUP, leave, {"group_id": "g", **leaving})
             outcome = answer.members[0].error_code if leave >= 3 else answer.error_code
             assert outcome == expected
+
+    run(test)
+
+
+def test_very_many_members_leave_in_several_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "MEMBERS_PER_SLICE", 10)
+
+    async def test(broker: Broker) -> None:
+        member = (await broker.join()).member_id
+        steps: list[int] = []
+        leave = broker.service.leave
+
+        async def noted(request: LeaveGroup) -> LeaveReply:
+            steps.append(len(request.members))
+            return await leave(request)
+
+        monkeypatch.setattr(broker.service, "leave", noted)
+        names = [f"m{n}" for n in range(24)] + [member]
+        leaving = [{"member_id": name, "group_instance_id": None} for name in names]
+        answer = await broker.ask(ApiKey.LEAVE_GROUP, 5, {"group_id": "g", "members": leaving})
+        assert steps == [10, 10, 5]
+        assert [each.member_id for each in answer.members] == names
+        codes = [each.error_code for each in answer.members]
+        assert codes == [ErrorCode.UNKNOWN_MEMBER_ID] * 24 + [ErrorCode.NONE]
+        assert (await broker.ask(ApiKey.LEAVE_GROUP, 5, {"group_id": "g", "members": []})).members == []
+
+    run(test)
+
+
+def test_a_member_with_very_many_protocols_is_not_taken_in() -> None:
+    async def test(broker: Broker) -> None:
+        protocols = [{"name": f"p{n}", "metadata": b""} for n in range(groups.MAX_PROTOCOLS + 1)]
+        assert (await broker.join(protocols=protocols)).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+        assert (await broker.join(protocols=protocols[1:])).error_code == ErrorCode.NONE
 
     run(test)
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from data_plane.coordinator.groups.classic.states import ClassicGroupConfig
+from data_plane.coordinator.groups.consumer import cluster_view
 from data_plane.coordinator.groups.consumer.messages import (
     ConsumerHeartbeat,
     ConsumerHeartbeatReply,
@@ -127,6 +128,24 @@ def test_a_full_group_takes_no_one_new(topics: Topics) -> None:
     assert refusal is not None
     assert refusal.code is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert first.beat(driver) is None
+
+
+def test_members_name_hardly_more_topics_than_there_are(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them are gone through at once when one changes."""
+    monkeypatch.setattr(cluster_view, "SPARE_NAMES", 9)  # and one topic
+    driver = driven(topics)
+
+    def refusal(member: str, *names: str) -> ErrorCode | None:
+        refused = ConsumerClient(member, names).beat(driver)
+        return None if refused is None else refused.code
+
+    ten = tuple(f"t{n}" for n in range(10))
+    assert refusal("m", *ten, "one more") is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert [refusal(f"like{n}", *ten) for n in range(9)] == [None] * 9
+    others = [refusal(f"other{n}", *ten[1:], f"own{n}") for n in range(4)]
+    assert others == [None] * 3 + [ErrorCode.GROUP_MAX_SIZE_REACHED]
 
 
 def test_a_pattern_that_is_none_is_refused(driver: GroupDriver) -> None:

@@ -1,20 +1,23 @@
-"""OffsetCommit of very many partitions, and what comes between its pieces."""
+"""Offsets of very many partitions are committed and deleted in pieces, and what comes between them."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any
 from uuid import UUID
 
 import pytest
 
 from data_plane.coordinator.groups.messages import CommitOffsets, CommitReply, FetchOffsets
-from data_plane.coordinator.topics import OFFSETS_TOPIC
+from data_plane.coordinator.topics import OFFSETS_TOPIC, partition_for_key
+from data_plane.coordinator.transactions.verification_guard import VerificationGuards
 from kraft.api import group_offsets
 from kraft.api.request_context import RequestContext
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message, decode_request, encode_request
-from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from tests.unit.groups.api_driver import ORDERS_ID, ROWS, WITH_TOPIC_IDS, Broker, context, image, run
 
@@ -33,7 +36,7 @@ def commit_request(version: int, offsets: Mapping[int, int]) -> Message:
 def test_very_many_offsets_are_committed_in_pieces_and_before_what_comes_behind(
     monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
-    monkeypatch.setattr(group_offsets, "COMMITTED_AT_ONCE", 10)
+    monkeypatch.setattr(group_offsets, "PIECE", 10)
 
     async def test(broker: Broker) -> None:
         broker.node.metadata_cache.image = image("orders", OFFSETS_TOPIC, orders=25)
@@ -73,7 +76,7 @@ def committed_while(
 ) -> tuple[list[int], list[int]]:
     """What 25 partitions are answered, and which are committed, of three requests of a connection: the first
     goes in pieces of 10, and something comes between the first two of them."""
-    monkeypatch.setattr(group_offsets, "COMMITTED_AT_ONCE", 10)
+    monkeypatch.setattr(group_offsets, "PIECE", 10)
     codes: list[int] = []
     committed: list[int] = []
 
@@ -129,3 +132,148 @@ def test_nor_does_another_one_of_its_name(monkeypatch: pytest.MonkeyPatch) -> No
 def test_who_has_gone_commits_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     _, committed = committed_while(monkeypatch, lambda _, ctx: setattr(ctx.connection, "gone", True))
     assert committed == list(range(10))
+
+
+# ---- in a transaction --------------------------------------------------------------------------------
+
+
+class InTransaction:
+    """A commit of 25 partitions in pieces of 10, by a producer whose transaction is open."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(group_offsets, "PIECE", 10)
+        self.patch = monkeypatch
+        self.guards = VerificationGuards()
+        producers = SimpleNamespace(has_open_transaction=lambda *_: True)
+        self.partition = SimpleNamespace(leader_epoch=3, log=SimpleNamespace(producers=producers))
+        self.stored: list[int] = []
+
+    def answered(self, meanwhile: Callable[[InTransaction, RequestContext], object]) -> list[int]:
+        """Error codes; `meanwhile` comes behind the first piece."""
+        codes: list[int] = []
+
+        async def test(broker: Broker) -> None:
+            broker.node.metadata_cache.image = image("orders", OFFSETS_TOPIC, orders=25)
+            context_of: Any = broker.context
+            context_of.transaction_verifier = SimpleNamespace(guards=self.guards, verifies=True)
+            context_of.replica_manager = SimpleNamespace(get=lambda *_: self.partition)
+            ctx = context(ROWS[ApiKey.TXN_OFFSET_COMMIT], 3)
+            store = broker.service.commit_offsets
+
+            async def noted(request: CommitOffsets) -> CommitReply:
+                reply = await store(request)
+                self.stored.extend(each.partition.partition for each in request.offsets)
+                if len(self.stored) == 10:
+                    meanwhile(self, ctx)
+                return reply
+
+            self.patch.setattr(broker.service, "commit_offsets", noted)
+            answer: Any = await group_offsets.handle_transactional_commit(
+                broker.context, ctx, self._request()
+            )
+            codes.extend(each["error_code"] for topic in answer["topics"] for each in topic["partitions"])
+
+        run(test)
+        return codes
+
+    def _request(self) -> Message:
+        partitions = [{"partition_index": n, "committed_offset": 1} for n in range(25)]
+        topics = [{"name": "orders", "partitions": partitions}]
+        fields = {"transactional_id": "x", "group_id": "g", "producer_id": 7, "producer_epoch": 0}
+        encoded = encode_request(ApiKey.TXN_OFFSET_COMMIT, 3, {**fields, "topics": topics})
+        return decode_request(ApiKey.TXN_OFFSET_COMMIT, 3, encoded)
+
+    @property
+    def place(self) -> TopicPartition:
+        return TopicPartition(OFFSETS_TOPIC, partition_for_key("g", 50))
+
+
+@pytest.mark.row("P4")
+def test_very_many_offsets_of_a_transaction_are_committed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = InTransaction(monkeypatch)
+    assert commit.answered(lambda *_: None) == [0] * 25
+    assert commit.stored == list(range(25))
+
+
+@pytest.mark.row("P4")
+def test_a_marker_between_two_pieces_refuses_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What came behind it would be of the producer's next transaction."""
+    commit = InTransaction(monkeypatch)
+    codes = commit.answered(lambda its, _: its.guards.marker_written(its.place, 7))
+    assert codes == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 25
+    assert commit.stored == list(range(10))
+
+
+@pytest.mark.row("P4")
+def test_leadership_that_came_back_between_two_pieces_refuses_all_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another leader may have written the marker."""
+    commit = InTransaction(monkeypatch)
+    codes = commit.answered(lambda its, _: setattr(its.partition, "leader_epoch", 5))
+    assert codes == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 25
+    assert commit.stored == list(range(10))
+
+
+@pytest.mark.row("P4")
+def test_a_producer_that_has_gone_adds_no_more_to_its_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = InTransaction(monkeypatch)
+    commit.answered(lambda _, ctx: setattr(ctx.connection, "gone", True))
+    assert commit.stored == list(range(10))
+
+
+# ---- deleted -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.row("G4")
+def test_very_many_offsets_are_deleted_in_pieces_also_the_last_ones_of_a_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With its last offset the group is gone, and the rest is deleted, too."""
+    monkeypatch.setattr(group_offsets, "PIECE", 10)
+
+    async def test(broker: Broker) -> None:
+        broker.node.metadata_cache.image = image("orders", OFFSETS_TOPIC, orders=25)
+        ctx = context(ROWS[ApiKey.OFFSET_COMMIT], 9)
+        await group_offsets.handle_commit(broker.context, ctx, commit_request(9, dict.fromkeys(range(10), 1)))
+        pieces: list[int] = []
+        delete = broker.service.delete_offsets
+
+        async def noted(group_id: str, partitions: Any) -> CommitReply:
+            pieces.append(len(partitions))
+            return await delete(group_id, partitions)
+
+        monkeypatch.setattr(broker.service, "delete_offsets", noted)
+        partitions = [{"partition_index": n} for n in range(26)] + [{"partition_index": 3}]
+        fields = {"group_id": "g", "topics": [{"name": "orders", "partitions": partitions}]}
+        answer = await broker.ask(ApiKey.OFFSET_DELETE, 0, fields)
+        codes = [each.error_code for each in answer.topics[0].partitions]
+        assert codes == [0] * 25 + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0]
+        assert pieces == [10, 10, 5]
+        again = await broker.ask(ApiKey.OFFSET_DELETE, 0, fields)
+        assert again.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+    run(test)
+
+
+@pytest.mark.row("G4")
+def test_a_coordinator_that_is_lost_between_two_pieces_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_offsets, "PIECE", 10)
+
+    async def test(broker: Broker) -> None:
+        broker.node.metadata_cache.image = image("orders", OFFSETS_TOPIC, orders=25)
+
+        async def once(group_id: str, partitions: Any) -> CommitReply:
+            monkeypatch.setattr(broker.service, "delete_offsets", lost)
+            return CommitReply(dict.fromkeys(partitions, ErrorCode.NONE))
+
+        async def lost(group_id: str, partitions: Any) -> CommitReply:
+            raise BrokerError(ErrorCode.NOT_COORDINATOR)
+
+        monkeypatch.setattr(broker.service, "delete_offsets", once)
+        partitions = [{"partition_index": n} for n in range(25)]
+        fields = {"group_id": "g", "topics": [{"name": "orders", "partitions": partitions}]}
+        answer = await broker.ask(ApiKey.OFFSET_DELETE, 0, fields)
+        assert answer.error_code == ErrorCode.NOT_COORDINATOR
+
+    run(test)

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from data_plane.coordinator.groups.classic.consumer_protocol import subscribed_topics
+from data_plane.coordinator.groups.classic.consumer_protocol import MAX_TOPICS, subscribed_topics
+from data_plane.coordinator.groups.classic.group_metadata import ClassicGroupMetadata
+from data_plane.coordinator.groups.classic.members import member_of
 from data_plane.coordinator.groups.classic.states import ClassicGroupState
 from data_plane.coordinator.groups.messages import (
     CommitOffsets,
@@ -222,6 +224,36 @@ def test_a_subscription_is_read_and_anything_else_is_not() -> None:
         b"\x00\x00\x00\x00\x00\x01",
     ):
         assert subscribed_topics(bad) is None
+
+
+def test_a_subscription_to_more_topics_than_are_read_at_once_is_read_by_nobody() -> None:
+    """It would be read on the event loop."""
+    most = tuple(f"{n:x}" for n in range(MAX_TOPICS))
+    assert subscribed_topics(subscription(*most)) == frozenset(most)
+    assert subscribed_topics(subscription(*most, "one")) is None
+    group = ClassicGroupMetadata("g", 0, ClassicGroupState.STABLE, protocol_type="consumer", protocol="range")
+    for number, names in enumerate((most[1:], most[:1], most[:1])):
+        protocols = (MemberProtocol("range", subscription(*names)),)
+        group.roster.add(member_of(join(protocols=protocols), f"m{number}"))
+        together = group.subscribed_topics()
+        assert together == (None if number == 2 else frozenset(most[1 - number :])), number
+
+
+@pytest.mark.row("G3")
+def test_what_a_group_reads_is_looked_up_once_in_a_sweep() -> None:
+    """Its members' subscriptions are read for that, which takes milliseconds."""
+    offsets = OffsetMetadataManager()
+    for number in range(100):
+        place = TopicPartition("orders", number)
+        offsets.replay(OffsetRecord("g", place, CommittedOffset(5, commit_timestamp_ms=0)))
+    looked: list[int] = []
+    group: Any = SimpleNamespace(
+        metadata=SimpleNamespace(protocol_type="consumer", state=ClassicGroupState.STABLE),
+        is_empty=False,
+        subscribed_topics=lambda: looked.append(1) or frozenset({"orders"}),
+    )
+    assert list(offsets.expired("g", group, 1, Instant(0.0, 10))) == []
+    assert len(looked) == 1
 
 
 @pytest.mark.row("G3")

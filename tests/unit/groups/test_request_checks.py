@@ -52,9 +52,9 @@ def test_joins() -> None:
 def test_members_say_no_more_together_than_can_be_stored() -> None:
     """What they say is kept in memory, and sent to their leader in one answer."""
 
-    def larger(member_id: str = "", *, metadata_bytes: int = 100, **fields: Any) -> JoinGroup:
+    def larger(member_id: str = "", *, metadata_bytes: int = 1000, **fields: Any) -> JoinGroup:
         protocols = (MemberProtocol("range", bytes(metadata_bytes)),)
-        return join(member_id, protocols=protocols, max_record_bytes=100, **fields)
+        return join(member_id, protocols=protocols, max_record_bytes=1000, **fields)
 
     held = ClassicGroupMetadata("g", 0)
     allowed = []
@@ -63,10 +63,10 @@ def test_members_say_no_more_together_than_can_be_stored() -> None:
         if allowed[-1]:
             held.roster.add(member_of(larger(instance_id=f"i{number}"), f"m{number}"))
             held.protocol_type = "consumer"
-    assert allowed == [True] * 3 + [False] * 7  # four records, less their protocols' names
+    assert allowed == [True] * 3 + [False] * 7  # four records, less what a protocol takes beside them
     assert check_join(held, larger("m0"), 99) is ErrorCode.NONE
     assert check_join(held, larger(instance_id="i0"), 99) is ErrorCode.NONE
-    assert check_join(held, larger("m0", metadata_bytes=200), 99) is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert check_join(held, larger("m0", metadata_bytes=2000), 99) is ErrorCode.GROUP_MAX_SIZE_REACHED
     held.roster.change_protocols(next(iter(held.roster)), (MemberProtocol("range", b""),))
     assert check_join(held, larger(), 99) is ErrorCode.NONE
     held.roster.replace(list(held.roster)[:1], None)

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from kraft.api import dispatch
+from kraft.api.long_work import AT_ONCE
 from kraft.api.request_context import Role
 from kraft.net.connection import ConnectionLimits
 from kraft.net.connection_quotas import ListenerKind
@@ -100,3 +101,54 @@ async def test_of_one_client_few_requests_wait_for_others(kind: ListenerKind, at
             await until(lambda number=number: len(gates) > number)
             gates[number].set_result(None)
         assert await reader.readexactly(3 * MOST * 4) == b"done" * 3 * MOST
+
+
+@on_a_loop
+async def test_of_many_clients_long_requests_few_are_decoded(monkeypatch: pytest.MonkeyPatch):
+    """Decoded, a request takes twenty times its frame."""
+    gates: list[asyncio.Future[None]] = []
+    decoded = 0
+    decode = dispatch.decode_request
+
+    def counted(*arguments, **meter):
+        nonlocal decoded
+        decoded += 1
+        return decode(*arguments, **meter)
+
+    monkeypatch.setattr(dispatch, "decode_request", counted)
+
+    async def slow(node, ctx, request):
+        for _ in range(3):
+            await node.long_work.request().pause()
+        gates.append(node.loop.create_future())
+        with node.long_work.in_a_thread():  # its answer is encoded
+            await gates[-1]
+        return {"error_code": 0}
+
+    async with serving(row(ApiKey.HEARTBEAT, slow)) as running:
+        body = encode_request(ApiKey.HEARTBEAT, 0, {"member_id": "m" * 2 * dispatch.LONG_BODY_BYTES})
+        clients = [await running.client() for _ in range(5 * AT_ONCE)]
+        answers = [client.send(ApiKey.HEARTBEAT, 0, (body,)) for client in clients]
+        for number in range(len(answers)):
+            await until(lambda number=number: len(gates) > number)
+            assert decoded <= number + 2 * AT_ONCE
+            gates[number].set_result(None)
+        await asyncio.gather(*answers)
+        for client in clients:
+            client.close()
+
+
+@on_a_loop
+async def test_a_request_that_is_called_off_ends_its_connection():
+    """No answer would ever come behind it."""
+
+    async def called_off(node, ctx, request):
+        raise asyncio.CancelledError
+
+    async with serving(row(ApiKey.HEARTBEAT, called_off)) as running:
+        client = await running.client()
+        answer = client.send(ApiKey.HEARTBEAT, 0, (encode_request(ApiKey.HEARTBEAT, 0, {}),))
+        with pytest.raises(ConnectionError):
+            await answer
+        await until(lambda: running.closed)
+        assert running.closed[0][1] is False, "not by its client"

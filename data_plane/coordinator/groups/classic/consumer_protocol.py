@@ -21,6 +21,9 @@ from metadata_quorum.foundation.primitives import INT16, INT32, Reader, string
 
 _NO_BYTES: Final = INT32.pack(-1)
 
+MAX_TOPICS: Final = 50_000
+"""Of a subscription or an assignment; they are read on the event loop."""
+
 Partitions = Mapping[str, frozenset[int]]
 """By topic."""
 
@@ -37,7 +40,7 @@ def read_subscription(data: bytes) -> Subscription:
     """Raises ValueError. Later versions only add fields."""
     reader = Reader(data)
     version = reader.int16()
-    topics = tuple(reader.string() for _ in range(reader.int32()))
+    topics = tuple(reader.string() for _ in range(_count(reader)))
     reader.nullable_bytes()
     owned = _partitions(reader) if version >= 1 else {}
     if version >= 2:
@@ -77,9 +80,17 @@ def version_of(subscription: bytes) -> int:
     return Reader(subscription).int16()
 
 
+def _count(reader: Reader) -> int:
+    """Of topics. Raises ValueError."""
+    count = reader.int32()
+    if count > MAX_TOPICS:
+        raise ValueError(f"{count} topics; at most {MAX_TOPICS} are read")
+    return count
+
+
 def _partitions(reader: Reader) -> Partitions:
     found: dict[str, frozenset[int]] = {}
-    for _ in range(reader.int32()):
+    for _ in range(_count(reader)):
         topic = reader.string()
         count = reader.int32()
         found[topic] = frozenset(struct.unpack(f">{count}i", reader.take(4 * count)) if count > 0 else ())

@@ -68,7 +68,7 @@ def join(draft: Draft, request: JoinGroup, context: RebalanceContext) -> JoinRes
     timeout_ms = request.rebalance_timeout_ms
     if timeout_ms < 0:  # JoinGroup v0 has only a session timeout
         timeout_ms = request.session_timeout_ms
-    changed = write_metadata(draft, before, _metadata(before, request, subscription, timeout_ms))
+    changed = write_metadata(draft, before, _metadata(before, request, subscription, timeout_ms), context)
     refresh_target(draft, context, subscriptions_changed=changed or draft.state.epoch == 0)
     owned = by_id(subscription.owned, context.view)
     after = reconcile(draft, draft.state.members[member_id], owned)

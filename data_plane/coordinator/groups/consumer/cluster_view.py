@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
+from typing import Final
 from uuid import UUID
 
 from data_plane.coordinator.groups.consumer.topic_patterns import TopicMatches
@@ -18,6 +19,8 @@ from metadata_quorum.metadata.delta import MetadataDelta
 from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
 
 _HASH_BYTES = 8
+SPARE_NAMES: Final = 10_000
+"""A member may name so many topics that are not there; what a group reads is gone through on the loop."""
 
 
 class ClusterView:
@@ -34,6 +37,11 @@ class ClusterView:
         if any(_size(before, topic_id) != _size(image, topic_id) for topic_id in touched):
             self.topics_version += 1
             self.matches.forget()
+
+    @property
+    def most_names(self) -> int:
+        """That one subscription may have."""
+        return len(self.image.topics_by_name) + SPARE_NAMES
 
     def topic_id(self, name: str) -> UUID | None:
         topic = self.image.topic(name)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from typing import Final
 
 from data_plane.coordinator.groups.assignment import NOTHING, Assignment, is_within
 from data_plane.coordinator.groups.consumer.draft import Draft
@@ -32,6 +33,9 @@ from data_plane.coordinator.groups.consumer.topic_patterns import compiled
 from data_plane.coordinator.groups.consumer_records import MemberMetadata
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
+SUBSCRIPTIONS: Final = 4
+"""So many different ones of a group may name all topics."""
+
 
 def heartbeat(draft: Draft, request: ConsumerHeartbeat, context: RebalanceContext) -> ConsumerHeartbeatReply:
     """Of a member that joins or stays."""
@@ -41,7 +45,7 @@ def heartbeat(draft: Draft, request: ConsumerHeartbeat, context: RebalanceContex
     regex = metadata.subscribed_topic_regex
     if regex and regex != before.metadata.subscribed_topic_regex:
         compiled(regex)
-    changed = write_metadata(draft, before, metadata)
+    changed = write_metadata(draft, before, metadata, context)
     later = pattern_for_later(draft.state, metadata) if changed else None
     refresh_target(draft, context, subscriptions_changed=changed or draft.state.epoch == 0, later=later)
     after = reconcile(draft, draft.state.members[request.member_id], request.owned)
@@ -85,15 +89,32 @@ def check_room(draft: Draft, member_id: str, context: RebalanceContext) -> None:
         )
 
 
-def write_metadata(draft: Draft, before: ConsumerGroupMember, metadata: MemberMetadata) -> bool:
-    """Take over what a member reports of itself; whether its subscription has changed."""
+def write_metadata(
+    draft: Draft, before: ConsumerGroupMember, metadata: MemberMetadata, context: RebalanceContext
+) -> bool:
+    """Take over what a member reports of itself; whether its subscription has changed. Raises BrokerError."""
     known = before.member_id in draft.state.members
     if not known or metadata != before.metadata:
         draft.write_member(before.member_id, metadata)
-    return (
-        metadata.subscribed_topic_names != before.metadata.subscribed_topic_names
-        or metadata.subscribed_topic_regex != before.metadata.subscribed_topic_regex
-    )
+    names = metadata.subscribed_topic_names
+    if names != before.metadata.subscribed_topic_names:
+        _check_subscriptions(draft.state, len(names), context)
+        return True
+    return metadata.subscribed_topic_regex != before.metadata.subscribed_topic_regex
+
+
+def _check_subscriptions(state: ConsumerGroupState, names: int, context: RebalanceContext) -> None:
+    """Raises BrokerError, GROUP_MAX_SIZE_REACHED, where a member names far more topics than there are, or all
+    members do with their different subscriptions."""
+    most = context.view.most_names
+    if names <= most:
+        every = {member.metadata.subscribed_topic_names for member in state.members.values()}
+        names = sum(map(len, every)) // SUBSCRIPTIONS
+    if names > most:
+        raise BrokerError(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"The members of the consumer group subscribe to more than {most} topics.",
+        )
 
 
 def known_member(state: ConsumerGroupState, member_id: str) -> ConsumerGroupMember:
