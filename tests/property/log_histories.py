@@ -1,4 +1,4 @@
-"""Histories of a log: moves drawn from a seed, played against the product's log and a list of records.
+"""Histories of a log: steps (log_steps.py) that are played against the product's log and a list of records.
 
 A history that goes wrong can be made smaller: what a failure shows is the shortest story found that still
 goes wrong. The disk is simulated; a step and all that is asked of the log after it take about a millisecond.
@@ -6,7 +6,6 @@ goes wrong. The disk is simulated; a step and all that is asked of the log after
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
@@ -25,13 +24,15 @@ from metadata_quorum.foundation.batch import (
     encode_end_txn_marker,
     iter_headers,
 )
+from tests.property.log_directory_moves import DirectoryMove
+from tests.property.log_steps import MEANWHILE, Step
 from tests.support.logs import NOW_MS, flush, open_log, read_committed
 from tests.support.may_block import MAY_BLOCK
 
 KEYS: Final = (b"a", b"b", b"c")
 PRODUCERS: Final = (1, 2, 3)
 RETENTION_MS: Final = 1_000
-PATH: Final = "/d/t-0"
+DIRECTORIES: Final = ("/d", "/e")
 
 Shown = tuple[int, bytes | None, bytes | None]
 """Offset, key, value."""
@@ -69,40 +70,6 @@ class Known:
     opened: int | None = None
 
 
-@dataclass(frozen=True)
-class Move:
-    """One step: what, and the numbers that it draws upon."""
-
-    what: str
-    numbers: tuple[int, ...]
-    later_ms: int
-
-
-WEIGHTS: Final = {
-    "put": 30, "transact": 25, "end_some": 15, "roll": 8, "clean": 12, "truncate": 4, "kill": 8, "restart": 2,
-    "power_loss": 3, "lose_tail": 3, "flush": 4, "delete_records": 3, "retire": 2, "elect": 4,
-    "restart_empty": 1, "expire": 2,
-}  # fmt: skip
-MEANWHILE: Final = (
-    "put", "transact", "end_some", "roll", "flush", "delete_records", "retire", "elect", "expire",
-    "truncate", "restart_empty", "kill", "power_loss",
-)  # fmt: skip
-"""What may come between two steps of a truncation or of a cleaning."""
-
-
-def draw(seed: int) -> list[Move]:
-    random = Random(seed)
-    kinds, weights = list(WEIGHTS), list(WEIGHTS.values())
-    return [
-        Move(
-            random.choices(kinds, weights)[0],
-            tuple(random.randrange(1 << 16) for _ in range(4)),
-            random.choice((0, 1, 50, 700, 3_000)),
-        )
-        for _ in range(random.randint(10, 60))
-    ]
-
-
 class Beyond(Exception):
     """The log alone cannot be what the list says."""
 
@@ -112,7 +79,10 @@ class History:
 
     def __init__(self, config: LogConfig) -> None:
         self.disk = SimDisk()
-        self.disk.make_dirs("/d")
+        for directory in DIRECTORIES:
+            self.disk.make_dirs(directory)
+        self.path = f"{DIRECTORIES[0]}/t-0"
+        self.moving: DirectoryMove | None = None
         self.config = config
         self.now_ms = NOW_MS
         self.batches: list[Written] = []
@@ -126,19 +96,23 @@ class History:
         self.log = self.open()
 
     def open(self, *, clean: bool = False) -> UnifiedLog:
+        """A copy that is under way begins anew."""
+        if self.moving is not None:
+            self.moving.forget()
+            self.moving = None
         log = open_log(
-            PATH, self.config, disk=self.disk, now_ms=self.now_ms, clean=clean,
+            self.path, self.config, disk=self.disk, now_ms=self.now_ms, clean=clean,
             recovery_point=self.point, log_start_offset=self.start,
         )  # fmt: skip
         self.point = min(self.point, log.recovery_point)  # a start checkpoints where it had to fall back
         return log
 
-    # --- moves
+    # --- steps
 
-    def make(self, move: Move) -> None:
-        self.now_ms += move.later_ms
-        self.story.append(f"{move.what} at {self.end}")
-        getattr(self, move.what)(*move.numbers)
+    def make(self, step: Step) -> None:
+        self.now_ms += step.later_ms
+        self.story.append(f"{step.what} at {self.end}")
+        getattr(self, step.what)(*step.numbers)
 
     def meanwhile(self, number: int) -> bool:
         """Perhaps something else happens now; whether the log has outlived it."""
@@ -235,7 +209,7 @@ class History:
             self.story[-1] += ", killed in between"
             self.kill(memory)
             return
-        self.disk.sync_dir(PATH, MAY_BLOCK)
+        self.disk.sync_dir(self.path, MAY_BLOCK)
         finish_replacing(self.log, work)
         for deletion in self.log.take_deletions():
             deletion.run(MAY_BLOCK)
@@ -257,6 +231,8 @@ class History:
             return
         self.truncation_unsynced = True
         straddled = self.log.log_end_offset
+        if self.moving is not None:
+            self.moving.truncated(straddled)
         assert straddled <= offset
         self.batches = [b for b in self.batches if b.last < straddled]
         self.end = straddled
@@ -264,6 +240,8 @@ class History:
         self.point = min(self.point, self.log.recovery_point)
 
     def restart_empty(self, ahead: int, *_: int) -> None:
+        if self.moving is not None:
+            self.moving.truncated(0)
         self.start = self.end = self.end + ahead % 100
         self.log.truncate_fully_and_start_at(self.start)
         self.truncation_unsynced = True
@@ -283,6 +261,25 @@ class History:
     def elect(self, *_: int) -> None:
         self.epoch += 1
         self.log.assign_epoch(self.epoch)
+
+    def move(self, steps: int, tag: int, *_: int) -> None:
+        """To the other directory, or some steps further on the way there."""
+        if self.moving is None:
+            (target,) = (each for each in DIRECTORIES if not self.path.startswith(each))
+            self.moving = DirectoryMove(self.disk, self.log, target, tag, self.now_ms, self.arrived)
+        for _ in range(1 + steps % 9):
+            if self.moving is not None:
+                self.moving.go_on()
+
+    def arrived(self, log: UnifiedLog) -> None:
+        """Nothing is forgotten on the way, not even what no record shows any more."""
+        assert log.producers.states == self.log.producers.states
+        assert log.epochs.entries == self.log.epochs.entries
+        self.disk.remove_tree(self.path, MAY_BLOCK)
+        self.log, self.path, self.moving = log, log.directory, None
+        self.point = log.recovery_point
+        self.truncation_unsynced = not log.unflushed.truncation_is_durable
+        self.story[-1] += f" arrives in {self.path}"
 
     def expire(self, *_: int) -> None:
         before = set(self.log.producers.states)
@@ -465,34 +462,19 @@ def all_records(log: UnifiedLog) -> list[Record]:
     return found
 
 
-def play(config: LogConfig, moves: list[Move]) -> tuple[list[str], AssertionError | None]:
+def play(config: LogConfig, steps: list[Step]) -> tuple[list[str], AssertionError | None]:
     history = History(config)
     try:
-        for move in moves:
-            history.make(move)
+        for step in steps:
+            history.make(step)
             history.check()
         history.check_copy()
     except Beyond:
         return history.story, None
     except Exception as e:  # noqa: BLE001 - whatever goes wrong is to be made smaller
-        if isinstance(e, LogCorruptError) and moves[len(history.story) - 1].what == "lose_tail":
+        if isinstance(e, LogCorruptError) and steps[len(history.story) - 1].what == "lose_tail":
             return history.story, None  # good batches behind lost ones: the replica stays offline
         error = AssertionError(f"{type(e).__name__}: {e}")
         error.__cause__ = e
         return history.story, error
     return history.story, None
-
-
-def shrunk(fails: Callable[[list[Move]], bool], moves: list[Move]) -> list[Move]:
-    """Leave out what can be left out."""
-    size = len(moves) // 2
-    while size:
-        start = 0
-        while start < len(moves):
-            fewer = moves[:start] + moves[start + size :]
-            if fails(fewer):
-                moves = fewer
-            else:
-                start += size
-        size //= 2
-    return moves

@@ -1,4 +1,4 @@
-"""A log against a list of records: whatever is put, transacted, rolled, cleaned, truncated, killed."""
+"""A log against a list of records: whatever is put, transacted, rolled, cleaned, truncated, moved, killed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Final
 import pytest
 
 from data_plane.log.config import LogConfig
-from tests.property.log_histories import RETENTION_MS, draw, play, shrunk
+from tests.property.log_histories import RETENTION_MS, History, play
+from tests.property.log_steps import Step, draw, shrunk
 
 DELETED: Final = LogConfig(segment_bytes=400, index_interval_bytes=100)
 COMPACTED: Final = replace(
@@ -30,10 +31,10 @@ CONFIGS: Final = {
 
 def run_seeds(config: LogConfig, seeds: range) -> None:
     for seed in seeds:
-        moves = draw(seed)
-        if play(config, moves)[1] is not None:
-            moves = shrunk(lambda fewer: play(config, fewer)[1] is not None, moves)
-            story, error = play(config, moves)
+        steps = draw(seed)
+        if play(config, steps)[1] is not None:
+            steps = shrunk(lambda fewer: play(config, fewer)[1] is not None, steps)
+            story, error = play(config, steps)
             pytest.fail(f"seed {seed}: {error}\n  " + "\n  ".join(story))
 
 
@@ -41,6 +42,20 @@ def run_seeds(config: LogConfig, seeds: range) -> None:
 @pytest.mark.parametrize("config", CONFIGS)
 def test_a_log_is_what_was_written(config: str) -> None:
     run_seeds(CONFIGS[config], range(40))
+
+
+@pytest.mark.row("L8")
+def test_a_log_moves_though_its_beginning_is_deleted_meanwhile() -> None:
+    """By DeleteRecords or by retention, between any two pieces of the move's work."""
+    for steps in range(9):
+        history = History(DELETED)
+        some_puts, some_moves = [Step("put", (0, 0, 0, 0), 0)] * 4, [Step("move", (0, 0), 0)] * steps
+        for step in [*some_puts, *some_moves, Step("delete_records", (2,), 0)]:
+            history.make(step)
+        while history.path.startswith("/d"):
+            history.make(Step("move", (0, 0), 0))
+        history.check()
+        assert history.log.log_start_offset == 2
 
 
 @pytest.mark.long
