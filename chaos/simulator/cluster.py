@@ -40,6 +40,16 @@ class ClusterShape:
     controllers: tuple[int, ...]
     brokers: tuple[int, ...]
     settings: Mapping[str, str] = field(default_factory=dict)
+    replication_factor: int = 3
+    """Of every topic, where there are so many brokers."""
+
+    @property
+    def copies(self) -> int:
+        return min(self.replication_factor, len(self.brokers))
+
+    @property
+    def min_isr(self) -> int:
+        return self.copies // 2 + 1
 
     @property
     def nodes(self) -> tuple[int, ...]:
@@ -55,7 +65,6 @@ class ClusterShape:
             roles.append("controller")
             listeners.append(f"CONTROLLER://{host}:{CONTROLLER_PORT}")
         voters = ",".join(f"{each}@{host_of(each)}:{CONTROLLER_PORT}" for each in self.controllers)
-        copies = min(3, len(self.brokers))
         return {
             "process.roles": ",".join(roles),
             "node.id": str(node_id),
@@ -63,11 +72,11 @@ class ClusterShape:
             "controller.listener.names": "CONTROLLER",
             "listeners": ",".join(listeners),
             "log.dirs": f"/{host}/data",
-            "default.replication.factor": str(copies),
-            "offsets.topic.replication.factor": str(copies),
-            "transaction.state.log.replication.factor": str(copies),
-            "min.insync.replicas": str(min(2, copies)),
-            "transaction.state.log.min.isr": str(min(2, copies)),
+            "default.replication.factor": str(self.copies),
+            "offsets.topic.replication.factor": str(self.copies),
+            "transaction.state.log.replication.factor": str(self.copies),
+            "min.insync.replicas": str(self.min_isr),
+            "transaction.state.log.min.isr": str(self.min_isr),
             "offsets.topic.num.partitions": "3",
             "transaction.state.log.num.partitions": "3",
             "group.initial.rebalance.delay.ms": "0",

@@ -28,12 +28,13 @@ LONGEST_S: Final[Mapping[str, float]] = {
     "cut": 12.0, "partial": 25.0, "bridge": 20.0, "isolate": 12.0, "slow": 8.0, "refuse": 6.0, "reset": 0.0,
     "kill": 8.0, "successor": 8.0, "die-in": 8.0, "stop": 8.0, "pause": 14.0, "clock": 20.0, "disk-slow": 8.0,
     "disk-error": 6.0, "disk-full": 6.0, "disk-cold": 10.0, "bad-sector": 8.0, "power": 10.0,
-    "power-all": 3.0,
+    "power-some": 10.0, "power-all": 3.0,
 }  # fmt: skip
 """How long each kind of fault lasts at most; a broker's session is 9 s."""
-OF_THE_VICTIM: Final = frozenset({"disk-error", "disk-full", "bad-sector", "power"})
-"""They take what was not synced, or a disk. One node of a run may suffer them, and no other: what is promised
-holds as long as another copy does."""
+OF_THE_VICTIM: Final = frozenset({"disk-error", "disk-full", "bad-sector", "power", "power-some"})
+"""They take what was not synced, or a disk. Few nodes of a run may suffer them, and no other: `Tolerance`."""
+TOGETHER: Final = "+"
+"""Between nodes that lose power at once."""
 DISK_OPERATIONS: Final = {
     "sync": 20, "append": 20, "write_at": 2, "read": 20, "rename": 3, "sync_dir": 3, "truncate": 1, "open": 3,
 }  # fmt: skip
@@ -43,7 +44,7 @@ SUCCESSIONS: Final = (
     "0ms", "1ms", "2ms", "5ms", "10ms", "30ms", f"30ms {ALONE}", f"100ms {ALONE}", f"300ms {ALONE}",
 )  # fmt: skip
 """How long a successor lives; alone: it is cut off from all other brokers, so none has what it appends."""
-WAITING: Final = frozenset({"isolate", "kill", "die-in", "stop", "pause", "power"})
+WAITING: Final = frozenset({"isolate", "kill", "die-in", "stop", "pause", "power", "power-some"})
 """They may wait until a state of the cluster is seen (sightings.py)."""
 WAIT_S: Final = 20.0
 """Not for longer. Most of these states follow from another fault."""
@@ -83,7 +84,12 @@ class SimFault:
 
     def may_strike(self, node_id: int) -> bool:
         """Where it waits for a state, whether it does when that is seen at this node."""
-        return not self.target.isdecimal() or int(self.target) == node_id
+        return node_id in self.nodes or not self.nodes
+
+    @property
+    def nodes(self) -> list[int]:
+        """Those that it names."""
+        return [int(each) for each in self.target.split(TOGETHER) if each.isdecimal()]
 
     @property
     def over_s(self) -> float:
@@ -115,6 +121,16 @@ class Severity:
     """The share of those of a kind that may wait for a state of the cluster which do."""
 
 
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """Who may lose what it did not sync, or its disk, without a loss of anything that was promised."""
+
+    victims: int = 1
+    """So many nodes, the same ones all along: what is promised holds as long as another copy does."""
+    synced: tuple[int, ...] = ()
+    """Nodes that sync all that they promise: any of them may lose power."""
+
+
 GENTLE: Final = Severity(
     {
         "cut": 4, "isolate": 3, "slow": 2, "refuse": 1, "reset": 2, "kill": 4, "die-in": 4, "stop": 1.5,
@@ -130,8 +146,10 @@ STRANDING: Final = Severity(
 """Leaders that clients still reach and followers do not: what they append is truncated. Leaders that die as
 soon as they are elected, before their followers have what they lack."""
 RARE: Final = Severity(GENTLE.kinds, per_s=0.1)
-HARSH: Final = Severity({**GENTLE.kinds, "power": 4, "disk-error": 2, "disk-full": 1, "bad-sector": 1})
-BLACKOUTS: Final = Severity({**GENTLE.kinds, "power": 4, "power-all": 4})
+HARSH: Final = Severity(
+    {**GENTLE.kinds, "power": 3, "power-some": 2, "disk-error": 2, "disk-full": 1, "bad-sector": 1}
+)
+BLACKOUTS: Final = Severity({**GENTLE.kinds, "power": 3, "power-some": 3, "power-all": 3})
 """Only for clusters that flush what they acknowledge."""
 
 
@@ -141,17 +159,25 @@ def faults_of(
     nodes: Sequence[int],
     clients: Sequence[str],
     seconds: float,
+    *,
     states: Mapping[str, float] = {},
+    tolerance: Tolerance = Tolerance(),
 ) -> list[SimFault]:
     """The seed's own, in the order in which they begin. `states`: what some of them wait for, and how likely
     each is."""
-    victim = random.choice(nodes)
+    victims = random.sample(nodes, tolerance.victims)
+    powerless = sorted({*victims, *tolerance.synced})
     made: list[SimFault] = []
     at_s = FIRST_S + random.expovariate(severity.per_s)
     while at_s < seconds:
         (kind,) = random.choices(list(severity.kinds), list(severity.kinds.values()))
         for_s = min(random.expovariate(3 / LONGEST_S[kind]) if LONGEST_S[kind] else 0.0, LONGEST_S[kind])
-        fault = _fault(random, at_s, for_s, kind, victim, nodes, clients)
+        fault = _fault(random, at_s, for_s, kind, victims, nodes, clients)
+        if kind == "power-some":
+            some = random.sample(powerless, random.randint(min(2, len(powerless)), len(powerless)))
+            fault = replace(fault, target=TOGETHER.join(map(str, sorted(some))))
+        elif kind == "power":
+            fault = replace(fault, target=str(random.choice(powerless)))
         if kind in WAITING and states and random.random() < severity.waiting:
             fault = _waiting(random, fault, states)
         made.append(fault)
@@ -164,7 +190,7 @@ def _fault(
     at_s: float,
     for_s: float,
     kind: str,
-    victim: int,
+    victims: Sequence[int],
     nodes: Sequence[int],
     clients: Sequence[str],
 ) -> SimFault:
@@ -173,7 +199,7 @@ def _fault(
     if kind == "power-all":
         node = ""
     if kind in OF_THE_VICTIM:
-        node = str(victim)
+        node = str(random.choice(victims))
     if kind in ("cut", "partial", "slow", "reset"):
         ends = [*map(str, nodes), *(random.choice(clients) for _ in range(1 if random.random() < 0.3 else 0))]
         if len(ends) > 1:

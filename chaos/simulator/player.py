@@ -165,9 +165,9 @@ class FaultPlayer:
     def begin(self, fault: SimFault, seen_at: int = NO_NODE) -> Lift | None:
         """How it is lifted; None where it is over when it is done. Raises `NothingToDo`."""
         lasting = f"for {fault.for_s:g} s" if fault.for_s else ""
-        if fault.kind == "power-all":
-            self._tell(f"{fault.kind} {lasting}")
-            return self._power_all()
+        if fault.kind in ("power-all", "power-some"):
+            self._tell(f"{fault.kind} {fault.target} {lasting}")
+            return self._power_off(fault.nodes or list(self._cluster.machines))
         if fault.kind in self._links:
             source, _, target = fault.target.partition(">")
             self._tell(f"{fault.kind} {fault.target} {fault.detail} {lasting}")
@@ -355,13 +355,14 @@ class FaultPlayer:
         self._cluster.machines[node_id].lose_power()
         return partial(self._may_start, node_id)
 
-    def _power_all(self) -> Lift:
-        for node_id, machine in self._cluster.machines.items():
+    def _power_off(self, nodes: Sequence[int]) -> Lift:
+        """All of them in one moment."""
+        for node_id in nodes:
             self._down[node_id] += 1
-            machine.lose_power()
+            self._cluster.machines[node_id].lose_power()
 
         def lift() -> None:
-            for node_id in self._cluster.machines:
+            for node_id in nodes:
                 self._may_start(node_id)
 
         return lift

@@ -11,7 +11,7 @@ from typing import Final
 
 from chaos.history import ACKS_ALL, TopicMode
 from chaos.simulator.cluster import ClusterShape
-from chaos.simulator.faults import BLACKOUTS, GENTLE, HARSH, PARTIAL, RARE, STRANDING, Severity
+from chaos.simulator.faults import BLACKOUTS, GENTLE, HARSH, PARTIAL, RARE, STRANDING, Severity, Tolerance
 from chaos.simulator.sightings import OF_TRANSACTIONS, SIGHTINGS
 
 INPUT: Final = "input"
@@ -71,6 +71,15 @@ class Profile:
         return [f"{topic}-{i}" for topic, mode in self.topics.items() for i in range(mode.partitions)]
 
     @property
+    def tolerance(self) -> Tolerance:
+        """What acks=all acknowledges is on min.insync.replicas brokers, one of which must not lose it. Nobody
+        can where all is flushed that is acknowledged, nor a controller, whose voter syncs what it says."""
+        shape = self.shape
+        is_flushed = FLUSHED.items() <= shape.settings.items()
+        synced = [each for each in shape.nodes if is_flushed or each not in shape.brokers]
+        return Tolerance(shape.min_isr - 1, tuple(synced))
+
+    @property
     def states(self) -> dict[str, float]:
         """For which faults may wait, and how likely each is, against the others."""
         states = dict.fromkeys(SIGHTINGS, 1.0)
@@ -117,7 +126,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
         replace(COMBINED, name="combined-harsh", severity=HARSH),
         Profile("separate-harsh", ClusterShape((1, 2, 3), (4, 5, 6), SMALL), PLAIN, HARSH),
         Profile("one-controller", ClusterShape((1,), (2, 3, 4), SMALL), PLAIN, HARSH),
-        Profile("five", ClusterShape((1, 2, 3, 4, 5), (1, 2, 3, 4, 5), SMALL), PLAIN, HARSH),
+        Profile("five", ClusterShape((1, 2, 3, 4, 5), (1, 2, 3, 4, 5), SMALL, 5), PLAIN, HARSH),
         Profile("quiet", ClusterShape((1, 2, 3), (4, 5, 6)), PLAIN, HARSH, pause_s=3.0),
         Profile("transactions", ClusterShape((1, 2, 3), (1, 2, 3), SMALL), COPIED, pause_s=0.5),
         Profile("transactions-harsh", ClusterShape((1, 2, 3), (4, 5, 6), SMALL), COPIED, HARSH, 0.5),

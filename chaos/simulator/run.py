@@ -147,7 +147,10 @@ class Simulation:
         if faults is None:
             chance = self.draws.stream("faults")
             hosts = [f"{topic}0" for topic in profile.topics]
-            faults = faults_of(chance, profile.severity, profile.shape.nodes, hosts, seconds, profile.states)
+            faults = faults_of(
+                chance, profile.severity, profile.shape.nodes, hosts, seconds,
+                states=profile.states, tolerance=profile.tolerance,
+            )  # fmt: skip
         self.player = FaultPlayer(self.cluster, faults, self.draws)
         Decisions(self.cluster)
         NodeOracle(self.cluster, self.violated)
@@ -261,11 +264,10 @@ class Simulation:
         self._expect("replicas settle", False, self._replicas.unsettled())
 
     def _create_topics(self) -> None:
-        copies = min(3, len(self.profile.shape.brokers))
         topics = [
             {
-                "name": name, "num_partitions": mode.partitions, "replication_factor": copies,
-                "assignments": [],
+                "name": name, "num_partitions": mode.partitions, "assignments": [],
+                "replication_factor": self.profile.shape.copies,
                 "configs": [
                     {"name": key, "value": value}
                     for key, value in self.profile.topic_configs.get(name, {}).items()
@@ -311,7 +313,8 @@ class Simulation:
         for number in range(self.profile.admins):
             brokers = self.profile.shape.brokers
             client = self._client(f"admin{number}")
-            admin = SimAdmin(client, self.recorder, self.profile.keys, brokers, min(3, len(brokers)))
+            copies = self.profile.shape.copies
+            admin = SimAdmin(client, self.recorder, self.profile.keys, brokers, copies)
             self._admins.append(admin)
             self._employ(client, admin.run())
         for number in range(self.profile.readers):

@@ -8,6 +8,7 @@ What is taken away changes no draw of what stays (draws.py), so most of a run is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
@@ -135,7 +136,7 @@ def without_clients(left: ShrunkRun) -> Iterator[Profile]:
 def without_nodes(left: ShrunkRun) -> Iterator[Profile]:
     """One less that is a broker only, and that no fault names."""
     shape = left.profile.shape
-    named = {end for fault in left.faults for end in fault.target.split(">")}
+    named = {end for fault in left.faults for end in re.split(r"[>+]", fault.target)}
     for node in reversed(shape.brokers):
         others = tuple(each for each in shape.brokers if each != node)
         if others and node not in shape.controllers and str(node) not in named:

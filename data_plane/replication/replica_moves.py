@@ -250,7 +250,7 @@ class ReplicaMoves:
     async def _copy(self, move: ReplicaMove) -> None:
         current = move.partition.log
         offset = move.log.log_end_offset
-        if offset < current.log_start_offset:  # it has moved since the copy was aligned: the next step does it
+        if offset < current.log_start_offset:  # it rose since the copy was aligned; the next step does so
             return
         try:
             piece = _SliceRead(current.read(offset, CHUNK_BYTES, at_least_one_batch=True))

@@ -10,10 +10,10 @@ import pytest
 from chaos.sim.disk import SimDisk
 from chaos.simulator.cluster import Cluster
 from chaos.simulator.draws import Draws
-from chaos.simulator.faults import SimFault
+from chaos.simulator.faults import OF_THE_VICTIM, SimFault, Tolerance, faults_of
 from chaos.simulator.network import Network
 from chaos.simulator.player import FaultPlayer
-from chaos.simulator.profile import COMBINED
+from chaos.simulator.profile import COMBINED, PROFILES
 from chaos.simulator.scheduler import Scheduler
 from chaos.simulator.sightings import SIGHTINGS
 from chaos.simulator.story import Story
@@ -146,3 +146,46 @@ def test_a_spoilt_page_is_good_when_it_is_written_anew() -> None:
         file.read(0, 1)
     file.write_at(0, b"y")
     assert file.read(0, 2) == b"yx"
+
+
+def test_nodes_that_lose_power_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+    played = Played("at 0.1 for 0.4: power-some 1+3", "at 0.2 for 0.1: kill 2")
+    monkeypatch.setattr(Cluster, "start", lambda _, node_id: started.append(node_id))
+    machines = played.at(0.15).cluster.machines
+    assert [node_id for node_id, machine in machines.items() if not machine.is_up] == [1, 3]
+    assert [machine.boots for machine in machines.values()] == [2, 1, 2]
+    assert played.at(0.4).told("power-some 1+3 for 0.4 s")
+    assert started == [2]
+    played.at(0.6)
+    assert started == [2, 1, 3]
+
+
+@pytest.mark.parametrize(
+    ("profile", "victims", "synced", "together"),
+    [
+        ("combined-harsh", 1, (), 1),
+        ("five", 2, (), 2),
+        ("separate-harsh", 1, (1, 2, 3), 4),
+        ("one-controller", 1, (1,), 2),
+        ("blackout", 1, (1, 2, 3), 3),
+    ],
+)
+def test_who_may_lose_what_it_did_not_sync(
+    profile: str, victims: int, synced: tuple[int, ...], together: int
+) -> None:
+    """As many as an acknowledged record has other copies; and whoever syncs what it promises."""
+    found = PROFILES[profile]
+    assert found.tolerance == Tolerance(victims, synced)
+    lost: set[int] = set()
+    at_once = 0
+    for seed in range(30):
+        faults = faults_of(
+            Random(seed), found.severity, found.shape.nodes, ["c"], 60.0, tolerance=found.tolerance
+        )
+        hurt = {node for fault in faults if fault.kind in OF_THE_VICTIM for node in fault.nodes}
+        assert len(hurt - set(synced)) <= victims
+        lost |= hurt
+        at_once = max([at_once, *(len(fault.nodes) for fault in faults)])
+    assert lost == set(found.shape.nodes)
+    assert at_once == together

@@ -57,6 +57,18 @@ def test_a_seed_shrinks_to_the_faults_that_matter(monkeypatch: pytest.MonkeyPatc
     assert len(shrunk.run.faults) < len(whole) / 2
 
 
+def test_a_minority_may_lose_power_and_no_more_than_that() -> None:
+    """With five copies, two of which need not be synced; all five lose what clients were told."""
+    profile = PROFILES["five"]
+    minority = [SimFault.parse("at 2 for 1: power-some 1+4"), SimFault.parse("at 4.5 for 1: power-some 1+4")]
+    outcome = Simulation(1, profile, 6.0, faults=minority).run()
+    assert outcome.violations == []
+    assert outcome.story.visited["fault power-some"] == 2
+    everybody = [SimFault.parse("at 4 for 2: power-some 1+2+3+4+5")]
+    lost = Simulation(1, profile, 8.0, faults=everybody).run()
+    assert "vanished-read" in {violation.rule for violation in lost.violations}
+
+
 def test_delta_debugging_leaves_what_it_takes() -> None:
     def fails(some: list[int]) -> bool:
         return {3, 17} <= set(some)
