@@ -8,13 +8,14 @@ Without an authorizer (`authorizer.class.name`) there is nothing to describe and
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from kraft.api.authz.checks import ALTER_CLUSTER, DESCRIBE_CLUSTER
 from kraft.api.context import ControllerContext, NodeContext
 from kraft.api.request_context import RequestContext
 from kraft.api.row import ApiRow, Response
+from kraft.api.slices import in_batches
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -85,21 +86,26 @@ def describe_error(request: Message, code: ErrorCode, message: str) -> Response:
 
 async def handle_create(controller: ControllerContext, ctx: RequestContext, request: Message) -> Response:
     _require_authorizer(controller.node)
-    acls = tuple(
-        AccessControlEntryRecord(
-            id=random_uuid(controller.node.random),
-            resource_type=each.resource_type,
-            resource_name=each.resource_name,
-            pattern_type=each.resource_pattern_type,
-            principal=each.principal,
-            host=each.host,
-            operation=each.operation,
-            permission_type=each.permission_type,
-        )
-        for each in request.creations
+
+    async def create(creations: Sequence[Message]) -> list[dict[str, Any]]:
+        acls = tuple(_new_acl(controller.node, each) for each in creations)
+        results = await controller.quorum_controller.propose(CreateAcls(acls=acls))
+        return [_result(each.error, each.message) for each in results]
+
+    return {"results": await in_batches(controller.node.long_work, request.creations, create)}
+
+
+def _new_acl(node: NodeContext, wanted: Message) -> AccessControlEntryRecord:
+    return AccessControlEntryRecord(
+        id=random_uuid(node.random),
+        resource_type=wanted.resource_type,
+        resource_name=wanted.resource_name,
+        pattern_type=wanted.resource_pattern_type,
+        principal=wanted.principal,
+        host=wanted.host,
+        operation=wanted.operation,
+        permission_type=wanted.permission_type,
     )
-    results = await controller.quorum_controller.propose(CreateAcls(acls=acls))
-    return {"results": [_result(each.error, each.message) for each in results]}
 
 
 def _result(code: ErrorCode, message: str) -> dict[str, Any]:
@@ -115,10 +121,11 @@ def create_error(request: Message, code: ErrorCode, message: str) -> Response:
 
 async def handle_delete(controller: ControllerContext, ctx: RequestContext, request: Message) -> Response:
     _require_authorizer(controller.node)
-    command = DeleteAcls(filters=tuple(map(_filter, request.filters)))
-    results = await controller.quorum_controller.propose(command)
-    return {
-        "filter_results": [
+
+    async def delete(filters: Sequence[Message]) -> list[dict[str, Any]]:
+        command = DeleteAcls(filters=tuple(map(_filter, filters)))
+        results = await controller.quorum_controller.propose(command)
+        return [
             {
                 **_result(each.error, each.message),
                 "matching_acls": [
@@ -134,7 +141,8 @@ async def handle_delete(controller: ControllerContext, ctx: RequestContext, requ
             }
             for each in results
         ]
-    }
+
+    return {"filter_results": await in_batches(controller.node.long_work, request.filters, delete)}
 
 
 def delete_error(request: Message, code: ErrorCode, message: str) -> Response:

@@ -8,7 +8,7 @@ Very many partitions are looked up, and answered, in pieces; they are added toge
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from kraft.api.context import BrokerContext, NodeContext
 from kraft.api.request_context import RequestContext
 from kraft.api.response import error_code_only
 from kraft.api.row import ApiRow, Response
-from kraft.api.slices import in_slices
+from kraft.api.slices import each_within, in_slices
 from kraft.api.transactions import NAMED_BEFOREHAND, NAMED_BY_WRITING, error_for_version
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
@@ -141,18 +141,15 @@ async def handle_add_offsets(broker: BrokerContext, ctx: RequestContext, request
 async def _partitions(node: NodeContext, topics: Iterable[Message]) -> dict[TopicPartition, bool]:
     """Each that is named, and whether it is there."""
     there: dict[TopicPartition, bool] = {}
-    async for topic, number in in_slices(node.long_work, _each_partition(topics), ADDED_AT_ONCE):
+    async for topic, number in in_slices(node.long_work, each_within(topics, _numbers), ADDED_AT_ONCE):
         if number is not None:
             there[TopicPartition(topic.name, number)] = _exists(node, topic.name, number)
     return there
 
 
-def _each_partition(topics: Iterable[Message]) -> Iterator[tuple[Message, int | None]]:
-    """Each topic, with None; behind it its partitions."""
-    for topic in topics:
-        yield topic, None
-        for number in topic.partitions:
-            yield topic, number
+def _numbers(topic: Message) -> list[int]:
+    numbers: list[int] = topic.partitions
+    return numbers
 
 
 def _exists(node: NodeContext, name: str, number: int) -> bool:
@@ -172,7 +169,7 @@ def _all_alike(code: ErrorCode) -> _Outcomes:
 async def _results(node: NodeContext, topics: Iterable[Message], outcomes: _Outcomes) -> list[dict[str, Any]]:
     answered: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []
-    async for topic, number in in_slices(node.long_work, _each_partition(topics), ADDED_AT_ONCE):
+    async for topic, number in in_slices(node.long_work, each_within(topics, _numbers), ADDED_AT_ONCE):
         if number is None:
             rows = []
             answered.append({"name": topic.name, "results_by_partition": rows})

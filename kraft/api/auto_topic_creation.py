@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
 from typing import Any, Final
 
 from data_plane.coordinator.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -39,13 +38,12 @@ def unknown_topic_error(name: str) -> ErrorCode:
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def request_creation(broker: BrokerContext, names: Iterable[str]) -> None:
-    """Have those topics created that may be, as far as there is room."""
-    for name in names:
-        if len(broker.creating_topics) >= MOST_AT_ONCE:
-            return
-        if name_problem(name) is None:
-            _begin(broker, name)
+def request_creation(broker: BrokerContext, name: str) -> bool:
+    """Have the topic created; False where it may not be, or there is no room."""
+    if len(broker.creating_topics) >= MOST_AT_ONCE or name_problem(name) is not None:
+        return False
+    _begin(broker, name)
+    return True
 
 
 def _begin(broker: BrokerContext, name: str) -> asyncio.Task[bool]:

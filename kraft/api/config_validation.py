@@ -26,7 +26,10 @@ from metadata_quorum.protocol.commands import CONFIG_APPEND, CONFIG_DELETE, CONF
 from metadata_quorum.protocol.replies import ConfigResult
 
 RESOURCES_PER_SLICE: Final = 200
-"""Between two turns of the loop."""
+"""And configs of them, between two turns of the loop."""
+NAMED_PER_SLICE: Final = 2000
+MOST_CONFIGS: Final = 1000
+"""Of one resource: some ten times what a broker has keys."""
 
 Validate = Callable[[Message], ConfigResult | None]
 """Of a resource without errors so far: its outcome, or None if the controller decides."""
@@ -46,9 +49,11 @@ async def outcomes(
     node: NodeContext, resources: Sequence[Message], *, incremental: bool, levels: Validate | None = None
 ) -> list[ConfigResult | None]:
     """Of each resource what is known of it now. `levels`: takes those of broker loggers."""
-    times = Counter((each.resource_type, each.resource_name) for each in resources)
+    times: Counter[tuple[int, str]] = Counter()
+    async for resource in in_slices(node.long_work, resources, NAMED_PER_SLICE):
+        times[resource.resource_type, resource.resource_name] += 1
     found: list[ConfigResult | None] = []
-    async for resource in in_slices(node.long_work, resources, RESOURCES_PER_SLICE):
+    async for resource in in_slices(node.long_work, resources, RESOURCES_PER_SLICE, _weight):
         kind, name = resource.resource_type, resource.resource_name
         try:
             if times[kind, name] > 1:
@@ -66,7 +71,13 @@ async def outcomes(
     return found
 
 
+def _weight(resource: Message) -> int:
+    return 1 + min(len(resource.configs), MOST_CONFIGS)
+
+
 def _check_form(resource: Message, *, incremental: bool) -> None:
+    if len(resource.configs) > MOST_CONFIGS:
+        raise _invalid(f"More than {MOST_CONFIGS} configs of one resource")
     names = [each.name for each in resource.configs]
     if len(set(names)) < len(names):
         raise _invalid("Error due to duplicate config keys")

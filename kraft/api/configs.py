@@ -22,7 +22,7 @@ from kraft.api.context import ControllerContext, NodeContext
 from kraft.api.group_configs import group_default
 from kraft.api.request_context import RequestContext
 from kraft.api.row import ApiRow, Response
-from kraft.api.slices import each_once, in_batches
+from kraft.api.slices import each_once, in_batches, in_slices
 from kraft.config.dynamic_config import base_name
 from kraft.config.key import Required, Update
 from kraft.config.keys import PER_LISTENER, TOPIC_KEYS
@@ -51,6 +51,7 @@ from metadata_quorum.protocol.commands import (
 from metadata_quorum.protocol.replies import ConfigResult
 from metadata_quorum.security.acls import AclOperation
 
+ALTERED_PER_SLICE: Final = 500
 RESOURCES_PER_SLICE: Final = 3
 """Between two turns of the loop: a broker has two hundred keys."""
 _INTERNAL: Final = "internal."
@@ -306,7 +307,7 @@ async def handle_alter_loggers(node: NodeContext, ctx: RequestContext, request: 
     """A request about the loggers of one node alone needs no controller."""
     levels = partial(_alter_levels, node, request)
     known = await outcomes(node, request.resources, incremental=True, levels=levels)
-    return _all_altered(known, ())
+    return await _all_altered(node, known, ())
 
 
 async def handle_incremental_alter(
@@ -326,7 +327,7 @@ async def handle_incremental_alter(
             [_change(each) for each in resources], validate_only=request.validate_only
         ),
     )
-    return _all_altered(known, results)
+    return await _all_altered(controller.node, known, results)
 
 
 async def _results(
@@ -336,7 +337,11 @@ async def _results(
     ask: Callable[[Sequence[Message]], Awaitable[Iterable[ConfigResult]]],
 ) -> list[ConfigResult]:
     """What the controller says of those of which nothing is known."""
-    asked = [resource for resource, outcome in zip(resources, known, strict=True) if outcome is None]
+    asked: list[Message] = []
+    both = zip(resources, known, strict=True)
+    async for resource, outcome in in_slices(node.long_work, both, ALTERED_PER_SLICE):
+        if outcome is None:
+            asked.append(resource)
     return await in_batches(node.long_work, asked, ask) if asked else []
 
 
@@ -359,10 +364,17 @@ def _replacement(resource: Message) -> ConfigReplacement:
     )
 
 
-def _all_altered(known: Iterable[ConfigResult | None], results: Iterable[ConfigResult]) -> Response:
+async def _all_altered(
+    node: NodeContext, known: Sequence[ConfigResult | None], results: Iterable[ConfigResult]
+) -> Response:
     """In the order asked for."""
     rest = iter(results)
-    return {"responses": [_altered(next(rest) if outcome is None else outcome) for outcome in known]}
+    return {
+        "responses": [
+            _altered(next(rest) if outcome is None else outcome)
+            async for outcome in in_slices(node.long_work, known, ALTERED_PER_SLICE)
+        ]
+    }
 
 
 def _is_of_loggers(resource: Message) -> bool:
@@ -393,7 +405,7 @@ async def handle_alter(controller: ControllerContext, ctx: RequestContext, reque
             [_replacement(each) for each in resources], validate_only=request.validate_only
         ),
     )
-    return _all_altered(known, results)
+    return await _all_altered(controller.node, known, results)
 
 
 def _altered(result: ConfigResult) -> dict[str, Any]:

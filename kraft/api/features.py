@@ -10,7 +10,7 @@ from kraft.api.request_context import RequestContext
 from kraft.api.row import ApiRow, Response
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
-from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.features import SUPPORTED_FEATURES
 from metadata_quorum.foundation.model import FeatureRange
 from metadata_quorum.protocol.commands import FeatureUpdate
@@ -18,8 +18,12 @@ from metadata_quorum.protocol.commands import FeatureUpdate
 _LAST_WITH_RESULTS: Final = 1
 """Later versions have one error for all, for it is all or nothing."""
 
+MOST_UPDATES: Final = 1000
+
 
 async def handle(controller: ControllerContext, ctx: RequestContext, request: Message) -> Response:
+    if len(request.feature_updates) > MOST_UPDATES:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, f"More than {MOST_UPDATES} features")
     # Version 0 says allow_downgrade in place of a type; as in Kafka 4.1 it asks for an upgrade.
     updates = tuple(
         FeatureUpdate(name=each.feature, level=each.max_version_level, upgrade_type=each.upgrade_type)

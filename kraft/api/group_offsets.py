@@ -7,7 +7,7 @@ calls of it, very many partitions several calls. From version 10 on topics are n
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import islice
@@ -34,8 +34,10 @@ from kraft.api.authz.group_checks import offset_fetch
 from kraft.api.context import BrokerContext
 from kraft.api.offset_partitions import (
     OFFSETS_PER_SLICE,
+    all_names,
     all_offsets,
     error_of,
+    is_more_than,
     is_still_there,
     is_there,
     named_partitions,
@@ -43,12 +45,11 @@ from kraft.api.offset_partitions import (
     per_partition,
     per_partition_in_pieces,
     same_name,
-    size_of,
     topic_name,
 )
 from kraft.api.request_context import RequestContext
 from kraft.api.row import ApiRow, Response
-from kraft.api.slices import GROUPS_PER_SLICE, each_once, in_slices
+from kraft.api.slices import GROUPS_PER_SLICE, each_once, each_within, in_slices
 from kraft.broker.txn_verification import RETRIABLE
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
@@ -77,7 +78,7 @@ coordinator."""
 async def handle_commit(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     """In the order in which a connection sends them: the last offset of a partition is to stay."""
     state = ctx.connection.state
-    if size_of(request.topics) > PIECE:
+    if is_more_than(PIECE, request.topics):
         state.long_commits = state.long_commits or asyncio.Lock()
         async with state.long_commits:
             return await _commit_in_pieces(broker, ctx, request)
@@ -101,7 +102,7 @@ async def _commit_in_pieces(broker: BrokerContext, ctx: RequestContext, request:
     """Each is decided and replicated before the next one, and may be refused although others were not. None
     is when the connection has gone: what its client commits over another one is newer."""
     by_id, image = ctx.version >= _FIRST_WITH_TOPIC_IDS, broker.node.image
-    names = [topic_name(image, topic, by_id) for topic in request.topics]
+    names = await all_names(broker, request.topics, by_id=by_id)
     offsets = await all_offsets(broker, request, names, by_id=by_id)
     errors: dict[TopicPartition, ErrorCode] = {}
     turns = broker.node.long_work.request()
@@ -154,7 +155,7 @@ async def handle_transactional_commit(
 ) -> Response:
     """Offsets that count when the producer's transaction commits; as above, in order."""
     state = ctx.connection.state
-    if is_long := size_of(request.topics) > PIECE:
+    if is_long := is_more_than(PIECE, request.topics):
         state.long_commits = state.long_commits or asyncio.Lock()
     async with state.long_commits or nullcontext():
         return await _transactional_commit(broker, ctx, request, is_long=is_long)
@@ -163,7 +164,7 @@ async def handle_transactional_commit(
 async def _transactional_commit(
     broker: BrokerContext, ctx: RequestContext, request: Message, *, is_long: bool
 ) -> Response:
-    names = [topic.name for topic in request.topics]
+    names = await all_names(broker, request.topics, by_id=False)
     offsets: Sequence[OffsetToCommit]
     if is_long:
         offsets = await all_offsets(broker, request, names, by_id=False)
@@ -307,7 +308,9 @@ async def _fetch(
     seen: set[TopicPartition] = set()
     has_looked, name = False, None
     rows: list[dict[str, Any]] = []
-    async for topic, index in in_slices(broker.node.long_work, _each_index(topics), OFFSETS_PER_SLICE):
+    async for topic, index in in_slices(
+        broker.node.long_work, each_within(topics, _indexes), OFFSETS_PER_SLICE
+    ):
         if index is None:
             rows = []
             answered.append({**same_name(topic, by_id=by_id), "partitions": rows})
@@ -325,12 +328,9 @@ async def _fetch(
     return answered
 
 
-def _each_index(topics: Iterable[Message]) -> Iterator[tuple[Message, int | None]]:
-    """Each topic, with None; behind it its partitions."""
-    for topic in topics:
-        yield topic, None
-        for index in topic.partition_indexes:
-            yield topic, index
+def _indexes(topic: Message) -> list[int]:
+    indexes: list[int] = topic.partition_indexes
+    return indexes
 
 
 async def _look_up(
@@ -385,7 +385,7 @@ def _no_offset(index: int, code: ErrorCode) -> dict[str, Any]:
 
 async def handle_delete(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     """In pieces, as it is repeated where it was broken off. With its last offset a group may end."""
-    names = [topic.name for topic in request.topics]
+    names = await all_names(broker, request.topics, by_id=False)
     known: dict[TopicPartition, None] = {}
     named = named_partitions(request.topics, names)
     async for _, name, each in in_slices(broker.node.long_work, named, PIECE):

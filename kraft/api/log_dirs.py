@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from data_plane.log_manager.log_dirs import LogDir
@@ -10,7 +11,7 @@ from kraft.api.context import BrokerContext
 from kraft.api.partition_lookup import error_of_absence
 from kraft.api.request_context import RequestContext
 from kraft.api.row import ApiRow, Response
-from kraft.api.slices import in_slices
+from kraft.api.slices import each_within, in_slices
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -84,16 +85,25 @@ def _volume(directory: LogDir) -> tuple[int, int]:
 
 async def handle_alter(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     topics: dict[str, list[dict[str, Any]]] = {}
-    every = (
-        (directory.path, topic.name, number)
-        for directory in request.dirs
-        for topic in directory.topics
-        for number in topic.partitions
-    )
-    async for path, name, number in in_slices(broker.node.long_work, every, PARTITIONS_PER_SLICE):
-        error = _move(broker, TopicPartition(name, number), path)
-        topics.setdefault(name, []).append({"partition_index": number, "error_code": int(error)})
+    every = _each_move(request.dirs)
+    async for path, topic, number in in_slices(broker.node.long_work, every, PARTITIONS_PER_SLICE):
+        if topic is not None and number is not None:
+            error = _move(broker, TopicPartition(topic.name, number), path)
+            topics.setdefault(topic.name, []).append({"partition_index": number, "error_code": int(error)})
     return {"results": [{"topic_name": name, "partitions": moved} for name, moved in topics.items()]}
+
+
+def _each_move(dirs: Iterable[Message]) -> Iterator[tuple[str, Message | None, int | None]]:
+    """(path, None, None) for each directory; behind it as `each_within`."""
+    for directory in dirs:
+        yield directory.path, None, None
+        for topic, number in each_within(directory.topics, _numbers):
+            yield directory.path, topic, number
+
+
+def _numbers(topic: Message) -> list[int]:
+    numbers: list[int] = topic.partitions
+    return numbers
 
 
 def _move(broker: BrokerContext, tp: TopicPartition, path: str) -> ErrorCode:

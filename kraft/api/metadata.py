@@ -48,9 +48,8 @@ async def handle_metadata(broker: BrokerContext, ctx: RequestContext, request: M
     found = _every_topic(view) if _asks_for_all(ctx, request) else _named_topics(broker, view, request)
     topics = [
         _with_operations(topic, wants_operations)
-        async for topic in in_slices(
-            broker.node.long_work, found, TOPICS_PER_SLICE, lambda topic: 1 + len(topic["partitions"])
-        )
+        async for topic in in_slices(broker.node.long_work, found, TOPICS_PER_SLICE, _weight)
+        if topic is not None
     ]
     return {
         "brokers": [
@@ -228,12 +227,19 @@ def _asks_for_all(ctx: RequestContext, request: Message) -> bool:
     return request.topics is None or (ctx.version == 0 and not request.topics)
 
 
+def _weight(topic: dict[str, Any] | None) -> int:
+    return 1 if topic is None else 1 + len(topic["partitions"])
+
+
 def _every_topic(view: _View) -> Iterator[dict[str, Any]]:
     for name in sorted(view.image.topics_by_name):
         yield view.topic(view.image.topics_by_name[name])
 
 
-def _named_topics(broker: BrokerContext, view: _View, request: Message) -> Iterator[dict[str, Any]]:
+def _named_topics(broker: BrokerContext, view: _View, request: Message) -> Iterator[dict[str, Any] | None]:
+    """Something for every name: None for those that come later, or have been."""
+    creates = request.allow_auto_topic_creation and broker.node.config.auto_create_topics_enable
+    may_create = auto_topic_creation.MOST_AT_ONCE if creates else 0
     unknown: list[str] = []
     seen: set[object] = set()
     for wanted in request.topics:
@@ -242,6 +248,7 @@ def _named_topics(broker: BrokerContext, view: _View, request: Message) -> Itera
         if key is None or (by_id and view.version < 12):
             raise BrokerError(ErrorCode.INVALID_REQUEST, "topics are named by id from version 12 on")
         if key in seen:
+            yield None
             continue
         seen.add(key)
         topic = view.image.topic(key)
@@ -256,8 +263,9 @@ def _named_topics(broker: BrokerContext, view: _View, request: Message) -> Itera
             }
         else:
             unknown.append(key)
-    if request.allow_auto_topic_creation and broker.node.config.auto_create_topics_enable:
-        auto_topic_creation.request_creation(broker, unknown)
+            if may_create and auto_topic_creation.request_creation(broker, key):
+                may_create -= 1
+            yield None
     for name in unknown:
         yield _missing_topic(name, auto_topic_creation.unknown_topic_error(name))
 

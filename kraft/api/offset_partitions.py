@@ -7,7 +7,7 @@ Very many are gone through in pieces.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from data_plane.coordinator.groups.messages import OffsetToCommit
@@ -22,9 +22,20 @@ OFFSETS_PER_SLICE: Final = 1_000
 """Partitions that are looked up or answered at once."""
 
 
-def size_of(topics: Iterable[Message]) -> int:
-    """Topics and partitions."""
-    return sum(1 + len(topic.partitions) for topic in topics)
+def is_more_than(limit: int, topics: Sequence[Message]) -> bool:
+    """Whether there are more topics and partitions than that."""
+    return len(topics) > limit or sum(1 + len(topic.partitions) for topic in topics) > limit
+
+
+async def all_names(broker: BrokerContext, topics: Sequence[Message], *, by_id: bool) -> list[str | None]:
+    """Of each topic. Few are looked up at once."""
+    image = broker.node.image
+    if len(topics) <= OFFSETS_PER_SLICE:
+        return [topic_name(image, topic, by_id) for topic in topics]
+    return [
+        topic_name(image, topic, by_id)
+        async for topic in in_slices(broker.node.long_work, topics, OFFSETS_PER_SLICE)
+    ]
 
 
 async def all_offsets(

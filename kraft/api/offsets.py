@@ -18,7 +18,7 @@ from kraft.api.authz.topic_checks import authorize_epochs
 from kraft.api.context import BrokerContext
 from kraft.api.request_context import RequestContext
 from kraft.api.row import ApiRow, Response
-from kraft.api.slices import in_slices
+from kraft.api.slices import each_within, in_slices
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -32,6 +32,7 @@ from metadata_quorum.foundation.offset_timestamps import (
 )
 from metadata_quorum.security.acls import AclOperation
 
+NAMED_PER_SLICE: Final = 2000
 PARTITIONS_PER_SLICE: Final = 100
 """Between two turns of the loop: to find an offset may take a look into the log."""
 WATERMARKS_PER_SLICE: Final = 2000
@@ -58,9 +59,12 @@ NEVER: Final = 1 << 15
 
 
 async def handle_list_offsets(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
-    named = Counter(
-        (topic.name, each.partition_index) for topic in request.topics for each in topic.partitions
-    )
+    named: Counter[tuple[str, int]] = Counter()
+    async for topic, each in in_slices(
+        broker.node.long_work, each_within(request.topics, _partitions), NAMED_PER_SLICE
+    ):
+        if each is not None:
+            named[topic.name, each.partition_index] += 1
 
     def answer(topic: str, wanted: Message) -> dict[str, Any]:
         if named[topic, wanted.partition_index] > 1:
@@ -186,18 +190,26 @@ async def _each_partition(
     failed: dict[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
     """Answer for every partition of every topic; a `BrokerError` is that partition's alone."""
-    result = [{topic_field: getattr(topic, topic_field), "partitions": []} for topic in topics]
-    every = (
-        (fields, wanted) for fields, topic in zip(result, topics, strict=True) for wanted in topic.partitions
-    )
-    async for topic_fields, wanted in in_slices(broker.node.long_work, every, PARTITIONS_PER_SLICE):
+    result: list[dict[str, Any]] = []
+    async for topic, wanted in in_slices(
+        broker.node.long_work, each_within(topics, _partitions), PARTITIONS_PER_SLICE
+    ):
+        name = getattr(topic, topic_field)
+        if wanted is None:
+            result.append({topic_field: name, "partitions": []})
+            continue
         fields = {partition_field: getattr(wanted, partition_field), "error_code": 0}
         try:
-            fields.update(answer(topic_fields[topic_field], wanted))
+            fields.update(answer(name, wanted))
         except BrokerError as error:
             fields.update(failed or {}, error_code=int(error.code))
-        topic_fields["partitions"].append(fields)
+        result[-1]["partitions"].append(fields)
     return result
+
+
+def _partitions(topic: Message) -> list[Message]:
+    partitions: list[Message] = topic.partitions
+    return partitions
 
 
 def _all_failed(

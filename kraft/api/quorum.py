@@ -8,14 +8,13 @@ lacks, plus those that it has beyond the commit.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 from typing import Any, Final
 
 from kraft.api.authz.checks import ALTER_CLUSTER, DESCRIBE_CLUSTER
 from kraft.api.context import ControllerContext, NodeContext
 from kraft.api.request_context import RequestContext
 from kraft.api.row import ApiRow, Response
-from kraft.api.slices import in_batches
+from kraft.api.slices import each_within, in_batches, in_slices
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import ErrorCode
@@ -23,19 +22,23 @@ from metadata_quorum.foundation.model import METADATA_TOPIC, ZERO_UUID, TopicPar
 from metadata_quorum.protocol.replies import ElectionResult
 from metadata_quorum.raft.port import QuorumState
 
+NAMED_PER_SLICE: Final = 1000
 _ALL_WAS_WELL: Final = {"error_code": int(ErrorCode.NONE), "error_message": None}
 
 
-def handle_describe_quorum(controller: ControllerContext, ctx: RequestContext, request: Message) -> Response:
-    topics = []
-    for topic in request.topics:
-        partitions = [
-            _quorum(controller)
-            if topic.topic_name == METADATA_TOPIC and each.partition_index == 0
-            else _unknown(each.partition_index)
-            for each in topic.partitions
-        ]
-        topics.append({"topic_name": topic.topic_name, "partitions": partitions})
+async def handle_describe_quorum(
+    controller: ControllerContext, ctx: RequestContext, request: Message
+) -> Response:
+    topics: list[dict[str, Any]] = []
+    async for topic, each in in_slices(
+        controller.node.long_work, each_within(request.topics, _partitions), NAMED_PER_SLICE
+    ):
+        if each is None:
+            topics.append({"topic_name": topic.topic_name, "partitions": []})
+            continue
+        is_metadata = topic.topic_name == METADATA_TOPIC and each.partition_index == 0
+        described = _quorum(controller) if is_metadata else _unknown(each.partition_index)
+        topics[-1]["partitions"].append(described)
     return {**_ALL_WAS_WELL, "topics": topics, "nodes": _nodes(controller.node) if ctx.version >= 2 else []}
 
 
@@ -119,8 +122,10 @@ async def handle_elect_leaders(
     if request.topic_partitions is not None:
         wanted = [
             TopicPartition(topic.topic, partition)
-            for topic in request.topic_partitions
-            for partition in topic.partitions
+            async for topic, partition in in_slices(
+                controller.node.long_work, each_within(request.topic_partitions, _partitions), NAMED_PER_SLICE
+            )
+            if partition is not None
         ]
 
     async def elect(partitions: Sequence[TopicPartition] | None) -> Sequence[ElectionResult]:
@@ -131,18 +136,24 @@ async def handle_elect_leaders(
     results = (
         await elect(None) if wanted is None else await in_batches(controller.node.long_work, wanted, elect)
     )
-    answers = []
-    for topic, found in groupby(results, key=lambda result: result.topic):
-        partitions = [
+    answers: list[dict[str, Any]] = []
+    async for each in in_slices(controller.node.long_work, results, NAMED_PER_SLICE):
+        if not answers or answers[-1]["topic"] != each.topic:
+            answers.append({"topic": each.topic, "partition_result": []})
+        answers[-1]["partition_result"].append(
             {
                 "partition_id": each.partition,
                 "error_code": int(each.error),
                 "error_message": each.message or None,
             }
-            for each in found
-        ]
-        answers.append({"topic": topic, "partition_result": partitions})
+        )
     return {"error_code": int(ErrorCode.NONE), "replica_election_results": answers}
+
+
+def _partitions(topic: Message) -> list[Any]:
+    """Numbers, or a struct for each."""
+    partitions: list[Any] = topic.partitions
+    return partitions
 
 
 def elect_leaders_error(request: Message, code: ErrorCode, message: str) -> Response:

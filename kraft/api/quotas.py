@@ -38,6 +38,8 @@ class MatchType(IntEnum):
 
 ENTRIES_PER_SLICE: Final = 200
 """Between two turns of the loop."""
+MOST_IN_ENTRY: Final = 100
+"""There are three types of entities, and four keys."""
 _ANY_NAME: Final = object()
 
 Filter = Mapping[str, object]
@@ -112,6 +114,8 @@ def describe_error(request: Message, code: ErrorCode, message: str) -> Response:
 async def handle_alter(controller: ControllerContext, ctx: RequestContext, request: Message) -> Response:
     refused, alterations = [], []
     async for entry in in_slices(controller.node.long_work, request.entries, ENTRIES_PER_SLICE):
+        if max(len(entry.entity), len(entry.ops)) > MOST_IN_ENTRY:
+            raise _invalid(f"More than {MOST_IN_ENTRY} parts of an entity, or values of it")
         alteration = _alteration(entry)
         host = await _unknown_host(controller.node, alteration)
         if host is None:
@@ -133,7 +137,7 @@ async def handle_alter(controller: ControllerContext, ctx: RequestContext, reque
                 "error_message": each.message or None,
                 "entity": _coordinates(each.entity),
             }
-            for each in (*refused, *results)
+            async for each in in_slices(controller.node.long_work, (*refused, *results), ENTRIES_PER_SLICE)
         ]
     }
 

@@ -5,47 +5,50 @@ Both are for the active controller: a list must show the reassignments that have
 
 from __future__ import annotations
 
-from itertools import groupby
 from typing import Any, Final
 
 from kraft.api.authz.checks import ALTER_CLUSTER, DESCRIBE_CLUSTER
 from kraft.api.context import ControllerContext
 from kraft.api.request_context import RequestContext
 from kraft.api.row import ApiRow, Response
-from kraft.api.slices import in_batches
+from kraft.api.slices import each_within, in_batches, in_slices
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.protocol.commands import Reassignment
 
+NAMED_PER_SLICE: Final = 1000
+LOOKED_AT_PER_SLICE: Final = 5000
+
 
 async def handle_alter(controller: ControllerContext, ctx: RequestContext, request: Message) -> Response:
+    work = controller.node.long_work
     wanted = [
         Reassignment(
             topic=topic.name,
             partition=each.partition_index,
             replicas=None if each.replicas is None else tuple(each.replicas),
         )
-        for topic in request.topics
-        for each in topic.partitions
+        async for topic, each in in_slices(work, each_within(request.topics, _partitions), NAMED_PER_SLICE)
+        if each is not None
     ]
     results = await in_batches(
-        controller.node.long_work,
+        work,
         wanted,
         lambda items: controller.quorum_controller.alter_reassignments(
             items, may_resize=request.allow_replication_factor_change, timeout_ms=request.timeout_ms
         ),
     )
-    topics = []
-    for name, answers in groupby(results, key=lambda result: result.topic):
-        partitions: list[dict[str, Any]] = [
+    topics: list[dict[str, Any]] = []
+    async for answer in in_slices(work, results, NAMED_PER_SLICE):
+        if not topics or topics[-1]["name"] != answer.topic:
+            topics.append({"name": answer.topic, "partitions": []})
+        topics[-1]["partitions"].append(
             {
-                "partition_index": each.partition,
-                "error_code": int(each.error),
-                "error_message": each.message or None,
+                "partition_index": answer.partition,
+                "error_code": int(answer.error),
+                "error_message": answer.message or None,
             }
-            for each in answers
-        ]
-        topics.append({"name": name, "partitions": partitions})
+        )
     return {
         "allow_replication_factor_change": request.allow_replication_factor_change,
         "error_code": 0,
@@ -54,12 +57,20 @@ async def handle_alter(controller: ControllerContext, ctx: RequestContext, reque
     }
 
 
-def handle_list(controller: ControllerContext, ctx: RequestContext, request: Message) -> Response:
+def _partitions(topic: Message) -> list[Message]:
+    partitions: list[Message] = topic.partitions
+    return partitions
+
+
+async def handle_list(controller: ControllerContext, ctx: RequestContext, request: Message) -> Response:
+    work = controller.node.long_work
+    every = controller.quorum_controller.active_image.each_partition()
     wanted = None
     if request.topics is not None:
-        wanted = {(topic.name, number) for topic in request.topics for number in topic.partition_indexes}
+        named = each_within(request.topics, _indexes)
+        wanted = {(topic.name, number) async for topic, number in in_slices(work, named, NAMED_PER_SLICE)}
     topics: dict[str, list[dict[str, Any]]] = {}
-    for topic, number, partition in controller.quorum_controller.active_image.each_partition():
+    async for topic, number, partition in in_slices(work, every, LOOKED_AT_PER_SLICE):
         if partition.reassigning and (wanted is None or (topic.name, number) in wanted):
             topics.setdefault(topic.name, []).append(
                 {
@@ -74,6 +85,11 @@ def handle_list(controller: ControllerContext, ctx: RequestContext, request: Mes
         "error_message": None,
         "topics": [{"name": name, "partitions": partitions} for name, partitions in topics.items()],
     }
+
+
+def _indexes(topic: Message) -> list[int]:
+    indexes: list[int] = topic.partition_indexes
+    return indexes
 
 
 ROWS: Final = (

@@ -28,6 +28,7 @@ from metadata_quorum.security.scram import ScramMechanism, derive
 
 Alteration = ScramDeletion | UserScramCredentialRecord
 
+NAMED_PER_SLICE: Final = 500
 CREDENTIALS_PER_SLICE: Final = 200
 """Each costs two HMACs, some 10 us."""
 TOO_MANY: Final = len(ScramMechanism) + 1
@@ -36,12 +37,18 @@ TOO_MANY: Final = len(ScramMechanism) + 1
 _NO_MECHANISM: Final = 0
 
 
-def handle_describe(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+async def handle_describe(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+    image = node.image
+    named: Counter[str] = Counter()
     if request.users:
-        named = Counter(each.name for each in request.users)
+        async for each in in_slices(node.long_work, request.users, NAMED_PER_SLICE):
+            named[each.name] += 1
     else:
-        named = Counter({user: 1 for user, _ in node.image.scram})
-    results = [_described(node.image, user, times) for user, times in named.items()]
+        named.update({user for user, _ in image.scram})
+    results = [
+        _described(image, user, named[user])
+        async for user in in_slices(node.long_work, list(named), NAMED_PER_SLICE)
+    ]
     return {"error_code": int(ErrorCode.NONE), "error_message": None, "results": results}
 
 
@@ -69,14 +76,19 @@ def _described(image: MetadataImage, user: str, times: int) -> dict[str, Any]:
 async def handle_alter(controller: ControllerContext, ctx: RequestContext, request: Message) -> Response:
     """Users are independent of each other, so very many of them become several commands."""
     wanted: dict[str, list[Alteration]] = {}
-    for each in request.deletions:
+    async for each in in_slices(controller.node.long_work, request.deletions, NAMED_PER_SLICE):
         wanted.setdefault(each.name, []).append(ScramDeletion(name=each.name, mechanism=each.mechanism))
     async for each in in_slices(controller.node.long_work, request.upsertions, CREDENTIALS_PER_SLICE):
         wanted.setdefault(each.name, []).append(_credential(each))
     results = await in_batches(
         controller.node.long_work, list(wanted.values()), lambda users: _propose(controller, users)
     )
-    return {"results": [_altered(each.user, each.error, each.message) for each in results]}
+    return {
+        "results": [
+            _altered(each.user, each.error, each.message)
+            async for each in in_slices(controller.node.long_work, results, NAMED_PER_SLICE)
+        ]
+    }
 
 
 async def _propose(

@@ -7,7 +7,17 @@ others by more than a few milliseconds; many such clients take turns (long_work.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping, Sequence, Sized
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+    Sized,
+)
 from typing import Any, Final, TypeVar
 
 from kraft.api.long_work import LongRequest, LongWork
@@ -23,6 +33,7 @@ ITEMS_PER_COMMAND: Final = 1_000
 GROUPS_PER_SLICE: Final = 100
 """Groups that are handled in one turn of the loop."""
 
+Owner = TypeVar("Owner")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -46,6 +57,17 @@ async def in_slices(
             request = request or work.request()
             await request.pause()
             left = size
+
+
+def each_within(
+    owners: Iterable[Owner], items: Callable[[Owner], Iterable[Item]]
+) -> Iterator[tuple[Owner, Item | None]]:
+    """Each owner, with None, and behind it what it has: owners that have nothing are work, too, and what is
+    passed over without a yield knows no slices."""
+    for owner in owners:
+        yield owner, None
+        for item in items(owner):
+            yield owner, item
 
 
 async def each_once(

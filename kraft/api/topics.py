@@ -7,7 +7,7 @@ The partitions that a client creates and deletes are counted before they are pro
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
@@ -61,18 +61,14 @@ async def _within_quota(
 async def handle_create_topics(
     controller: ControllerContext, ctx: RequestContext, request: Message
 ) -> Response:
-    twice = _named_twice(request.topics)
+    twice, once = await _named_twice(controller, request.topics)
     mutation_quota = ControllerMutationQuota(controller.node, ctx)
     wanted, refused = await _within_quota(
-        controller,
-        mutation_quota,
-        [topic for topic in request.topics if topic.name not in twice],
-        lambda topic: _partitions_to_make(controller, topic),
+        controller, mutation_quota, once, lambda topic: _partitions_to_make(controller, topic)
     )
-    answers: list[dict[str, Any]] = [
-        _failed(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in twice
-    ]
-    answers += [_failed(topic.name, error.code, error.message) for topic, error in refused]
+    answers = [_failed(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in twice]
+    async for topic, error in in_slices(controller.node.long_work, refused, NAMED_PER_SLICE):
+        answers.append(_failed(topic.name, error.code, error.message))
     results = await in_batches(
         controller.node.long_work,
         wanted,
@@ -140,9 +136,16 @@ def _failed(name: str, code: ErrorCode, message: str) -> dict[str, Any]:
     }
 
 
-def _named_twice(topics: list[Message]) -> dict[str, None]:
-    counts = Counter(topic.name for topic in topics)
-    return {name: None for name, count in counts.items() if count > 1}
+async def _named_twice(
+    controller: ControllerContext, topics: Sequence[Message]
+) -> tuple[dict[str, None], list[Message]]:
+    """The names that are there more than once, and the topics of the others."""
+    first: dict[str, Message] = {}
+    twice: dict[str, None] = {}
+    async for topic in in_slices(controller.node.long_work, topics, NAMED_PER_SLICE):
+        if first.setdefault(topic.name, topic) is not topic:
+            twice[topic.name] = None
+    return twice, [topic for name, topic in first.items() if name not in twice]
 
 
 def create_topics_error(request: Message, code: ErrorCode, message: str) -> Response:
@@ -163,8 +166,11 @@ async def handle_delete_topics(
         known = ctx.version >= _FIRST_TO_KNOW_DISABLED
         code = ErrorCode.TOPIC_DELETION_DISABLED if known else ErrorCode.INVALID_REQUEST
         raise BrokerError(code, "Topic deletion is disabled.")
-    named, responses = named_for_deletion(controller.quorum_controller.image, request)
-    names = {key: _name_of(controller, key) for key in named}  # afterwards they are gone
+    image = controller.quorum_controller.image
+    named, responses = await controller.node.blocking(lambda may_block: named_for_deletion(image, request))
+    names: dict[str | UUID, str | None] = {}  # afterwards they are gone
+    async for key in in_slices(controller.node.long_work, named, NAMED_PER_SLICE):
+        names[key] = _name_of(controller, key)
     mutation_quota = ControllerMutationQuota(controller.node, ctx)
     topics, refused = await _within_quota(
         controller, mutation_quota, named, lambda key: _partitions_of(controller, key)
@@ -179,15 +185,15 @@ async def handle_delete_topics(
         (key, TopicResult(names[key] or "", error=error.code, message=error.message))
         for key, error in refused
     ]
-    responses += [
-        {
-            "name": names[key] or result.name or None,
-            "topic_id": key if isinstance(key, UUID) else result.topic_id,
-            "error_code": int(result.error),
-            "error_message": result.message or None,
-        }
-        for key, result in answers
-    ]
+    async for key, result in in_slices(controller.node.long_work, answers, NAMED_PER_SLICE):
+        responses.append(
+            {
+                "name": names[key] or result.name or None,
+                "topic_id": key if isinstance(key, UUID) else result.topic_id,
+                "error_code": int(result.error),
+                "error_message": result.message or None,
+            }
+        )
     return {"throttle_time_ms": mutation_quota.throttle_time_ms, "responses": responses}
 
 
@@ -255,12 +261,10 @@ def delete_topics_error(request: Message, code: ErrorCode, message: str) -> Resp
 async def handle_create_partitions(
     controller: ControllerContext, ctx: RequestContext, request: Message
 ) -> Response:
-    twice = _named_twice(request.topics)
+    twice, once = await _named_twice(controller, request.topics)
     hollow: list[tuple[Message, BrokerError]] = []
     whole: list[Message] = []
-    async for topic in in_slices(controller.node.long_work, request.topics, NAMED_PER_SLICE):
-        if topic.name in twice:
-            continue
+    async for topic in in_slices(controller.node.long_work, once, NAMED_PER_SLICE):
         if (error := _no_assignments(controller, topic)) is not None:
             hollow.append((topic, error))
         else:
@@ -288,10 +292,10 @@ async def handle_create_partitions(
     )
     refused += hollow
     answers = [_partitions_failed(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in twice]
-    answers += [
-        _partitions_failed(topic.name, r.error, r.message) for topic, r in zip(wanted, results, strict=True)
-    ]
-    answers += [_partitions_failed(topic.name, error.code, error.message) for topic, error in refused]
+    done = [(topic.name, r.error, r.message) for topic, r in zip(wanted, results, strict=True)]
+    done += [(topic.name, error.code, error.message) for topic, error in refused]
+    async for each in in_slices(controller.node.long_work, done, NAMED_PER_SLICE):
+        answers.append(_partitions_failed(*each))
     return {"results": answers, "throttle_time_ms": mutation_quota.throttle_time_ms}
 
 

@@ -11,8 +11,7 @@ Partitions are added in add_partitions.py; offsets are committed in a transactio
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from data_plane.coordinator.state_machine import ProducerIdAndEpoch
@@ -31,7 +30,7 @@ from kraft.api.context import BrokerContext
 from kraft.api.request_context import RequestContext
 from kraft.api.response import error_code_only
 from kraft.api.row import ApiRow, Response
-from kraft.api.slices import each_once, in_slices
+from kraft.api.slices import each_once, each_within, in_slices
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.decisions.topics import name_problem
@@ -51,6 +50,9 @@ FIRST_TO_SAY_FENCED: Final = {
 
 MARKERS_PER_SLICE: Final = 25
 """WriteTxnMarkers: each is an append, and the first one of a log opens its files."""
+
+NAMED_PER_SLICE: Final = 1000
+"""What is only looked up."""
 
 PARTITIONS_PER_SLICE: Final = 20
 """DescribeProducers, between two turns of the loop: a partition may know many."""
@@ -92,36 +94,71 @@ async def handle_end(broker: BrokerContext, ctx: RequestContext, request: Messag
 
 
 async def handle_write_markers(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
-    outcomes: list[dict[TopicPartition, ErrorCode]] = [{} for _ in request.markers]
+    work = broker.node.long_work
+    named: list[list[TopicPartition]] = []  # by marker
+    async for topic, number in in_slices(work, _each_marked(request.markers), NAMED_PER_SLICE):
+        if topic is None:
+            named.append([])
+        elif number is not None:
+            named[-1].append(TopicPartition(topic.name, number))
+    outcomes: list[dict[TopicPartition, ErrorCode]] = [{} for _ in named]
     writing: list[asyncio.Task[None]] = []
-    async for place, part in in_slices(
-        broker.node.long_work, _parts(request.markers), MARKERS_PER_SLICE, lambda each: len(each[1])
-    ):
-        work = _write_marker(broker, request.markers[place], part, outcomes[place])
-        writing.append(awaited(broker.node.loop, work, "WriteTxnMarkers"))
+    async for place, part in in_slices(work, _parts(named), MARKERS_PER_SLICE, lambda each: len(each[1])):
+        written = _write_marker(broker, request.markers[place], part, outcomes[place])
+        writing.append(awaited(broker.node.loop, written, "WriteTxnMarkers"))
     await asyncio.gather(*writing)
-    results = zip(request.markers, outcomes, strict=True)
-    return {"markers": [_marker_result(marker, found.__getitem__) for marker, found in results]}
+    markers: list[dict[str, Any]] = []
+    async for topic, number in in_slices(work, _each_marked(request.markers), NAMED_PER_SLICE):
+        if topic is None:
+            markers.append({"producer_id": request.markers[len(markers)].producer_id, "topics": []})
+        elif number is None:
+            markers[-1]["topics"].append({"name": topic.name, "partitions": []})
+        else:
+            code = outcomes[len(markers) - 1][TopicPartition(topic.name, number)]
+            markers[-1]["topics"][-1]["partitions"].append(_marked(number, code))
+    return {"markers": markers}
 
 
-def _parts(markers: Sequence[Message]) -> Iterator[tuple[int, list[TopicPartition]]]:
+def _each_marked(markers: Iterable[Message]) -> Iterator[tuple[Message | None, int | None]]:
+    """(None, None) for each marker; behind it as `each_within`."""
+    for marker in markers:
+        yield None, None
+        yield from each_within(marker.topics, _indexes)
+
+
+def _parts(named: Iterable[Sequence[TopicPartition]]) -> Iterator[tuple[int, Sequence[TopicPartition]]]:
     """By place: the partitions of each marker, a slice at a time."""
-    for place, marker in enumerate(markers):
-        named = (
-            TopicPartition(each.name, number) for each in marker.topics for number in each.partition_indexes
-        )
-        while part := list(islice(named, MARKERS_PER_SLICE)):
-            yield place, part
+    for place, partitions in enumerate(named):
+        for start in range(0, len(partitions), MARKERS_PER_SLICE):
+            yield place, partitions[start : start + MARKERS_PER_SLICE]
+
+
+def _marked(number: int, code: ErrorCode) -> dict[str, int]:
+    return {"partition_index": number, "error_code": int(code)}
 
 
 def write_markers_error(request: Message, code: ErrorCode, message: str) -> Response:
-    return {"markers": [_marker_result(marker, lambda tp: code) for marker in request.markers]}
+    return {
+        "markers": [
+            {
+                "producer_id": marker.producer_id,
+                "topics": [
+                    {
+                        "name": topic.name,
+                        "partitions": [_marked(number, code) for number in topic.partition_indexes],
+                    }
+                    for topic in marker.topics
+                ],
+            }
+            for marker in request.markers
+        ]
+    }
 
 
 async def _write_marker(
     broker: BrokerContext,
     marker: Message,
-    partitions: list[TopicPartition],
+    partitions: Sequence[TopicPartition],
     outcomes: dict[TopicPartition, ErrorCode],
 ) -> None:
     outcomes |= await broker.marker_writer.write(
@@ -132,20 +169,9 @@ async def _write_marker(
     )
 
 
-def _marker_result(marker: Message, code: Callable[[TopicPartition], ErrorCode]) -> dict[str, Any]:
-    return {
-        "producer_id": marker.producer_id,
-        "topics": [
-            {
-                "name": topic.name,
-                "partitions": [
-                    {"partition_index": number, "error_code": int(code(TopicPartition(topic.name, number)))}
-                    for number in topic.partition_indexes
-                ],
-            }
-            for topic in marker.topics
-        ],
-    }
+def _indexes(topic: Message) -> list[int]:
+    indexes: list[int] = topic.partition_indexes
+    return indexes
 
 
 # ---- DescribeTransactions, ListTransactions ----------------------------------------------------------
@@ -227,16 +253,16 @@ async def handle_list(broker: BrokerContext, ctx: RequestContext, request: Messa
 
 
 async def handle_producers(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
-    topics: list[dict[str, Any]] = [{"name": topic.name, "partitions": []} for topic in request.topics]
-    every = (
-        (each, number)
-        for each, topic in zip(topics, request.topics, strict=True)
-        for number in topic.partition_indexes
-    )
-    async for each, number in each_once(
-        broker.node.long_work, every, PARTITIONS_PER_SLICE, lambda place: (place[0]["name"], place[1])
+    topics: list[dict[str, Any]] = []
+    seen: set[tuple[str, int]] = set()
+    async for topic, number in in_slices(
+        broker.node.long_work, each_within(request.topics, _indexes), PARTITIONS_PER_SLICE
     ):
-        each["partitions"].append(_producers(broker, each["name"], number))
+        if number is None:
+            topics.append({"name": topic.name, "partitions": []})
+        elif (place := (topic.name, number)) not in seen:
+            seen.add(place)
+            topics[-1]["partitions"].append(_producers(broker, *place))
     return {"topics": topics}
 
 

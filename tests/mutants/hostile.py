@@ -257,8 +257,8 @@ HOSTILE: Final = (
         "ours",
         "so many topics are created on demand at a time",
         "kraft/api/auto_topic_creation.py",
-        "        if len(broker.creating_topics) >= MOST_AT_ONCE:\n            return\n",
-        "",
+        "    if len(broker.creating_topics) >= MOST_AT_ONCE or name_problem(name) is not None:\n",
+        "    if name_problem(name) is not None:\n",
         ("unit/api/test_long_requests.py",),
     ),
     mutant(

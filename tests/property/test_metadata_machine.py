@@ -303,6 +303,12 @@ def test_every_way_to_a_state_is_the_same_state(seed: int, snapshot_at: int) -> 
         assert other.log.end_offset == whole.log.end_offset
     kept = restarted.log.read(0, 1 << 30)  # up to the snapshot, where the log was rolled
     assert kept == whole.log.read(0, len(kept))
+    at = newcomer.log.start_offset
+    while at < whole.log.end_offset:  # and from there on: the same batches
+        made = newcomer.log.read(at, 1 << 30)
+        assert made == whole.log.read(at, len(made))
+        *_, (_, last) = iter_headers(made)
+        at = last.next_offset
 
     image = whole.image
     assert decode_checkpoint(encode_checkpoint(image), image.offset + 1, image.epoch) == image

@@ -22,7 +22,8 @@ VICTIM: Final = "victim"
 """The topic that is written to, altered and deleted."""
 
 MANY: Final = 300
-FULL_BYTES: Final = 60_000
+FULL_BYTES: Final = 1_000_000
+"""Some hundred thousand items, as many as a request may have."""
 
 Path = tuple[str, ...]
 Replaced = Mapping[Path, bytes]

@@ -322,3 +322,18 @@ def acl_filter(name: str | None) -> c.AclFilter:
         resource_type=2, resource_name=name, pattern_type=3, principal=None, host=None, operation=1,
         permission_type=1,
     )  # fmt: skip
+
+
+def test_what_is_deleted_has_one_order_however_the_image_was_come_by() -> None:
+    """A voter that has restored a snapshot writes the same batch as one that was there all the time."""
+    machine, restored = MetadataMachine(), MetadataMachine()
+    machine.claim()
+    machine.run(c.CreateAcls(acls=(acl(9, "t"), acl(5, "t"), acl(7, "t"))))
+    restored.machine.restore(machine.machine.snapshot()(), machine.index, machine.term)()
+    command = c.DeleteAcls(filters=(acl_filter("t"),))
+    data = stamped_command.encode(StampedCommand(machine.term, 1, command))
+    at = machine.log.end_offset
+    replies = [each.machine.apply(machine.index + 1, machine.term, data) for each in (machine, restored)]
+    assert replies[0] == replies[1]
+    assert machine.log.read(at, 1 << 20) == restored.log.read(at, 1 << 20)
+    assert machine.machine.rolling_hash == restored.machine.rolling_hash
