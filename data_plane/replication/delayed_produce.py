@@ -17,7 +17,8 @@ from collections.abc import Callable, Sequence
 from data_plane.purgatory.purgatory import DelayedOperation
 from data_plane.purgatory.timing_wheel import WheelTimer
 from data_plane.replication.partition import Partition
-from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import NO_EPOCH
 
 Appended = tuple[Partition, int, int]
 """With the offset after the last record, and the leader epoch in which it was appended."""
@@ -65,9 +66,15 @@ def await_deletion(
     timeout: float,
     on_done: Callable[[list[ErrorCode]], None],
 ) -> None:
-    """The same for DeleteRecords: until every live replica's log begins at the offset or later."""
+    """The same for DeleteRecords: until every live replica's log begins at the offset or later, which only
+    the leader sees."""
     wait = DelayedOperation(on_done)
     for partition, offset in deleted:
+        try:
+            partition.check_epoch(NO_EPOCH, leader_only=True)
+        except BrokerError as error:
+            wait.settle(error.code)
+            continue
         if partition.low_watermark() >= offset:
             wait.settle(ErrorCode.NONE)
         else:

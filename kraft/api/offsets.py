@@ -153,11 +153,14 @@ async def handle_delete_records(broker: BrokerContext, ctx: RequestContext, requ
     )
     outcomes = await _await_deletion(broker, deleted, request.timeout_ms)
     found = [each for topic in topics for each in topic["partitions"] if not each["error_code"]]
-    async for each, (partition, _), outcome in in_slices(
+    async for each, (partition, reached), outcome in in_slices(
         broker.node.long_work, zip(found, deleted, outcomes, strict=True), WATERMARKS_PER_SLICE
     ):
         each["error_code"] = int(outcome)
-        each["low_watermark"] = -1 if outcome else partition.low_watermark()
+        if outcome is not ErrorCode.NONE:
+            each["low_watermark"] = -1
+        else:  # who has lost leadership since then knows of no other log
+            each["low_watermark"] = partition.low_watermark() if partition.is_leader else reached
     return {"topics": topics}
 
 

@@ -100,6 +100,24 @@ async def test_delete_records_waits_until_all_replicas_begin_there():
         assert refused.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
+@pytest.mark.row("P1", "L3")
+@in_loop
+async def test_delete_records_is_not_confirmed_by_who_lost_leadership_before_the_wait_began():
+    """Of a request of very many partitions the first are deleted from long before the last. Its own log begins
+    there, but nobody knows of the others'."""
+    async with Cluster() as cluster:
+        cluster.create_topic("t", [[1, 2, 3]])
+        for _ in range(5):
+            await produce_outcome(cluster, b"x")
+        cluster.cuts |= {(2, 1), (3, 1)}
+        leader = cluster.leader()
+        deleted = [(leader, leader.delete_records(3))]
+        cluster.elect("t", 0, 2)
+        outcomes: list[ErrorCode] = []
+        await_deletion(deleted, timer=cluster.brokers[1].timer, timeout=10, on_done=outcomes.extend)
+        assert outcomes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+
 @in_loop
 async def test_flush_messages_one_acknowledges_only_what_all_in_sync_replicas_have_fsynced():
     async with Cluster() as cluster:
