@@ -81,9 +81,12 @@ class InternalTopic:
             raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{found.tp} at {offset}")
         try:
             cached = piece.read_cached()
-            return bytes(cached if cached is not None else await self._blocking(piece.read))
+            data = bytes(cached if cached is not None else await self._blocking(piece.read))
         except OSError as error:
             found.storage_failed(error)
+        if piece.is_stale():
+            found.refuse_as_not_leader()
+        return data
 
     def _get(self, partition: int) -> Partition:
         return self._partitions.get(self._topic, partition)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from itertools import count
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from data_plane.coordinator.state_machine import (
     CoordinatorResult,
@@ -193,6 +193,18 @@ class Shard(Generic[RecordT]):
         reply = await self.submit(decide)
         assert isinstance(reply, reply_type)
         return reply
+
+    async def ask_all(
+        self, decide: Callable[[Ticket, Instant], CoordinatorResult[RecordT]]
+    ) -> tuple[Any, ...]:
+        """For a part of a list that many partitions make: nothing where it has moved while others, or it,
+        were asked. Raises BrokerError while it is being loaded."""
+        try:
+            return () if self.state is CoordinatorState.CLOSED else await self.ask(tuple, decide)
+        except BrokerError:
+            if self.state is CoordinatorState.CLOSED:
+                return ()
+            raise
 
     def run(self, decide: Callable[[Instant], CoordinatorResult[RecordT]]) -> int:
         """Work of the coordinator's own, without a reply; returns how many records were appended."""

@@ -20,6 +20,7 @@ from metadata_quorum.foundation.batch import (
     iter_headers,
 )
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import NO_EPOCH
 from metadata_quorum.foundation.primitives import Buffer
 
 ANY_EPOCH: Final = 2**31 - 1
@@ -53,13 +54,17 @@ def first_offset_expected(records: Buffer, log_start_offset: int, log_end_offset
     return log_end_offset
 
 
-def check_leader_run(records: Buffer, expected: int, leader_epoch: int = ANY_EPOCH) -> LeaderRun:
-    """The whole batches of a run that begins at offset `expected`; a batch that is cut off at the end is
-    left for the next fetch. So is one of a newer epoch than `leader_epoch`: the leader that we asked became a
-    follower, and its log another's, before all of its answer had left the file (KAFKA-18723).
+def check_leader_run(
+    records: Buffer, expected: int, leader_epoch: int = ANY_EPOCH, last_epoch: int = NO_EPOCH
+) -> LeaderRun:
+    """The whole batches of a run that begins at offset `expected`, behind a record of `last_epoch`; a batch
+    that is cut off at the end is left for the next fetch. So is one of a newer epoch than `leader_epoch`: the
+    leader that we asked became a follower, and its log another's, before all of its answer had left the file
+    (KAFKA-18723). Where that log's records are of an older epoch than ours, its part before differs, too.
 
     Raises CorruptBatchError, and BrokerError (CORRUPT_MESSAGE; OFFSET_OUT_OF_RANGE where the offsets are not
-    the expected ones; UNKNOWN_LEADER_EPOCH where the first batch is of a newer epoch)."""
+    the expected ones; UNKNOWN_LEADER_EPOCH where the first batch is of a newer epoch; FENCED_LEADER_EPOCH
+    where one is of an older epoch than what is before it)."""
     batches: Batches = []
     size = 0
     for position, header in iter_headers(records):
@@ -67,6 +72,11 @@ def check_leader_run(records: Buffer, expected: int, leader_epoch: int = ANY_EPO
             if batches:
                 break
             raise BrokerError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"{header.partition_leader_epoch} in a batch")
+        if NO_EPOCH < header.partition_leader_epoch < last_epoch:
+            raise BrokerError(
+                ErrorCode.FENCED_LEADER_EPOCH, f"{header.partition_leader_epoch} behind {last_epoch}"
+            )
+        last_epoch = header.partition_leader_epoch
         validation.check_from_leader(records, position, header, expected)
         batches.append((position, header))
         expected = header.base_offset + header.last_offset_delta + 1

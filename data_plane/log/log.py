@@ -162,7 +162,8 @@ class UnifiedLog:
             refuse_until_flushed(self.directory)
         try:
             begin = first_offset_expected(records, self.log_start_offset, self.log_end_offset)
-            run = check_leader_run(records, begin, leader_epoch)
+            last_epoch = self.epochs.epoch_at(self.log_end_offset - 1)  # that with the last record
+            run = check_leader_run(records, begin, leader_epoch, last_epoch)
         except CorruptBatchError as e:
             raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"{self.directory}: {e}") from e
         batches, next_offset, size = run

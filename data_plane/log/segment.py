@@ -85,9 +85,15 @@ class LogSlice:
 
     Its place may still be unknown (where finding it would have blocked): then `length` is an upper
     bound, `read_cached` says None, and `read` finds it.
+
+    The bytes are taken later, and where the log was truncated meanwhile they are others: whoever has read
+    asks `is_stale`, on the loop, before the bytes go on.
     """
 
-    __slots__ = ("_at_least_one", "_limit", "_max_bytes", "_segment", "file", "length", "offset", "position")
+    __slots__ = (
+        "_at_least_one", "_limit", "_max_bytes", "_segment", "_truncations",
+        "file", "length", "offset", "position",
+    )  # fmt: skip
 
     def __init__(
         self, segment: LogSegment, file: File | None, offset: int, position: int, length: int, limit: int = -1
@@ -98,6 +104,7 @@ class LogSlice:
         self.position = position
         self.length = length
         self._limit = limit  # end of the readable part; only set where the place is unknown
+        self._truncations = len(segment.truncations)
         self._at_least_one = False
         self._max_bytes = length
 
@@ -115,6 +122,15 @@ class LogSlice:
     def segment_base(self) -> int:
         """The offset at which the segment begins that it lies in."""
         return self._segment.base_offset
+
+    def is_stale(self) -> bool:
+        """Whether its segment was truncated since below where it ends: what was, or will be, read is not what
+        was found, but perhaps another leader's records, or a part of one."""
+        truncations = self._segment.truncations
+        if len(truncations) == self._truncations:
+            return False
+        end = self.position + self.length if self._limit < 0 else self._limit
+        return min(truncations[self._truncations :]) < end
 
     def end_offset(self) -> int:
         """An offset at or behind the end of what will be read, as near as possible without reading."""
@@ -139,7 +155,7 @@ class LogSlice:
         """The same bytes, to be read piece by piece. Its place must be known."""
         assert self.file is not None, "there is nothing to read"
         assert self.position >= 0, "its place is not known"
-        return FileRegion(self.file, self.position, self.length, later, failed)
+        return FileRegion(self.file, self.position, self.length, later, failed, self.is_stale)
 
     def read_cached(self) -> Buffer | None:
         """The bytes if the page cache holds them all, else None."""
@@ -154,26 +170,12 @@ class LogSegment:
     """See the module. Offsets are absolute, positions and sizes bytes in the `.log` file."""
 
     __slots__ = (
-        "_batch_ends",
-        "_bytes_since_index_entry",
-        "_disk",
-        "_file",
-        "_first_timestamp",
-        "_index_interval_bytes",
-        "_largest_batch",
-        "_max_timestamp",
-        "_offset_ends",
-        "_offset_of_max_timestamp",
-        "_suffix",
-        "base_offset",
-        "created_ms",
-        "index_full",
-        "offset_index",
-        "path",
-        "size",
-        "time_index",
-        "txn_index_path",
-    )
+        "_batch_ends", "_bytes_since_index_entry", "_disk", "_file", "_first_timestamp",
+        "_index_interval_bytes", "_largest_batch", "_max_timestamp", "_offset_ends",
+        "_offset_of_max_timestamp", "_suffix",
+        "base_offset", "created_ms", "index_full", "offset_index", "path", "size", "time_index",
+        "truncations", "txn_index_path",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -208,6 +210,8 @@ class LogSegment:
         self._offset_of_max_timestamp = base_offset
         self._first_timestamp: int | None = None
         self._largest_batch = 0 if self.size == 0 else _UNKNOWN_SIZE
+        self.truncations: list[int] = []
+        """Positions from which on bytes were dropped, one after another: slices may still be read."""
         # next offset and end position of the latest batches; empty where they are not known
         self._offset_ends: list[int] = [base_offset] if self.size == 0 else []
         self._batch_ends: list[int] = [0] if self.size == 0 else []
@@ -439,6 +443,7 @@ class LogSegment:
 
     def truncate_file(self, position: int) -> None:
         """Drop the bytes from `position` on (a torn tail, after the whole batches were noted)."""
+        self.truncations.append(position)
         self.file.truncate(position)
         self.size = position
 

@@ -27,12 +27,13 @@ from metadata_quorum.foundation.offset_timestamps import (
 class OffsetSearch:
     """One search by time: `run` in the executor, then `answer` on the loop."""
 
-    __slots__ = ("_committed_only", "_found", "_partition", "_replica", "_search")
+    __slots__ = ("_committed_only", "_found", "_leader_epoch", "_partition", "_replica", "_search")
 
     def __init__(
         self, partition: Partition, search: TimeSearch, *, replica: bool, committed_only: bool
     ) -> None:
         self._partition = partition
+        self._leader_epoch = partition.leader_epoch
         self._search = search
         self._replica = replica
         self._committed_only = committed_only
@@ -45,9 +46,12 @@ class OffsetSearch:
             self._found = error
 
     def answer(self) -> TimestampAndOffset:
-        """What was found, as far as the client may see it now. Raises BrokerError: OFFSET_NOT_AVAILABLE,
-        KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE, UNKNOWN_SERVER_ERROR."""
+        """What was found, as far as the client may see it now. Raises BrokerError: NOT_LEADER_OR_FOLLOWER,
+        OFFSET_NOT_AVAILABLE, KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE, UNKNOWN_SERVER_ERROR."""
         found, partition = self._found, self._partition
+        # It may have been truncated during the search.
+        if partition.leader_epoch != self._leader_epoch or partition.removed:
+            partition.refuse_as_not_leader()
         if isinstance(found, Exception):
             self._refuse(found)
         if found is not None and found.offset < _visible_end(partition, self._replica, self._committed_only):

@@ -190,6 +190,7 @@ ROWS: Final = (
         broker=handle_add_partitions,
         on_error=add_partitions_error,
         concurrent=True,
+        from_broker=lambda version, _: version >= _FIRST_OF_BROKERS,
     ),
     ApiRow(
         ApiKey.ADD_OFFSETS_TO_TXN,

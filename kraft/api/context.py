@@ -116,11 +116,9 @@ class BrokerContext:
     transaction_verifier: TransactionVerifier
     marker_writer: MarkerWriter
     producer_ids: ProducerIds
-    channels: BrokerChannels
-    """To the other brokers."""
     console_channels: BrokerChannels
-    """The same for what is shown to people. A broker of another make may end the connection at it: nothing
-    that matters is to be lost with it."""
+    """To the other brokers, for what is shown to people. A broker of another make may end the connection at
+    it: nothing that matters is to be lost with it."""
     lifecycle: BrokerLifecycle
     failover_metadata: FailoverMetadata
     """Brokers that die or may have died."""

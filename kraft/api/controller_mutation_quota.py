@@ -12,7 +12,7 @@ from typing import Final
 
 from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
-from kraft.api.throttling import MS_PER_S, client_of
+from kraft.api.throttling import MS_PER_S, client_of, is_between_nodes
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
@@ -33,7 +33,7 @@ class ControllerMutationQuota:
     def count(self, partitions: int) -> None:
         """Raises `BrokerError`, THROTTLING_QUOTA_EXCEEDED, where the client has to wait first."""
         quotas, ctx = self._node.quotas, self._ctx
-        if quotas is None:
+        if quotas is None or is_between_nodes(self._node, ctx, from_broker=False):  # created on demand
             return
         strict = ctx.version >= _REFUSED_FROM[ctx.api_key]
         may, self._pause_s = quotas.mutated(client_of(ctx), partitions, self._node.loop.time(), strict=strict)

@@ -357,7 +357,8 @@ class Dispatcher:
     def _throttled(self, call: _Call, response: Response) -> Response:
         if call.ctx.cost is None or not call.row.is_throttled:
             return response
-        return throttled(self._node, call.ctx, response)
+        from_broker = call.row.is_from_broker(call.ctx.version, call.request)
+        return throttled(self._node, call.ctx, response, from_broker=from_broker)
 
     def _log_error(self, ctx: RequestContext, error: Exception) -> None:
         report_fault(self._node.loop, f"{ctx.api_key.api_name} v{ctx.version} from {ctx.client_host}", error)

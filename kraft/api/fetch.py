@@ -213,6 +213,8 @@ class _Fetch:
 
     def _note(self, unread: Unread) -> None:
         for each, error in unread:
+            if each.slice is not None and each.slice.is_stale():  # nothing is wrong with the log
+                continue
             corrupt = isinstance(error, CorruptBatchError)
             each.error = ErrorCode.CORRUPT_MESSAGE if corrupt else ErrorCode.KAFKA_STORAGE_ERROR
             self._read_failed(each, error)
@@ -238,9 +240,14 @@ class _Fetch:
             self._answer.settle(partial(_written, self._node, self._ctx, self._params.request, response))
 
     def _send_from_files(self, partitions: Iterable[FetchedPartition]) -> None:
-        """What was not read."""
+        """What was not read. Where the log was truncated since it was found, nothing of it is sent: another
+        leader has been elected."""
         for each in partitions:
-            if each.slice is not None and each.records is None and each.error is NO_ERROR:
+            if each.slice is None or each.error is not NO_ERROR:
+                continue
+            if each.slice.is_stale():
+                each.error, each.records = ErrorCode.NOT_LEADER_OR_FOLLOWER, None
+            elif each.records is None:
                 each.region = each.slice.region(self._node.blocking, partial(self._read_failed, each))
 
     async def _write_many(self, response: FetchResponse) -> Buffers:

@@ -106,6 +106,11 @@ def _offset_fields(found: TimestampAndOffset) -> dict[str, Any]:
     return {"timestamp": found.timestamp, "offset": found.offset, "leader_epoch": found.leader_epoch}
 
 
+def _from_follower(_: int, request: Message) -> bool:
+    """On the connection on which it fetches."""
+    return bool(request.replica_id >= 0)
+
+
 def list_offsets_error(request: Message, code: ErrorCode, message: str) -> Response:
     return {"topics": _all_failed(request.topics, "name", "partition_index", code)}
 
@@ -236,6 +241,7 @@ ROWS: Final = (
         (1, 10),
         (authorize_topics(AclOperation.DESCRIBE, list_offsets_error),),
         broker=handle_list_offsets,
+        from_broker=_from_follower,
         on_error=list_offsets_error,
     ),
     ApiRow(
@@ -250,6 +256,7 @@ ROWS: Final = (
         (2, 4),
         (authorize_epochs(offset_for_leader_epoch_error),),
         broker=handle_offset_for_leader_epoch,
+        from_broker=_from_follower,
         on_error=offset_for_leader_epoch_error,
     ),
 )

@@ -78,6 +78,9 @@ class ApiRow:
     wait for others. Kafka's brokers serve one request of a connection at a time."""
     exempt_from_quotas: bool = False
     """As is everything that only nodes send."""
+    from_broker: Callable[[int, Message], bool] | None = None
+    """Of an API of clients: the requests, with their version, that brokers send each other. They are exempt,
+    too, where the requester may do so."""
     advertised: bool = True
     """Listed in the response of ApiVersions."""
     internal: bool = False
@@ -95,6 +98,9 @@ class ApiRow:
     @property
     def is_throttled(self) -> bool:
         return not self.exempt_from_quotas and self.listeners != CONTROLLER
+
+    def is_from_broker(self, version: int, request: Message) -> bool:
+        return self.from_broker is not None and self.from_broker(version, request)
 
     @property
     def min_version(self) -> int:

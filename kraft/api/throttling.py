@@ -3,8 +3,9 @@
     metadata (delta, image) -> QuotaUpdates -> node.quotas; None, and free, while nothing is limited
     dispatch, api/produce, api/fetch, api/topics -> here -> data_plane/quotas -> throttle_time_ms, Peer.mute
 
-As since KIP-219 a response is sent at once and says how long the connection is muted. Requests between
-nodes are never throttled.
+As since KIP-219 a response is sent at once and says how long the connection is muted. What nodes ask each
+other to replicate, to carry transactions and to stay in the cluster is never throttled: other such requests
+wait behind it on its connection, heartbeats among them.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from typing import Final
 from data_plane.quotas.client_quotas import PERCENT, ClientQuotas
 from data_plane.quotas.limits import QuotaClient
 from kraft.api.context import NodeContext
-from kraft.api.request_context import RequestContext
+from kraft.api.request_context import RequestContext, Role
 from kraft.api.response import Response
 from kraft.wire.bridge import response_has
 from metadata_quorum.foundation.quota_types import IP, QuotaEntityKey, QuotaType
 from metadata_quorum.foundation.supervision import supervised
 from metadata_quorum.metadata.delta import MetadataDelta
 from metadata_quorum.metadata.image import MetadataImage
+from metadata_quorum.security.acls import CLUSTER_NAME, AclOperation, AclResourceType
 
 THROTTLE_TIME_MS: Final = "throttle_time_ms"
 MS_PER_S: Final = 1000
@@ -45,14 +47,29 @@ def throttle_connection(ctx: RequestContext, pause_s: float) -> int:
     return pause_ms
 
 
-def throttled(node: NodeContext, ctx: RequestContext, response: Response) -> Response:
+def throttled(
+    node: NodeContext, ctx: RequestContext, response: Response, *, from_broker: bool = False
+) -> Response:
     """The response with its throttle time, if a quota is used up by the time that the request took or, as
     the response says already, by what it did."""
+    if is_between_nodes(node, ctx, from_broker=from_broker):
+        return response
     asked_s = response.get(THROTTLE_TIME_MS, 0) / MS_PER_S
     pause_ms = throttle_connection(ctx, max(asked_s, _busy(node, ctx, node.loop.time())))
     if pause_ms > 0 and response_has(ctx.api_key, THROTTLE_TIME_MS):
         return {**response, THROTTLE_TIME_MS: pause_ms}
     return response
+
+
+def is_between_nodes(node: NodeContext, ctx: RequestContext, *, from_broker: bool) -> bool:
+    """Whether a request is one of a node's own, which is said by it (`from_broker`) or by the listener, and
+    allowed by ClusterAction."""
+    if not from_broker and (ctx.role is not Role.CONTROLLER or ctx.forwarded_for is not None):
+        return False
+    if node.authorizer is None:
+        return True
+    operation, resource = AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER
+    return node.authorizer.allows(ctx.principal, ctx.client_host, operation, resource, CLUSTER_NAME)
 
 
 def charge_produce(node: NodeContext, ctx: RequestContext, *, answered: bool = True) -> int:

@@ -120,7 +120,7 @@ class GroupLags:
         ]
         fields = {"replica_id": _CONSUMER, "isolation_level": 0, "topics": topics}
         try:
-            answer = await self._broker.channels.ask(
+            answer = await self._broker.console_channels.ask(
                 leader, ApiKey.LIST_OFFSETS, _LIST_OFFSETS_VERSION, fields, _ASK_TIMEOUT_S
             )
         except OSError:

@@ -26,7 +26,7 @@ class FileSend:
 
     def take(self, most: int) -> list[BytesLike]:
         """What comes next, so many bytes of files at most; nothing where they are to be read from the device.
-        Raises ProtocolError where a file has become shorter."""
+        Raises ProtocolError where a log was truncated."""
         taken: list[BytesLike] = []
         while self._left and most > 0:
             first = self._left[0]
@@ -34,7 +34,7 @@ class FileSend:
                 piece = first.read_cached(most)
                 if piece is None:
                     break
-                _not_at_end(piece)
+                _check_read(first, piece)
                 most -= len(piece)
                 taken.append(piece)
                 if first.length:
@@ -49,9 +49,9 @@ class FileSend:
         return self._region.read(most)
 
     def came(self, piece: Piece) -> None:
-        """What `read` has read, to be sent now. Raises ProtocolError where the file has become shorter."""
-        _not_at_end(piece)
+        """What `read` has read, to be sent now. Raises ProtocolError where the log was truncated."""
         region = self._region
+        _check_read(region, piece)
         region.took(piece)
         if not region.length:
             self._left.popleft()
@@ -67,6 +67,7 @@ class FileSend:
         return first
 
 
-def _not_at_end(piece: Piece) -> None:
-    if not piece:
+def _check_read(region: FileRegion, piece: Piece) -> None:
+    """The answer's head has left with the length: it can only be broken off."""
+    if not piece or region.is_stale():
         raise ProtocolError("its log was truncated under the answer")

@@ -175,11 +175,13 @@ class BrokerRole:
             node.random,
             now_ms,
         )
-        self._broker_channels = BrokerChannels(
-            loop, self._addresses.find, client_id=f"broker-{node.node_id}", security=to_brokers
-        )
-        self._console_channels = BrokerChannels(
-            loop, self._addresses.find, client_id=f"console-{node.node_id}", security=to_brokers
+        # Answers come in order, and a marker may wait long for a slow partition: as with Kafka, producers
+        # that are to be verified do not wait behind it.
+        self._marker_channels, self._verification_channels, self._console_channels = (
+            BrokerChannels(
+                loop, self._addresses.find, client_id=f"{purpose}-{node.node_id}", security=to_brokers
+            )
+            for purpose in ("markers", "verification", "console")
         )
         guards = VerificationGuards()
         self.marker_writer = MarkerWriter(
@@ -195,7 +197,7 @@ class BrokerRole:
             node.node_id,
             node.metadata_cache,
             self.marker_writer,
-            self._broker_channels,
+            self._marker_channels,
             loop,
             request_timeout_s + _ANSWER_GRACE_S,
         )
@@ -212,7 +214,7 @@ class BrokerRole:
             node.node_id,
             node.metadata_cache,
             self.transaction_coordinator,
-            self._broker_channels,
+            self._verification_channels,
             guards,
             verifies=config.transaction_partition_verification_enable,
             timeout_s=request_timeout_s,
@@ -235,7 +237,6 @@ class BrokerRole:
             transaction_verifier=self.transaction_verifier,
             marker_writer=self.marker_writer,
             producer_ids=self.producer_ids,
-            channels=self._broker_channels,
             console_channels=self._console_channels,
             lifecycle=self.lifecycle,
             failover_metadata=self.failover_metadata,
@@ -270,7 +271,8 @@ class BrokerRole:
         self.group_coordinator.close()
         self.transaction_coordinator.close()
         self._marker_channel.close()
-        self._broker_channels.close()
+        self._marker_channels.close()
+        self._verification_channels.close()
         self._console_channels.close()
         await self.fetcher_manager.close()
         await self.replica_manager.close(self.lifecycle.broker_epoch)

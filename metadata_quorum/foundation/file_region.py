@@ -26,7 +26,7 @@ class ReadLater(Protocol):
 class FileRegion:
     """What is left of it begins at `position`."""
 
-    __slots__ = ("_file", "_later", "failed", "length", "position")
+    __slots__ = ("_file", "_later", "failed", "is_stale", "length", "position")
 
     def __init__(
         self,
@@ -35,13 +35,16 @@ class FileRegion:
         length: int,
         later: ReadLater,
         failed: Callable[[Exception], None],
+        is_stale: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`failed`: told why a read was not possible."""
+        """`failed`: told why a read was not possible. `is_stale`: whether other bytes may be in their place
+        by now; to be asked on the loop, of what was read."""
         self._file = file
         self.position = position
         self.length = length
         self._later = later
         self.failed = failed
+        self.is_stale = is_stale
 
     def __len__(self) -> int:
         return self.length

@@ -269,9 +269,7 @@ class GroupCoordinator:
         list would have holes."""
         listed: list[ListedGroup] = []
         for led in list(self._led.values()):
-            if led.shard.state is CoordinatorState.CLOSED:
-                continue  # it has moved while the others were queried
-            listed += await led.shard.ask(tuple, led.manager.list)
+            listed += await led.shard.ask_all(led.manager.list)
         return listed
 
     def summaries(self) -> Iterator[GroupSummary]:

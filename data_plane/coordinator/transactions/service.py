@@ -226,7 +226,7 @@ class TransactionCoordinator:
         """Every transactional id that is coordinated here. Raises while a partition is being loaded."""
         listed: list[tuple[str, TransactionMetadata]] = []
         for led in list(self._led.values()):
-            listed += await led.shard.ask(tuple, led.manager.list)
+            listed += await led.shard.ask_all(led.manager.list)
         return listed
 
     def unfinished(self) -> Iterator[tuple[str, TransactionMetadata]]:

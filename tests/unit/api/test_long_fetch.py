@@ -12,54 +12,19 @@ from typing import Any, cast
 import pytest
 
 from data_plane.log.segment import LogSlice
-from fetch.messages import FetchedPartition, FetchParams, FetchResponse
+from fetch.messages import FetchedPartition, FetchResponse
 from kraft.api import fetch
-from kraft.api.request_context import Role
 from kraft.net.connection import ProtocolError
 from kraft.net.delayed_reply import DelayedReply
-from kraft.net.peer import Peer, UncountedRequest
-from kraft.wire.api_keys import ApiKey
-from kraft.wire.bridge import encode_request
+from kraft.net.peer import UncountedRequest
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.file_region import FileRegion
 from metadata_quorum.foundation.model import ZERO_UUID
-from tests.support.contexts import broker_context, node_context
 from tests.support.logs import open_log
+from tests.unit.api.fetch_driver import broker_and_context, named
 from tests.unit.net.harness import on_a_loop, until
 
 pytestmark = pytest.mark.row("P7")
-
-VERSION = 12
-
-
-def named(count: int) -> memoryview:
-    partitions = [{"partition": number} for number in range(count)]
-    return memoryview(
-        encode_request(ApiKey.FETCH, VERSION, {"topics": [{"topic": "t", "partitions": partitions}]})
-    )
-
-
-def broker_and_context(response: FetchResponse) -> tuple[Any, Any]:
-    """A broker that answers every fetch with that at once."""
-    broker: Any = broker_context(
-        node_context(asyncio.get_running_loop()),
-        replica_manager=(),
-        fetch_service=SimpleNamespace(
-            params_of=lambda request: FetchParams(request, request.min_bytes, request.max_bytes),
-            fetch=lambda params, on_found: on_found(response),
-        ),
-        fetch_piece_bytes=lambda: 1000,
-    )
-    peer = Peer("CLIENTS", "127.0.0.1", 1)
-    ctx: Any = SimpleNamespace(
-        version=VERSION,
-        role=Role.BROKER,
-        connection=peer,
-        cost=None,
-        listener="CLIENTS",
-        framed=lambda body: tuple(body),
-    )
-    return broker, ctx
 
 
 def asked(partitions: int) -> tuple[Any, Any, asyncio.Future[Any], Charged]:
@@ -129,7 +94,10 @@ async def test_a_later_piece_that_cannot_be_read_is_a_fault_unless_its_file_has_
     file: Any = CachedFile()
     one: Any = FetchedPartition(ZERO_UUID, "t", 0)
     one.slice = SimpleNamespace(
-        position=0, length=5000, region=lambda later, failed: FileRegion(file, 0, 5000, later, failed)
+        position=0,
+        length=5000,
+        is_stale=lambda: False,
+        region=lambda later, failed: FileRegion(file, 0, 5000, later, failed),
     )
     reply: Any = fetch.handle(*broker_and_context(FetchResponse(partitions=[one])), named(1))
     [region] = [each for each in reply if isinstance(each, FileRegion)]

@@ -49,6 +49,22 @@ def test_losing_the_partition_ends_every_wait() -> None:
     run(test)
 
 
+def test_a_partition_that_moves_while_groups_are_listed_has_no_part_in_the_list() -> None:
+    async def test() -> None:
+        log = MemoryLog()
+        async with service(log) as groups:
+            log.replicating = False
+            committing = started(groups.commit_offsets(commit(1)))
+            await settle()
+            listing = asyncio.ensure_future(groups.list_groups())
+            await settle()
+            groups.resign(groups.partition_for("g"))
+            assert await listing == []
+            assert await refusal(committing) is ErrorCode.NOT_COORDINATOR
+
+    run(test)
+
+
 @pytest.mark.row("G3")
 def test_loading_yields_to_the_loop_and_refuses_requests_meanwhile() -> None:
     async def test() -> None:

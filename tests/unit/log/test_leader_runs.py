@@ -52,6 +52,19 @@ def test_what_a_leader_has_written_as_a_follower_of_the_next_epoch_is_left_for_a
     assert refused.value.code is ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
+@pytest.mark.row("R5")
+def test_what_a_leader_has_of_an_older_epoch_than_ours_is_refused() -> None:
+    """It has truncated, and taken an older epoch's records from the next leader: what is before them in our
+    log is not what is before them in its."""
+    older, newer = run_of((5, 3, 2)), run_of((7, 4, 1))
+    with pytest.raises(BrokerError) as refused:
+        check_leader_run(older + newer, 5, leader_epoch=4, last_epoch=4)
+    assert refused.value.code is ErrorCode.FENCED_LEADER_EPOCH
+    assert len(check_leader_run(older + newer, 5, leader_epoch=4, last_epoch=3)[0]) == 2
+    with pytest.raises(BrokerError):
+        check_leader_run(run_of((5, 3, 2), (7, 2, 1)), 5, leader_epoch=4)
+
+
 @pytest.mark.parametrize(
     ("start", "end", "expected"),
     [

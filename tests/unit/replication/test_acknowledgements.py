@@ -103,8 +103,8 @@ async def test_delete_records_waits_until_all_replicas_begin_there():
 @pytest.mark.row("P1", "L3")
 @in_loop
 async def test_delete_records_is_not_confirmed_by_who_lost_leadership_before_the_wait_began():
-    """Of a request of very many partitions the first are deleted from long before the last. Its own log begins
-    there, but nobody knows of the others'."""
+    """Of a request of very many partitions the first are deleted from long before the last. Its own log
+    begins there, but nobody knows of the others'."""
     async with Cluster() as cluster:
         cluster.create_topic("t", [[1, 2, 3]])
         for _ in range(5):

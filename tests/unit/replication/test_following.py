@@ -10,14 +10,14 @@ import pytest
 
 from data_plane.log.config import LogConfig
 from data_plane.replication.delayed_produce import await_replication
-from data_plane.replication.offset_lookup import list_offset
+from data_plane.replication.offset_lookup import OffsetSearch, list_offset
 from fetch.follower_session import FetchLimits
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from metadata_quorum.foundation.offset_timestamps import LATEST_TIMESTAMP
 from metadata_quorum.metadata.records import PartitionChangeRecord
 from tests.support.may_block import MAY_BLOCK
-from tests.unit.replication.cluster import Cluster, batch, in_loop, produce_outcome, until
+from tests.unit.replication.cluster import NOW_MS, Cluster, batch, in_loop, produce_outcome, until
 
 
 @pytest.mark.row("R1")
@@ -172,6 +172,23 @@ async def test_a_follower_whose_end_lies_before_the_leaders_start_starts_over_th
         await until(lambda: set(cluster.isr()) == {1, 2})
         follower = cluster.replica(2)
         assert (follower.log.log_start_offset, follower.log.log_end_offset) == (8, 10)
+
+
+@pytest.mark.row("R2", "L5")
+@in_loop
+async def test_who_lost_leadership_during_a_search_by_time_answers_nothing_of_it():
+    """It may have truncated what was found, and taken something else in its place."""
+    async with Cluster() as cluster:
+        cluster.create_topic("t", [[1, 2, 3]])
+        await produce_outcome(cluster, b"a")
+        search = list_offset(cluster.leader(), NOW_MS, replica=False, committed_only=False)
+        assert isinstance(search, OffsetSearch)
+        search.run(MAY_BLOCK)
+        assert search.answer().offset == 0
+        cluster.elect("t", 0, 2)
+        with pytest.raises(BrokerError) as refused:
+            search.answer()
+        assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 @pytest.mark.row("R6")

@@ -238,6 +238,25 @@ def test_what_is_open_for_too_long_is_aborted_and_idle_ids_are_forgotten() -> No
     run(test)
 
 
+def test_a_partition_that_moves_while_transactions_are_listed_has_no_part_in_the_list() -> None:
+    async def test() -> None:
+        log, markers = MemoryLog(), MarkerLog()
+        async with service(log, markers) as transactions:
+            producer = await begun(transactions)
+            log.replicating = False
+            other = TopicPartition("t", 1)
+            adding = asyncio.ensure_future(transactions.add_partitions("x", producer, [other], 0))
+            await asyncio.sleep(0)
+            listing = asyncio.ensure_future(transactions.list())  # it waits for what it says
+            await asyncio.sleep(0)
+            transactions.resign(transactions.partition_for("x"))
+            assert await listing == []
+            with pytest.raises(BrokerError):
+                await adding
+
+    run(test)
+
+
 def test_a_completion_that_cannot_be_written_is_tried_again_without_new_markers() -> None:
     async def test() -> None:
         log, markers = MemoryLog(), MarkerLog()
