@@ -249,6 +249,10 @@ class GroupMetadataManager:
                 break
         return CoordinatorResult(records, atomic=False)
 
+    def topics_committed(self) -> set[str]:
+        """For which groups have offsets."""
+        return self._offsets.topics()
+
     def begin_topic_deletion(self, topics: Collection[str]) -> TopicDeletion:
         """The topics are deleted now: offsets committed for them so far will be deleted."""
         return self._offsets.begin_topic_deletion(topics)

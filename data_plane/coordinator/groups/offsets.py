@@ -11,7 +11,7 @@ for one partition the one that was written later counts, whichever transaction e
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator
 from itertools import count, islice
 from typing import Final
@@ -64,6 +64,8 @@ class OffsetMetadataManager:
         self._held: dict[int, dict[_Place, tuple[int, CommittedOffset]]] = {}
         """By producer id: what its open transaction would commit, and when that was written."""
         self._holders: dict[_Place, set[int]] = {}
+        self._topics: Counter[str] = Counter()
+        """How many offsets are kept for a topic, of those that have any."""
         self._writes = count()
         self._topic_deletions: list[TopicDeletion] = []
 
@@ -73,6 +75,10 @@ class OffsetMetadataManager:
     def groups(self) -> list[str]:
         """Of which something is committed, or would be by an open transaction."""
         return [*self._by_group, *(self.groups_held() - self._by_group.keys())]
+
+    def topics(self) -> set[str]:
+        """For which something is committed, or would be by an open transaction."""
+        return {*self._topics, *(partition.topic for _, partition in self._holders)}
 
     def of(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
         return self._by_group.get(group_id, _NONE)
@@ -101,7 +107,9 @@ class OffsetMetadataManager:
 
     def _keep(self, place: _Place, value: CommittedOffset) -> None:
         group_id, partition = place
-        self._by_group.setdefault(group_id, {})[partition] = value
+        kept = self._by_group.setdefault(group_id, {})
+        self._topics[partition.topic] += partition not in kept
+        kept[partition] = value
         for deletion in self._topic_deletions:
             if partition.topic in deletion.topics:
                 deletion.renewed.add(place)
@@ -127,8 +135,10 @@ class OffsetMetadataManager:
             self._keep((record.group_id, record.partition), record.value)
             return
         kept = self._by_group.get(record.group_id)
-        if kept is not None:
-            kept.pop(record.partition, None)
+        if kept is not None and kept.pop(record.partition, None) is not None:
+            self._topics[record.partition.topic] -= 1
+            if not self._topics[record.partition.topic]:
+                del self._topics[record.partition.topic]
             if not kept:
                 del self._by_group[record.group_id]
 

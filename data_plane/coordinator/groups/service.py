@@ -50,7 +50,7 @@ from data_plane.coordinator.groups.offsets import TopicDeletion
 from data_plane.coordinator.groups.records import CoordinatorRecord
 from data_plane.coordinator.runtime import CoordinatorState, PartitionLog, Shard, ShardLimits
 from data_plane.coordinator.state_machine import Instant, ProducerIdAndEpoch
-from data_plane.coordinator.topics import partition_for_key
+from data_plane.coordinator.topics import OFFSETS_TOPIC, partition_for_key
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from metadata_quorum.foundation.supervision import bounded, report_fault
@@ -122,7 +122,8 @@ class GroupCoordinator:
         shard = Shard[CoordinatorRecord](
             partition, leader_epoch, manager, self._log, self._loop, self._now_ms, self._config.shards
         )
-        self._led[partition] = _LedGroupPartition(shard, manager)
+        led = self._led[partition] = _LedGroupPartition(shard, manager)
+        shard.before_serving(partial(self._forget_what_is_gone, led))
 
     def resign(self, partition: int) -> None:
         """The partition is led elsewhere, or nowhere."""
@@ -239,6 +240,15 @@ class GroupCoordinator:
         for led in self._led.values():
             if led.shard.state is CoordinatorState.LOADING:  # what it finds was committed before
                 led.shard.before_serving(partial(self._begin_to_forget, led, topics))
+
+    def _forget_what_is_gone(self, led: _LedGroupPartition) -> None:
+        """Offsets of deleted topics that the last coordinator did not come to: a new topic of the name begins
+        without any. This broker knows every topic that the other one did."""
+        if self.view.topic_id(OFFSETS_TOPIC) is None:
+            return  # no metadata is here yet
+        gone = [name for name in led.manager.topics_committed() if self.view.topic_id(name) is None]
+        if gone:
+            self._begin_to_forget(led, gone)
 
     def _begin_to_forget(self, led: _LedGroupPartition, topics: Collection[str]) -> None:
         deletion = deque([(led, led.manager.begin_topic_deletion(topics))])

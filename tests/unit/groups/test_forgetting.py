@@ -22,6 +22,7 @@ from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from tests.unit.groups.memory_log import MemoryLog
 from tests.unit.groups.service_driver import ORDERS_0, commit, refusal, run, service
+from tests.unit.groups.topics import Topics
 
 FEW_IN_A_TURN = GroupCoordinatorConfig(groups=GroupLimits(max_records_per_sweep=10))
 PLACES = [TopicPartition("orders", n) for n in range(3)]
@@ -87,6 +88,35 @@ def test_a_partition_that_is_being_loaded_hears_of_a_deleted_topic_too() -> None
     run(test)
 
 
+@pytest.mark.row("G3")
+@pytest.mark.parametrize("there", [True, False], ids=["there", "deleted"])
+def test_the_next_coordinator_forgets_what_the_last_one_did_not_come_to(there: bool) -> None:
+    """Else a new topic of that name would be read from where its groups were in the old one."""
+
+    async def test() -> None:
+        log, ids, topics = MemoryLog(), [f"g{n}" for n in range(20)], Topics()
+        topics.create("__consumer_offsets", 1)
+        topics.create("orders", 3)
+        for epoch in (1, 2):
+            async with service(log, epoch=None, config=FEW_IN_A_TURN) as groups:
+                groups.partitions = 1
+                groups.view = topics.view
+                groups.become_leader(0, epoch)
+                await groups.loaded()
+                if epoch == 1:
+                    await commit_all(groups, 1, ids)
+                    if not there:
+                        topics.delete("orders")
+                        groups.topics_deleted(["orders"])
+                    continue  # it dies at once
+                for _ in range(100):
+                    await asyncio.sleep(0)
+                found = await all_committed(groups, ids)
+                assert found == dict.fromkeys(ids, [1 if there else None] * 3)
+
+    run(test)
+
+
 @pytest.mark.row("G3", "P4")
 @pytest.mark.parametrize("commit_it", [True, False])
 def test_what_a_new_transaction_holds_is_not_forgotten_either(commit_it: bool) -> None:
@@ -104,6 +134,20 @@ def test_what_a_new_transaction_holds_is_not_forgotten_either(commit_it: bool) -
         offsets.replay(tombstone)
     assert not deletion.left
     assert [kept.offset for kept in offsets.of("g").values()] == ([9] if commit_it else [])
+
+
+def test_it_is_known_for_which_topics_there_are_offsets() -> None:
+    offsets = OffsetMetadataManager()
+    kept, held = CommittedOffset(1, -1, "", 0, -1), TopicPartition("held", 0)
+    for place in (*PLACES, *PLACES):
+        offsets.replay(OffsetRecord("g", place, kept))
+    offsets.hold(OffsetRecord("g", held, kept), PRODUCER.producer_id)
+    assert offsets.topics() == {"orders", "held"}
+    offsets.end_transaction(PRODUCER.producer_id, commit=False)
+    for place in (*PLACES, *PLACES):
+        assert offsets.topics() == ({"orders"} if place in offsets.of("g") else set())
+        offsets.replay(OffsetRecord("g", place, None))
+    assert offsets.topics() == set()
 
 
 def test_one_group_with_very_many_offsets_is_forgotten_in_several_turns() -> None:
