@@ -11,6 +11,7 @@ server answers in order, so responses find their requests by position.
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import struct
 from collections import deque
@@ -34,6 +35,8 @@ from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.supervision import report_fault
 
 _INT32: Final = struct.Struct(">i")
+_NO_LINGER: Final = struct.pack("ii", 1, 0)
+"""struct linger: on, for no time."""
 
 MAX_RESPONSE_BYTES: Final = 2**31 - 1
 TRUSTED_FRAME_BYTES: Final = 64 * 1024 * 1024
@@ -216,7 +219,7 @@ class PeerClient(asyncio.BufferedProtocol):
     def _give_up(self, answer: asyncio.Future[memoryview], timeout_s: float) -> None:
         if not answer.done():
             answer.set_exception(TimeoutError(f"no answer within {timeout_s} s"))
-            self.close()
+            self._cut_off()
 
     def _watch_until(self, due: float) -> None:
         """One timer for all requests, armed for the earliest; nearly all have been answered by then."""
@@ -229,9 +232,19 @@ class PeerClient(asyncio.BufferedProtocol):
         due = min((each.due for each in self._waiting), default=FOREVER)
         if due <= self._loop.time():
             self._end_waiting(TimeoutError("no answer in time"))
-            self.close()
+            self._cut_off()
         else:
             self._watch_until(due)
+
+    def _cut_off(self) -> None:
+        """Close, and have the kernel forget what the other end has not taken: a request that was given up
+        arrives when the network is well again, behind what was sent in its place. A transaction's marker
+        would end the next transaction."""
+        if self._transport is not None and not self._transport.is_closing():
+            connected = self._transport.get_extra_info("socket")
+            if connected is not None:
+                connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+        self.close()
 
     # ---- asyncio.BufferedProtocol
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import pytest
 
+from kraft.net.client import Address, PeerClient
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import MalformedMessage, encode_request
 from tests.unit.net.harness import on_a_loop, row, serving
@@ -53,3 +55,34 @@ async def test_an_answer_that_cannot_be_read_ends_the_connection():
         with pytest.raises(ConnectionResetError, match="not what was asked for"):
             await client.ask(ApiKey.HEARTBEAT, 0, (BODY,), refuse, 10.0)
         assert not client.connected
+
+
+@on_a_loop
+async def test_a_request_that_was_given_up_does_not_arrive_later():
+    """A peer that cannot be reached for a time: what it did not take before the time was up is not delivered
+    when it can, behind what was sent instead."""
+    loop = asyncio.get_running_loop()
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        listener.setblocking(False)
+        client = await PeerClient.connect(loop, Address(*listener.getsockname()), "c")
+        deaf, _ = await loop.sock_accept(listener)
+        with deaf:
+            sent = 100_000
+            with pytest.raises(TimeoutError):
+                await client.ask(ApiKey.HEARTBEAT, 0, (bytes(sent),), bytes, 0.05)
+            came = await taken(deaf)
+            assert 0 < came < sent
+
+
+async def taken(connection: socket.socket) -> int:
+    """How many bytes come before it ends."""
+    came = 0
+    try:
+        while received := await asyncio.get_running_loop().sock_recv(connection, 65_536):
+            came += len(received)
+    except ConnectionResetError:
+        pass
+    return came
