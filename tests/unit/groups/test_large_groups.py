@@ -10,9 +10,12 @@ from collections.abc import Callable
 from functools import partial
 from types import FrameType
 from typing import Any
+from uuid import UUID
 
 import pytest
 
+from data_plane.coordinator.groups.assignment import NOTHING, Assignment
+from data_plane.coordinator.groups.consumer.assignors import AssignedMember, assign_uniformly
 from data_plane.coordinator.groups.messages import (
     DescribedGroup,
     Heartbeat,
@@ -113,3 +116,25 @@ def rebalance_costs(members: int) -> list[int]:
 def test_a_rebalance_of_a_classic_group() -> None:
     for small, large in zip(rebalance_costs(SMALL), rebalance_costs(LARGE), strict=True):
         assert large <= TOLERANCE * small
+
+
+def cost_of_another_subscription(members: int, topics: int) -> int:
+    """One member of a settled group reads one topic less."""
+    topic_ids = [UUID(int=number) for number in range(1, topics + 1)]
+    sizes = dict.fromkeys(topic_ids, 4)
+    group = [AssignedMember(f"m{i}", None, frozenset(topic_ids), NOTHING) for i in range(members)]
+    targets = assign_uniformly(group, sizes)
+    group = [member._replace(target=targets[member.member_id]) for member in group]
+    group[0] = group[0]._replace(topic_ids=frozenset(topic_ids[1:]))
+    found: dict[str, Assignment] = {}
+    total = cost(lambda: found.update(assign_uniformly(group, sizes)))
+    loads = [sum(map(len, target.values())) for target in found.values()]
+    assert (sum(loads), max(loads) - min(loads)) == (4 * topics, 0)
+    return total
+
+
+@pytest.mark.row("G6")
+def test_a_member_that_reads_other_topics_than_the_rest() -> None:
+    """In a group of thousands of partitions that took seconds, in which the broker did nothing else."""
+    small, large = cost_of_another_subscription(5, 20), cost_of_another_subscription(10, 80)
+    assert large <= 4 * TOLERANCE * small  # of four times as many partitions

@@ -65,14 +65,17 @@ def _static_first(member: AssignedMember) -> tuple[bool, str]:
 def assign_uniformly(members: Sequence[AssignedMember], sizes: Mapping[UUID, int]) -> dict[str, Assignment]:
     if len({member.topic_ids for member in members}) == 1:
         return _assign_alike(members, sizes)
-    kept, free = _keep(members, sizes)
-    _fill_by_topic(members, kept, free)
-    while _level(members, kept):
-        pass
-    return {member_id: assignment_of(owned) for member_id, owned in kept.items()}
+    readers = _readers(members)
+    shares = _Shares(members)
+    _fill_by_topic(shares, readers, _keep(shares, readers, members, sizes))
+    _level(shares, readers)
+    return shares.targets()
 
 
 _Owned = dict[str, list[TopicIdPartition]]
+
+_TO_LEVEL: Final = 2
+"""A difference that one move makes smaller."""
 
 
 def _assign_alike(members: Sequence[AssignedMember], sizes: Mapping[UUID, int]) -> dict[str, Assignment]:
@@ -138,60 +141,128 @@ def _in_order(assignment: Assignment) -> list[TopicIdPartition]:
     return [(topic_id, number) for topic_id, numbers in assignment.items() for number in sorted(numbers)]
 
 
+class _Readers:
+    """Of some topics, all of them the same members."""
+
+    __slots__ = ("even_after", "member_ids")
+
+    def __init__(self, member_ids: list[str]) -> None:
+        self.member_ids = member_ids
+        self.even_after = -1
+        """After so many moves their loads were even."""
+
+
+_ReadersOf = Mapping[UUID, _Readers]
+"""By topic, in the order of their ids."""
+
+
+def _readers(members: Sequence[AssignedMember]) -> _ReadersOf:
+    subscriptions = list(dict.fromkeys(member.topic_ids for member in members))
+    alike: dict[tuple[int, ...], _Readers] = {}
+    found: dict[UUID, _Readers] = {}
+    for topic_id in _topic_ids(members):
+        by = tuple(place for place, topic_ids in enumerate(subscriptions) if topic_id in topic_ids)
+        readers = alike.get(by)
+        if readers is None:
+            readers = _Readers([member.member_id for member in members if topic_id in member.topic_ids])
+            alike[by] = readers
+        found[topic_id] = readers
+    return found
+
+
+class _Shares:
+    """What each member is to own, while it is being worked out."""
+
+    def __init__(self, members: Sequence[AssignedMember]) -> None:
+        self.loads = {member.member_id: 0 for member in members}
+        """How many partitions each one has."""
+        self.moves = 0
+        self._numbers: dict[str, dict[UUID, list[int]]] = {member.member_id: {} for member in members}
+
+    def give(self, member_id: str, topic_id: UUID, numbers: Sequence[int]) -> None:
+        self._numbers[member_id].setdefault(topic_id, []).extend(numbers)
+        self.loads[member_id] += len(numbers)
+
+    def has_any(self, member_id: str, topic_id: UUID) -> bool:
+        return topic_id in self._numbers[member_id]
+
+    def move(self, topic_id: UUID, giver: str, taker: str) -> None:
+        """The partition of that topic that the giver got last."""
+        numbers = self._numbers[giver][topic_id]
+        self.give(taker, topic_id, [numbers.pop()])
+        self.loads[giver] -= 1
+        if not numbers:
+            del self._numbers[giver][topic_id]
+        self.moves += 1
+
+    def targets(self) -> dict[str, Assignment]:
+        return {
+            member_id: {topic_id: frozenset(numbers) for topic_id, numbers in topics.items()}
+            for member_id, topics in self._numbers.items()
+        }
+
+
 def _keep(
-    members: Sequence[AssignedMember], sizes: Mapping[UUID, int]
-) -> tuple[_Owned, list[TopicIdPartition]]:
-    """What each member owned and may keep, and what has no owner."""
-    taken: dict[UUID, set[int]] = {topic_id: set() for topic_id in _topic_ids(members)}
-    kept: _Owned = {}
+    shares: _Shares, readers: _ReadersOf, members: Sequence[AssignedMember], sizes: Mapping[UUID, int]
+) -> dict[UUID, list[int]]:
+    """Leave with members what they owned and may keep; what has no owner, by topic."""
+    taken: dict[UUID, set[int]] = {topic_id: set() for topic_id in readers}
     for member in members:
-        owned = kept[member.member_id] = []
         for topic_id, numbers in member.target.items():
             if topic_id in member.topic_ids:
                 own = [n for n in sorted(numbers - taken[topic_id]) if n < sizes[topic_id]]
                 taken[topic_id].update(own)
-                owned += [(topic_id, number) for number in own]
-    free = [
-        (topic_id, number)
+                if own:
+                    shares.give(member.member_id, topic_id, own)
+    return {
+        topic_id: [number for number in range(sizes[topic_id]) if number not in numbers]
         for topic_id, numbers in taken.items()
-        for number in range(sizes[topic_id])
-        if number not in numbers
-    ]
-    return kept, free
+        if len(numbers) < sizes[topic_id]
+    }
 
 
-def _fill_by_topic(members: Sequence[AssignedMember], kept: _Owned, free: Sequence[TopicIdPartition]) -> None:
+def _fill_by_topic(shares: _Shares, readers: _ReadersOf, free: Mapping[UUID, Sequence[int]]) -> None:
     """Each partition to the least loaded member that reads its topic; topics with few readers first."""
-    of_topic: dict[UUID, list[TopicIdPartition]] = {}
-    for partition in free:
-        of_topic.setdefault(partition[0], []).append(partition)
-    readers = {t: [m.member_id for m in members if t in m.topic_ids] for t in of_topic}
-    for topic_id in sorted(of_topic, key=lambda t: len(readers[t])):
-        heap = [(len(kept[member_id]), place, member_id) for place, member_id in enumerate(readers[topic_id])]
-        heapq.heapify(heap)
-        for partition in of_topic[topic_id]:
+    heap: list[tuple[int, int, str]] = []
+    last: _Readers | None = None
+    for topic_id in sorted(free, key=lambda topic_id: len(readers[topic_id].member_ids)):
+        if readers[topic_id] is not last:  # else their loads are still what the heap says
+            last = readers[topic_id]
+            heap = [(shares.loads[each], place, each) for place, each in enumerate(last.member_ids)]
+            heapq.heapify(heap)
+        for number in free[topic_id]:
             load, place, member_id = heap[0]
-            kept[member_id].append(partition)
+            shares.give(member_id, topic_id, (number,))
             heapq.heapreplace(heap, (load + 1, place, member_id))
 
 
-def _level(members: Sequence[AssignedMember], kept: _Owned) -> bool:
+def _level(shares: _Shares, readers: _ReadersOf) -> None:
     """Move partitions of one topic after the other from the member with most to the one with least, until no
-    two readers of it differ by more than one; whether anything moved. Each move makes the sum of squared
-    loads smaller, so that repeating it ends."""
-    moved = False
-    for topic_id in _topic_ids(members):
-        readers = [m.member_id for m in members if topic_id in m.topic_ids]
-        while True:
-            givers = [m for m in readers if any(p[0] == topic_id for p in kept[m])]
-            giver = max(givers, key=lambda m: len(kept[m]), default=None)
-            taker = min(readers, key=lambda m: len(kept[m]))
-            if giver is None or len(kept[giver]) - len(kept[taker]) < 2:
-                break
-            at = max(i for i, p in enumerate(kept[giver]) if p[0] == topic_id)
-            kept[taker].append(kept[giver].pop(at))
-            moved = True
-    return moved
+    two readers of it differ by more than one; and again, as long as anything moves. Each move makes the sum
+    of squared loads smaller, so that this ends. Readers whose loads are even are passed over: after a change
+    of one subscription that is nearly all of thousands of topics."""
+    before = -1
+    while before != shares.moves:
+        before = shares.moves
+        for topic_id, those in readers.items():
+            while those.even_after != shares.moves and _move_one(shares, topic_id, those):
+                pass
+
+
+def _move_one(shares: _Shares, topic_id: UUID, readers: _Readers) -> bool:
+    """Whether there was one to move."""
+    load_of = shares.loads.__getitem__
+    loads = [load_of(member_id) for member_id in readers.member_ids]
+    least = min(loads)
+    if max(loads) - least < _TO_LEVEL:
+        readers.even_after = shares.moves
+        return False
+    givers = [each for each in readers.member_ids if shares.has_any(each, topic_id)]
+    giver = max(givers, key=load_of, default=None)
+    if giver is None or load_of(giver) - least < _TO_LEVEL:
+        return False
+    shares.move(topic_id, giver, readers.member_ids[loads.index(least)])
+    return True
 
 
 def _topic_ids(members: Sequence[AssignedMember]) -> list[UUID]:
