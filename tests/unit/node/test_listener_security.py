@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,18 @@ def test_plain_refuses(message: bytes) -> None:
     with pytest.raises(AuthenticationFailed):
         exchange.step(message)
     assert exchange.user is None
+
+
+def test_a_long_plain_message_costs_its_length() -> None:
+    """Of half a megabyte, which is what may come before a login."""
+    message = b"\0" * 500_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(AuthenticationFailed):
+            PlainExchange({"anna": "right"}).step(message)
+        assert tracemalloc.get_traced_memory()[1] < 4 * len(message)
+    finally:
+        tracemalloc.stop()
 
 
 def test_plain_accepts() -> None:
