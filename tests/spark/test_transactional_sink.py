@@ -66,6 +66,9 @@ def test_a_micro_batch_that_runs_again(sink: Sink):
     [
         (4, (["a"], ["b"]), "KAFKA_TRANSACTION_ROLLED_BACK.*micro-batch 4 .*micro-batch 5 of this query"),
         (5, ([], []), "KAFKA_TRANSACTION_OTHER_ROWS"),
+        (5, (["a"], ["B"]), "KAFKA_TRANSACTION_OTHER_ROWS"),
+        (5, (["b"], ["a"]), "KAFKA_TRANSACTION_OTHER_ROWS"),
+        (5, (["a"], ["b"], ["c"]), "KAFKA_TRANSACTION_OTHER_ROWS"),
     ],
 )
 def test_a_checkpoint_that_was_rolled_back(sink: Sink, number: int, rows, says: str):
