@@ -15,7 +15,7 @@ from kraft.api.authz.checks import ALTER_CLUSTER, DESCRIBE_CLUSTER
 from kraft.api.context import ControllerContext, NodeContext
 from kraft.api.request_context import RequestContext
 from kraft.api.row import ApiRow, Response
-from kraft.api.slices import in_batches
+from kraft.api.slices import in_batches, in_slices
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -23,6 +23,8 @@ from metadata_quorum.foundation.uuids import random_uuid
 from metadata_quorum.metadata.records import AccessControlEntryRecord
 from metadata_quorum.protocol.commands import AclFilter, CreateAcls, DeleteAcls
 from metadata_quorum.security.acls import filter_problem, matches
+
+DESCRIBED_PER_SLICE: Final = 1000
 
 Pattern = tuple[int, str, int]
 """Resource type, name, pattern type."""
@@ -36,13 +38,15 @@ def _require_authorizer(node: NodeContext) -> None:
 # ---- DescribeAcls ------------------------------------------------------------------------------------
 
 
-def handle_describe(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
+async def handle_describe(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
     _require_authorizer(node)
     wanted = _filter(request)
     if (problem := filter_problem(wanted)) is not None:
         raise BrokerError(ErrorCode.INVALID_REQUEST, problem)
     by_pattern: dict[Pattern, list[dict[str, Any]]] = {}
-    for acl in _sorted(acl for acl in node.image.acls.values() if matches(wanted, acl)):
+    every = node.image.acls.values()
+    found = await node.blocking(lambda may_block: _sorted(acl for acl in every if matches(wanted, acl)))
+    async for acl in in_slices(node.long_work, found, DESCRIBED_PER_SLICE):
         pattern = (acl.resource_type, acl.resource_name, acl.pattern_type)
         by_pattern.setdefault(pattern, []).append(_entry(acl))
     resources = [

@@ -38,6 +38,7 @@ class MatchType(IntEnum):
 
 ENTRIES_PER_SLICE: Final = 200
 """Between two turns of the loop."""
+DESCRIBED_PER_SLICE: Final = 1000
 MOST_IN_ENTRY: Final = 100
 """There are three types of entities, and four keys."""
 _ANY_NAME: Final = object()
@@ -46,8 +47,9 @@ Filter = Mapping[str, object]
 """By kind of coordinate: the name, None for the default, or _ANY_NAME."""
 
 
-def handle_describe(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
+async def handle_describe(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     wanted = _filter(request.components)
+    every = broker.node.image.quotas.items()
     return {
         "error_code": int(ErrorCode.NONE),
         "error_message": None,
@@ -56,7 +58,7 @@ def handle_describe(broker: BrokerContext, ctx: RequestContext, request: Message
                 "entity": _coordinates(entity),
                 "values": [{"key": key, "value": value} for key, value in values.items()],
             }
-            for entity, values in broker.node.image.quotas.items()
+            async for entity, values in in_slices(broker.node.long_work, every, DESCRIBED_PER_SLICE)
             if _fits(entity, wanted, strict=request.strict)
         ],
     }

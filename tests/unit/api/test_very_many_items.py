@@ -4,9 +4,11 @@ nobody has. However many there are, a handler looks at so many of them in one tu
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 import pytest
 
@@ -34,6 +36,7 @@ from kraft.net.connection_state import ConnectionState
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID
 from metadata_quorum.metadata.image import EMPTY_IMAGE
+from metadata_quorum.metadata.records import AccessControlEntryRecord
 from metadata_quorum.protocol.replies import UserResult
 from tests.support.contexts import broker_context, controller_context, node_context
 
@@ -362,3 +365,64 @@ def test_so_many_features_are_updated_at_once() -> None:
     updates = [told(feature=f"{n}") for n in range(features.MOST_UPDATES + 1)]
     with pytest.raises(BrokerError, match="INVALID_REQUEST"):
         asyncio.run(_asked(features.handle, told(feature_updates=updates)))
+
+
+class Watching(dict[Any, Any]):
+    """What the cluster has; its values are watched."""
+
+    def __init__(self, items: dict[Any, Any]) -> None:
+        super().__init__(items)
+        self.watched = Watched(items.items())
+
+    def items(self) -> Any:
+        return self.watched
+
+
+def test_the_quotas_of_very_many_are_described_in_slices() -> None:
+    quotas_of = Watching({(("user", f"u{n}"),): {"producer_byte_rate": 1.0} for n in range(MANY)})
+    image: Any = told(quotas=quotas_of)
+
+    async def ask() -> None:
+        node = node_context(asyncio.get_running_loop(), image=image)
+        request: Any = told(components=[], strict=False)
+        task = asyncio.ensure_future(quotas.handle_describe(broker_context(node), told(version=1), request))
+        while not task.done():
+            quotas_of.watched.now = 0
+            await asyncio.sleep(0)
+        assert len((await task)["entries"]) == MANY
+
+    asyncio.run(ask())
+    assert 0 < quotas_of.watched.most <= IN_A_TURN
+
+
+def test_very_many_access_control_entries_are_looked_for_beside_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads: set[int] = set()
+    matches = acls.matches
+    monkeypatch.setattr(acls, "matches", lambda *each: threads.add(threading.get_ident()) or matches(*each))
+    entries = [
+        AccessControlEntryRecord(
+            id=UUID(int=n + 1), resource_type=2, resource_name=f"t{n}", pattern_type=3, principal="User:a",
+            host="*", operation=3, permission_type=3,
+        )
+        for n in range(MANY)
+    ]  # fmt: skip
+    turns = 0
+
+    async def ask() -> None:
+        nonlocal turns
+        image: Any = told(acls={each.id: each for each in entries})
+        node = node_context(
+            asyncio.get_running_loop(), image=image, authorizer=Authorizer.__new__(Authorizer)
+        )
+        wanted: Any = told(**{**FILTER, "resource_name_filter": None, "operation": 1, "permission_type": 1})
+        task = asyncio.ensure_future(acls.handle_describe(node, told(version=3), wanted))  # type: ignore[arg-type]
+        while not task.done():
+            turns += 1
+            await asyncio.sleep(0)
+        assert len((await task)["resources"]) == MANY
+
+    asyncio.run(ask())
+    assert threading.get_ident() not in threads
+    assert turns >= MANY / acls.DESCRIBED_PER_SLICE
