@@ -230,9 +230,10 @@ class BrokerLifecycle:
             self._beats[voter] = supervised(self._loop, self._heartbeat(voter), f"heartbeat-{voter}")
 
     async def _heartbeat(self, voter: int) -> None:
+        broker_epoch = self.broker_epoch
         fields: dict[str, Any] = {
             "broker_id": self._identity.broker_id,
-            "broker_epoch": self.broker_epoch,
+            "broker_epoch": broker_epoch,
             "current_metadata_offset": self._published_offset(),
             "want_fence": False,
             "want_shut_down": self.state is BrokerState.STOPPING,
@@ -245,7 +246,8 @@ class BrokerLifecycle:
         except (OSError, TimeoutError, BrokerError):
             return
         self._last_answer_at = self._loop.time()
-        self._take_heartbeat_answer(answer)
+        if broker_epoch == self.broker_epoch:  # else it is about a registration that is over
+            self._take_heartbeat_answer(answer)
 
     def _take_heartbeat_answer(self, answer: Message) -> None:
         error = ErrorCode(answer.error_code)

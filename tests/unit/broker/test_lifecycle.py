@@ -10,6 +10,7 @@ from uuid import UUID
 from kraft.broker.lifecycle import BrokerIdentity, BrokerLifecycle
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
+from metadata_quorum.foundation.errors import ErrorCode
 from tests.support.virtual_loop import run_virtually
 
 
@@ -35,3 +36,50 @@ def test_the_epoch_of_a_clean_stop_is_shown_at_the_registration():
     run_virtually(register())
     ((api_key, fields),) = asked
     assert (api_key, fields["previous_broker_epoch"]) == (ApiKey.BROKER_REGISTRATION, 42)
+
+
+def test_an_answer_to_a_heartbeat_of_an_earlier_epoch_says_nothing_of_this_one():
+    """Several voters are asked. What one refuses, the broker has mended by the time that another does; and it
+    is not unfenced because it was."""
+    answers: list[asyncio.Future[Message]] = []
+    epochs = iter((50, 60, 70))
+
+    async def request(api_key: ApiKey, version: int, fields: dict[str, Any]) -> Message:
+        return cast(Message, SimpleNamespace(error_code=0, broker_epoch=next(epochs)))
+
+    async def ask(
+        voter: int, api_key: ApiKey, version: int, fields: dict[str, Any], timeout_s: float
+    ) -> Message:
+        answers.append(asyncio.get_running_loop().create_future())
+        return await answers[-1]
+
+    def heartbeat(code: ErrorCode = ErrorCode.NONE) -> Message:
+        fields = {"error_code": int(code), "is_fenced": False, "is_caught_up": True}
+        return cast(Message, SimpleNamespace(should_shut_down=False, **fields))
+
+    async def beat() -> None:
+        controller_channel: Any = SimpleNamespace(
+            request=request, ask=ask, voters=(1, 2, 3), may_ask=lambda voter: True
+        )
+        identity = BrokerIdentity(1, "cluster", UUID(int=1), (), (), None, ())
+        lifecycle = BrokerLifecycle(
+            asyncio.get_running_loop(),
+            controller_channel,
+            identity,
+            heartbeat_interval_s=1,
+            session_timeout_s=9,
+        )
+        lifecycle.start(lambda: 0, lambda: 42, lambda broker_epoch: None)
+        await asyncio.sleep(0.5)
+        first, late, unfenced = answers
+        first.set_result(heartbeat(ErrorCode.STALE_BROKER_EPOCH))
+        await asyncio.sleep(0.1)
+        assert lifecycle.broker_epoch == 60
+        late.set_result(heartbeat(ErrorCode.STALE_BROKER_EPOCH))
+        unfenced.set_result(heartbeat())
+        await asyncio.sleep(0.1)
+        assert lifecycle.broker_epoch == 60
+        assert not lifecycle.running.is_set()
+        await lifecycle.close()
+
+    run_virtually(beat())
