@@ -120,8 +120,8 @@ class _Change(NamedTuple):
 def _changes(before: MetadataImage, delta: MetadataDelta, image: MetadataImage) -> Iterator[_Change]:
     if image.epoch != before.epoch:
         yield _Change(EventKind.CONTROLLER, "quorum", f"a controller became active in term {image.epoch}")
-    if image.brokers is not before.brokers:
-        for broker_id, broker in image.brokers.items():
+    for broker_id, broker in delta.changed_brokers.items():
+        if broker is not None:
             for change in _broker_changes(before.brokers.get(broker_id), broker):
                 yield change._replace(brokers=(broker_id,))
     named = 0

@@ -14,6 +14,7 @@ import asyncio
 import socket
 import ssl
 import struct
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -70,6 +71,17 @@ class _PendingRequest(NamedTuple):
     answer: asyncio.Future[Any]
 
 
+_of_threads: Final = threading.local()
+
+
+def _scratch_of_this_thread() -> memoryview:
+    """What its connections receive into: nothing stays there beyond one call of their readers."""
+    scratch: memoryview | None = getattr(_of_threads, "scratch", None)
+    if scratch is None:
+        scratch = _of_threads.scratch = memoryview(bytearray(SCRATCH_BYTES))
+    return scratch
+
+
 class UnsupportedVersion(Exception):
     """The other end and we have no version of that API in common."""
 
@@ -82,7 +94,6 @@ class PeerClient(asyncio.BufferedProtocol):
         loop: asyncio.AbstractEventLoop,
         client_id: str,
         on_lost: OnLost | None = None,
-        scratch: memoryview | None = None,
         allocate: Allocate = bytearray,
     ) -> None:
         self._loop = loop
@@ -90,7 +101,7 @@ class PeerClient(asyncio.BufferedProtocol):
         self._on_lost = on_lost
         self._reader = FrameReader(
             MAX_RESPONSE_BYTES,
-            scratch if scratch is not None else memoryview(bytearray(SCRATCH_BYTES)),
+            _scratch_of_this_thread(),
             Account(Budget(2**63)),  # what arrives are responses that we have requested
             first_buffer_bytes=TRUSTED_FRAME_BYTES,
             allocate=allocate,

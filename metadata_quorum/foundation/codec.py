@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final, Generic, Protocol, TypeVar
 from uuid import UUID
 
-from metadata_quorum.foundation.primitives import Buffer, Reader, compact_string, uvarint
+from metadata_quorum.foundation.primitives import Buffer, Reader, compact_string, uuid_of, uvarint
 
 T = TypeVar("T")
 C = TypeVar("C", bound=type[Any])
@@ -64,7 +64,7 @@ class _Uuid:
         out += value.bytes
 
     def read(self, reader: Reader, version: int) -> UUID:
-        return UUID(bytes=bytes(reader.take(16)))
+        return uuid_of(bytes(reader.take(16)))
 
 
 class _CompactBytes:

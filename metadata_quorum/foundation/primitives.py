@@ -165,11 +165,12 @@ def read_uuid(buf: Buffer, pos: int) -> tuple[UUID, int]:
     end = pos + UUID_BYTES
     if end > len(buf):
         raise ValueError("a UUID runs over the end")
-    return _uuid(bytes(buf[pos:end])), end
+    return uuid_of(bytes(buf[pos:end])), end
 
 
 @lru_cache(maxsize=4096)
-def _uuid(data: bytes) -> UUID:
+def uuid_of(data: bytes) -> UUID:
+    """Of its sixteen bytes; the same few are read again and again."""
     return UUID(bytes=data)
 
 

@@ -22,6 +22,8 @@ from enum import IntEnum
 from typing import ClassVar, Final, NamedTuple
 from uuid import UUID
 
+from metadata_quorum.foundation.primitives import uuid_of
+
 VERSION: Final = 1
 _HEADER: Final = struct.Struct(">BB16sQ")
 _ENTRY: Final = struct.Struct(">QI")  # term, length of the command; the index follows from `prev_index`
@@ -284,7 +286,7 @@ def decode(frame: bytes) -> Frame:
         raise MalformedFrame(f"truncated Raft frame of {len(frame)} bytes") from e
     if position != len(frame):
         raise MalformedFrame(f"Raft frame of {len(frame)} bytes, its content says {position}")
-    return Frame(UUID(bytes=incarnation), kind(term, *fields))
+    return Frame(uuid_of(incarnation), kind(term, *fields))
 
 
 def _read_entries(

@@ -86,3 +86,16 @@ async def taken(connection: socket.socket) -> int:
     except ConnectionResetError:
         pass
     return came
+
+
+@on_a_loop
+async def test_a_connection_to_another_node_takes_no_buffer_of_its_own_to_receive_into():
+    """A broker of fifty has a hundred of them, and one that is down is dialled again and again."""
+    async with serving(row(ApiKey.HEARTBEAT, at_once)) as running:
+        clients = [await running.client() for _ in range(3)]
+        assert len({id(client.get_buffer(-1).obj) for client in clients}) == 1
+        for client in clients:
+            assert (
+                await client.ask(ApiKey.HEARTBEAT, 0, (BODY,), lambda body: bytes(body[:2]), 10.0) == b"\0\7"
+            )
+            client.close()
