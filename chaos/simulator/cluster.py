@@ -97,11 +97,14 @@ class RunningNode:
     starting: asyncio.Task[None] | None = None
     is_stopping: bool = False
     """It was asked to."""
+    _has_started: bool = False
 
     @property
     def is_ready(self) -> bool:
         """Whether it serves."""
-        return self.starting is not None and self.starting.done() and self.starting.exception() is None
+        if not self._has_started and self.starting is not None and self.starting.done():
+            self._has_started = self.starting.exception() is None
+        return self._has_started
 
 
 class Cluster:

@@ -33,6 +33,7 @@ SUCCESSION_S: Final = 5.0
 SOON_S: Final = 0.001
 GLANCE_S: Final = 0.002
 """How often it is looked whether a state is there for which a fault waits."""
+NEVER: Final = -1
 RESTART_S: Final = (0.5, 3.0)
 NO_NODE: Final = -1
 
@@ -85,6 +86,8 @@ class FaultPlayer:
         """Nodes that stay down, and by how many they are kept so."""
         self.is_over = False
         """Everything is healed."""
+        self._glances = 0
+        """How often a fault has looked whether its moment is there."""
         self._begin: Mapping[str, Callable[[SimFault, int], Lift | None]] = {
             "isolate": self._isolate, "bridge": self._bridge, "refuse": self._refuse,
             "kill": self._kill, "successor": self._successor, "die-in": self._die_in, "stop": self._stop,
@@ -101,7 +104,8 @@ class FaultPlayer:
         began = self._scheduler.now
         for index, fault in enumerate(self.faults):
             if fault.when:
-                self._scheduler.at(began + fault.at_s, self._wait, index, began + fault.at_s + WAIT_S)
+                until_s = began + fault.at_s + WAIT_S
+                self._scheduler.at(began + fault.at_s, self._wait, index, until_s, NEVER)
             else:
                 self._scheduler.at(began + fault.at_s, self._start, index)
         self._scheduler.at(began + LOOK_S, self._keep_up)
@@ -125,20 +129,24 @@ class FaultPlayer:
     def _tell(self, what: str) -> None:
         self._cluster.story.tell(self._scheduler.now, WORLD, " ".join(what.split()))
 
-    def _wait(self, index: int, until_s: float) -> None:
-        """Looks until the state is seen for which the fault waits."""
-        fault, now = self.faults[index], self._scheduler.now
-        node_id = next(
-            (each for each in SIGHTINGS[fault.when](self._cluster) if fault.may_strike(each)), None
-        )
+    def _wait(self, index: int, until_s: float, looked_after: int) -> None:
+        """Looks until the state is seen for which the fault waits. `looked_after`: how much had happened when
+        it looked last; when nothing has since, nothing is to be seen."""
         if self.is_over:
             return
+        fault, now = self.faults[index], self._scheduler.now
+        self._glances += 1
+        happened = self._scheduler.events - self._glances
+        node_id = None
+        if happened != looked_after:
+            sighting = SIGHTINGS[fault.when]
+            node_id = next((each for each in sighting(self._cluster) if fault.may_strike(each)), None)
         if node_id is not None:
             self._cluster.story.visit(f"seen {fault.when}")
             self._tell(f"{fault.when} is seen at {node_id}")
             self._scheduler.at(now + fault.after_ms / 1000, self._start, index, node_id)
         elif now < until_s:
-            self._scheduler.at(now + GLANCE_S, self._wait, index, until_s)
+            self._scheduler.at(now + GLANCE_S, self._wait, index, until_s, happened)
         else:
             self._is_idle(fault, f"{fault.when} is not seen")
 

@@ -26,6 +26,7 @@ from chaos.sim.disk import Killed
 
 _pack_event: Final = Struct("<dI").pack
 _set_running_loop: Final = events._set_running_loop
+_push, _pop = heapq.heappush, heapq.heappop
 CALL_S: Final = 1e-6
 """What a callback takes: code that asks for the time again and again sees it pass."""
 BUSY_EVENTS: Final = 100_000
@@ -125,12 +126,13 @@ class Scheduler:
     def at(self, time: float, callback: Callable[..., object], *args: object) -> ScheduledCall:
         """Call what belongs to no process at a time of the simulation."""
         call = ScheduledCall(None, callback, args, self._context, time)
-        self.add_timer(time, call)
+        self._timers_made += 1
+        _push(self._timers, (time, self._timers_made, call))
         return call
 
     def add_timer(self, time: float, call: ScheduledCall) -> None:
         self._timers_made += 1
-        heapq.heappush(self._timers, (time, self._timers_made, call))
+        _push(self._timers, (time, self._timers_made, call))
 
     def note(self, data: bytes) -> None:
         """Make it part of the digest."""
@@ -138,13 +140,13 @@ class Scheduler:
 
     def run(self, until: float, stop: Callable[[], bool] | None = None) -> None:
         """Until that time, or until `stop`, which is asked after every callback."""
-        ready, timers = self.ready, self._timers
+        ready, timers, call = self.ready, self._timers, self._call
         try:
             while True:
                 if not ready and not self._advance(until):
                     return
                 for _ in range(len(ready)):
-                    self._call(ready.popleft())
+                    call(ready.popleft())
                     if stop is not None and stop():
                         return
                 if timers and timers[0][0] <= self.now:
@@ -158,18 +160,22 @@ class Scheduler:
         """To the next timer; False where none is due before `until`."""
         timers = self._timers
         while timers and timers[0][2].is_cancelled:
-            heapq.heappop(timers)
+            _pop(timers)
         if not timers or timers[0][0] > until:
             self.now = max(self.now, until)
             return False
-        self.now = max(self.now, timers[0][0])
-        self._take_due()
+        due, _, call = _pop(timers)
+        self.ready.append(call)
+        if due > self.now:
+            self.now = due
+        if timers and timers[0][0] <= self.now:
+            self._take_due()
         return True
 
     def _take_due(self) -> None:
-        timers = self._timers
-        while timers and timers[0][0] <= self.now:
-            call = heapq.heappop(timers)[2]
+        timers, now = self._timers, self.now
+        while timers and timers[0][0] <= now:
+            call = _pop(timers)[2]
             if not call.is_cancelled:
                 self.ready.append(call)
 

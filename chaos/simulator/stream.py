@@ -160,7 +160,7 @@ class Stream(asyncio.Transport):
         piece = bytes(data)
         self._unread += len(piece)
         self._network.send(self, "data", piece)
-        if self.get_write_buffer_size() > self._high and not self._is_blocked:
+        if self._unread > HOST_BUFFER_BYTES + self._high and not self._is_blocked:
             self._is_blocked = True
             self.get_protocol().pause_writing()
 
@@ -255,17 +255,17 @@ class Stream(asyncio.Transport):
     def _hand_over(self, data: bytes) -> None:
         protocol = self.get_protocol()
         if isinstance(protocol, asyncio.BufferedProtocol):
-            rest = memoryview(data)
-            while rest and not self._is_closing:
+            read, written = 0, len(data)
+            while read < written and not self._is_closing:
                 if self._is_paused:
-                    self._inbox.appendleft(("data", bytes(rest)))
+                    self._inbox.appendleft(("data", data[read:]))
                     break
-                buffer = memoryview(protocol.get_buffer(-1)).cast("B")
-                size = min(len(buffer), len(rest))
-                buffer[:size] = rest[:size]
-                rest = rest[size:]
+                buffer = memoryview(protocol.get_buffer(-1))
+                size = min(len(buffer), written - read)
+                buffer[:size] = data[read : read + size]
+                read += size
                 protocol.buffer_updated(size)
-            self.peer.was_read(len(data) - len(rest))
+            self.peer.was_read(read)
         else:
             assert isinstance(protocol, asyncio.Protocol)
             protocol.data_received(data)

@@ -29,6 +29,7 @@ Report = Callable[[str, str], None]
 
 _LENGTH: Final = 4
 _HEADER: Final = request_header(ApiKey.RAFT_FRAME, RAFT_API_VERSION, 0, None)
+_API_KEY: Final = _HEADER[:2]
 
 
 class QuorumOracle:
@@ -63,7 +64,7 @@ class QuorumOracle:
             self._bases[node_id] = role.voter.journal.base_index
 
     def _sent(self, stream: Stream, data: bytes) -> None:
-        if stream.remote[1] != CONTROLLER_PORT or not data.startswith(_HEADER[:2], _LENGTH):
+        if stream.remote[1] != CONTROLLER_PORT or not data.startswith(_API_KEY, _LENGTH):
             return
         frame = decode_raft_frame(memoryview(data)[_LENGTH + len(_HEADER) :])
         source, target = frame.source, frame.target

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from random import Random
 
@@ -78,15 +79,30 @@ def test_a_fault_that_waits_strikes_where_its_state_is_seen(monkeypatch: pytest.
         "at 0.1 for 1 when elected 0ms: pause 3",
         "at 0.1 for 1 when truncation 0ms: kill 1",
     )
-    played.at(0.5)
-    there.append(2)
+    played.scheduler.at(0.5, there.append, 2)
     assert not played.at(0.54).network.is_silent("n2", "n1")
     assert played.at(0.56).network.is_silent("n2", "n1")
     assert "fault pause" not in played.story.visited, "it waits for node 3"
-    there.append(3)
+    played.scheduler.at(0.57, there.append, 3)
     assert played.at(0.6).story.visited["fault pause"] == 1
     assert not played.at(1.6).network.is_silent("n2", "n1")
     assert played.at(21.0).told("kill 1: nothing to do, truncation is not seen")
+
+
+def test_a_fault_that_waits_looks_again_only_when_something_has_happened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[float] = []
+    played = Played("at 0.1 for 1 when elected 0ms: pause 3", "at 0.1 for 1 when alone 0ms: pause 3")
+
+    def look(cluster: Cluster) -> Iterator[int]:
+        looks.append(cluster.scheduler.now)
+        return iter(())
+
+    monkeypatch.setitem(SIGHTINGS, "elected", look)
+    played.scheduler.at(0.2, lambda: None)
+    played.at(0.3)
+    assert [round(at, 2) for at in looks] == [0.1, 0.2]
 
 
 def test_a_successor_may_be_heard_by_no_other_broker(monkeypatch: pytest.MonkeyPatch) -> None:
