@@ -17,6 +17,10 @@ from typing import Any, Final
 from uuid import UUID
 
 import kraft.node.broker_role
+from data_plane.coordinator.groups.classic import group, request_checks
+from data_plane.coordinator.groups.classic.group_metadata import ClassicGroupMetadata
+from data_plane.coordinator.groups.classic.members import ClassicGroupMember
+from data_plane.coordinator.groups.messages import CommitOffsets
 from data_plane.coordinator.state_machine import ProducerIdAndEpoch
 from data_plane.coordinator.transactions.marker_writer import MarkerWriter
 from data_plane.coordinator.transactions.transaction_state_manager import (
@@ -316,6 +320,22 @@ def drop_abort_marker() -> None:
         return await write(self, producer, epoch, partitions, commit=commit)
 
     _exchange(MarkerWriter, "write", write_commits)
+
+
+# --- groups -------------------------------------------------------------------------------------
+
+
+@_named("take-late-commits", "who commits is a member, in its group's generation", "stale-commit")
+def take_late_commits() -> None:
+    """The commit of one that has been replaced is taken: it may take back what its successor committed."""
+    look = request_checks.check_commit
+
+    def take(metadata: ClassicGroupMetadata, request: CommitOffsets) -> ClassicGroupMember | ErrorCode:
+        found = look(metadata, request)
+        is_late = found in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
+        return ErrorCode.NONE if is_late else found
+
+    _exchange(group, "check_commit", take)
 
 
 @_named("forget-fencing", "whoever takes an id over fences its former producer", "zombie-write")

@@ -5,8 +5,9 @@
         workload.stop()
         final = workload.final_phase(60)
 
-Every client writes in one mode and reads all topics (client_spec.py). The bootstrap addresses may be
-of any Kafka cluster, or of a client's own proxies.
+Every client writes in one mode and reads all topics (client_spec.py); two members of a group of their own
+commit when they have been replaced (late_members.py). The bootstrap addresses may be of any Kafka cluster, or
+of a client's own proxies.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from chaos.workload.copier import Copier, copy_the_rest
 from chaos.workload.discard import DiscardedClients
 from chaos.workload.final import bounds_of, read_all
 from chaos.workload.generator import Mix
-from chaos.workload.journal import Now, Record
+from chaos.workload.journal import Journal, Now, Record
+from chaos.workload.late_members import LateMembers
 from chaos.workload.producer import GRACE_S
 from chaos.workload.settle import SETTLE_S, ask_committed, settle
 from chaos.workload.statistics import Statistics
@@ -40,6 +42,8 @@ STOP_MARGIN_S: Final = 15.0
 CALLS_OF_A_TRANSACTION: Final = 5
 """Calls that may each time out: init, begin, offsets, commit, abort."""
 END_PATIENCE_S: Final = 15.0
+LATE_PROCESSES: Final = 1_000_000
+"""Beyond the numbers that clients retire."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +88,7 @@ class Workload:
         self._discarded = DiscardedClients()
         self._stopping = threading.Event()
         self._running: list[Future[None]] = []
-        self._pool = ThreadPoolExecutor(len(bootstraps), "client")
+        self._pool = ThreadPoolExecutor(len(bootstraps) + 1, "client")
         spec = ClientSpec(
             topics=self._topics, group=f"chaos-{seed}", seed=seed, mix=mix,
             delivery_timeout_s=pace.delivery_timeout_s,
@@ -96,6 +100,11 @@ class Workload:
         self._clients: list[Worker | Copier] = [*clients.workers, *clients.copiers]
         self._copiers = clients.copiers
         self._final_readers = clients.final_readers
+        count = len(bootstraps)
+        self._late = LateMembers(
+            bootstraps[0], f"{spec.group}-late", self._topics[0].keys[0],
+            [Journal(LATE_PROCESSES * count + number, count, now_ns, self._note) for number in range(2)],
+        )  # fmt: skip
         self.group = spec.group
         """Of all clients that subscribe."""
         self.copiers_group = spec.copiers_group
@@ -108,6 +117,7 @@ class Workload:
     def start(self) -> None:
         every_s = len(self._clients) / self._pace.operations_per_s
         self._running = [self._pool.submit(each.run, self._stopping, every_s) for each in self._clients]
+        self._running.append(self._pool.submit(self._late.run, self._stopping))
 
     def raise_error(self) -> None:
         """What ended a client before its time."""

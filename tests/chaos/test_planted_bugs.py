@@ -160,6 +160,17 @@ def taken_over(on: Stage) -> None:
         pass
 
 
+def members_come_late(on: Stage) -> None:
+    """One commits when another has its place already, twice."""
+    on.send(0)
+    late = on.late_members()
+    for _ in range(3):
+        late.take_turn()
+    commits = [operation.generation for operation in on.operations if operation.f == "commit"]
+    assert len(commits) == 5
+    assert commits != sorted(commits, key=str), "the last one is late"
+
+
 SHORT_SESSIONS = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "400"}
 ALONE: Mapping[str, Any] = {"nodes": 1, "replicas": (1,), "min_insync": 1}
 SCHEDULES = {
@@ -185,6 +196,7 @@ SCHEDULES = {
     "swap-offsets": Directed(calm, **ALONE),
     "show-what-is-open": Directed(read_while_open, transactional=True, **ALONE),
     "drop-abort-marker": Directed(ends_in_an_abort, transactional=True, **ALONE),
+    "take-late-commits": Directed(members_come_late, **ALONE),
     "forget-fencing": Directed(taken_over, transactional=True, **ALONE),
 }
 

@@ -14,6 +14,7 @@ from chaos.history import Header, History, HistoryWriter, Operation, Poll, read
 from chaos.observed import NO_NODE
 from chaos.observer import Coordinated, Observer, addresses_of
 from chaos.workload import Mix, Pace, TopicSpec, Workload, create_topics
+from chaos.workload.workload import LATE_PROCESSES
 from kraft.local.local_cluster import LocalCluster
 from tests.support.waiting import wait_until
 
@@ -98,15 +99,21 @@ def check_form(history: History, keys: set[str]) -> None:
         assert operation.process not in retired
         assert busy_until.get(operation.process, 0) <= operation.start <= operation.end
         busy_until[operation.process] = operation.end
-        worker = operation.process % CLIENTS
-        assert operation.process >= last.get(worker, 0)
-        last[worker] = operation.process
+        if operation.process < LATE_PROCESSES:
+            worker = operation.process % CLIENTS
+            assert operation.process >= last.get(worker, 0)
+            last[worker] = operation.process
         if operation.outcome == "info":
             retired.add(operation.process)
     final = [operation for operation in history.operations if operation.final]
     assert {operation.f for operation in final} == {"crash", "assign", "poll", "committed"}
     assert all(set(operation.keys) == keys for operation in final if operation.f == "assign")
     assert keys_polled(final) == keys_polled(history.operations)
+
+
+def is_late(operation: Operation) -> bool:
+    """The commit of a member that has been replaced, as it must end."""
+    return operation.f == "commit" and operation.outcome == "fail" and operation.generation is not None
 
 
 def keys_polled(operations: Iterable[Operation]) -> set[str]:
@@ -122,6 +129,7 @@ def test_a_calm_cluster_keeps_every_promise(shared_cluster: LocalCluster, tmp_pa
         run.wait_for_acks()
         wait_until(lambda: {each.f for each in list(run.operations)} >= KINDS, "there is every kind")
         wait_until(lambda: any(each.rebalanced for each in list(run.operations)), "a group is rebalanced")
+        wait_until(lambda: any(map(is_late, list(run.operations))), "a late commit is refused")
         history = run.history()
     check_form(history, {key for topic in topics for key in topic.keys})
     offsets = {

@@ -23,6 +23,7 @@ from chaos.workload.discard import DiscardedClients
 from chaos.workload.final import bounds_of, read_all
 from chaos.workload.generator import AssignStep, Ending, SendStep, Step
 from chaos.workload.journal import Journal
+from chaos.workload.late_members import LateMembers
 from chaos.workload.producer import SendingClient
 from chaos.workload.settle import settle
 from chaos.workload.statistics import Statistics
@@ -134,6 +135,14 @@ class Stage:
             assert isinstance(found, Poll)
             if any(value == until for _, value in found.messages.get(self.key, ())):
                 return
+
+    def late_members(self) -> LateMembers:
+        """Members that commit when another has their place."""
+        journals = [
+            Journal(CLIENTS * 1_000 + number, CLIENTS, self._now_ns, self.operations.append)
+            for number in range(2)
+        ]
+        return LateMembers(self.cluster.bootstrap(), f"late-{self._topic}", self.key, journals)
 
     def wait_until_readable(self) -> None:
         """What was sent last. A planted leader acknowledges before the high watermark is there, and the final
