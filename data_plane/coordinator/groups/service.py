@@ -99,6 +99,8 @@ class GroupCoordinator:
         self.view = ClusterView()
         """What groups of the consumer protocol see of the cluster; the publisher keeps it up to date."""
         self._led: dict[int, _LedGroupPartition] = {}
+        self._heartbeats: dict[tuple[str, str], asyncio.Future[None]] = {}
+        """By group and member: done when the newest heartbeat that has come is answered."""
         self._sweep_timer = loop.call_later(config.retention_check_interval, self._sweep)
 
     @property
@@ -184,9 +186,20 @@ class GroupCoordinator:
         if not request.member_id:
             unique = UUID(int=self._rng.getrandbits(128), version=4)
             request = replace(request, member_id=uuid_text(unique))
-        await self._look_up_patterns(request)
-        led = self._led_for(request.group_id)
-        return await led.shard.ask(ConsumerHeartbeatReply, partial(led.manager.consumer_heartbeat, request))
+        member = request.group_id, request.member_id
+        before, answered = self._heartbeats.get(member), self._loop.create_future()
+        self._heartbeats[member] = answered
+        try:
+            if before is not None:  # who joins and leaves at once is not to join after it has left
+                await asyncio.wait((before,))
+            await self._look_up_patterns(request)
+            led = self._led_for(request.group_id)
+            decide = partial(led.manager.consumer_heartbeat, request)
+            return await led.shard.ask(ConsumerHeartbeatReply, decide)
+        finally:
+            answered.set_result(None)
+            if self._heartbeats[member] is answered:
+                del self._heartbeats[member]
 
     async def _look_up_patterns(self, request: ConsumerHeartbeat) -> None:
         """Resolve the patterns, in pieces: the decision that needs them cannot pause."""

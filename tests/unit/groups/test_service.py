@@ -255,6 +255,32 @@ def test_a_pattern_is_looked_up_a_few_topics_at_a_time() -> None:
     run(test)
 
 
+@pytest.mark.row("G6")
+def test_who_joins_and_leaves_at_once_is_no_member() -> None:
+    """The topics of its pattern take several turns of the loop. Else it would join after it has left, and
+    hold partitions until its session ends."""
+
+    async def test() -> None:
+        async with service(MemoryLog()) as groups:
+            topics = Topics()
+            for number in range(3 * NAMES_PER_STEP):
+                topics.create(f"t{number}", 1)
+            groups.view.image = topics.view.image
+            join = ConsumerHeartbeat(
+                "g", "m", 0, rebalance_timeout_ms=60_000, subscribed_topic_regex="t.*", owned={}
+            )
+            joining, leaving = (
+                started(groups.consumer_heartbeat(each)) for each in (join, ConsumerHeartbeat("g", "m", -1))
+            )
+            await asyncio.wait((joining, leaving))
+            assert (await groups.describe_consumer_group("g")).members == ()
+            assert await refusal(groups.consumer_heartbeat(ConsumerHeartbeat("g", "m", 1))) is (
+                ErrorCode.UNKNOWN_MEMBER_ID
+            )
+
+    run(test)
+
+
 def test_what_no_batch_could_hold_is_split_into_several() -> None:
     partitions = [TopicPartition("orders", n) for n in range(100)]
 
