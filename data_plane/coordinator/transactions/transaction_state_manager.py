@@ -213,6 +213,8 @@ class TransactionStateManager:
             raise BrokerError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         if _has_ended(known, producer):
             _refuse_unless_same_end(known, commit)
+            if known.producer_epoch > LAST_EPOCH:  # the timeout's, which nobody has
+                return _decided(transactional_id, _with_fresh_id(known, fresh_id, at), ticket)
             return CoordinatorResult(replies=[(ticket, _producer_of(known))])
         known = self._owned(transactional_id, producer)
         if known.state in PREPARED:  # the end of the producer's next transaction, which has no records yet
@@ -410,6 +412,16 @@ def _decided(transactional_id: str, changed: TransactionMetadata, ticket: Ticket
 def _prepared(known: TransactionMetadata, commit: bool, at: Instant) -> TransactionMetadata:
     state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
     return dataclasses.replace(known, state=state, updated_ms=at.now_ms)
+
+
+def _with_fresh_id(known: TransactionMetadata, fresh_id: int, at: Instant) -> TransactionMetadata:
+    return dataclasses.replace(
+        known,
+        producer_id=fresh_id,
+        previous_producer_id=known.producer_id,
+        producer_epoch=0,
+        updated_ms=at.now_ms,
+    )
 
 
 def _fenced(known: TransactionMetadata, at: Instant) -> TransactionMetadata:

@@ -219,6 +219,25 @@ def test_who_guesses_the_epoch_of_a_fence_begins_and_ends_nothing(version: int) 
     assert fresh.producer_id != last.producer_id
 
 
+@pytest.mark.row("P4")
+def test_who_aborts_what_timed_out_in_its_last_epoch_goes_on_with_a_new_producer_id() -> None:
+    driver = TransactionDriver()
+    last = at_epoch(driver, "x", LAST_EPOCH)
+    assert driver.add("x", last, [T0], V2) is ErrorCode.NONE
+    driver.now_ms += TIMEOUT_MS + 1
+    driver.carry_out(driver.manager.abort_if_timed_out("x", 0, driver.at))
+    assert driver.end("x", last, commit=False, version=V2) is ErrorCode.CONCURRENT_TRANSACTIONS
+    driver.complete("x")
+    assert driver.end("x", last, commit=True, version=V2) is ErrorCode.INVALID_TXN_STATE
+    fresh = driver.end("x", last, commit=False, version=V2)
+    assert isinstance(fresh, ProducerIdAndEpoch)
+    assert (fresh.producer_id != last.producer_id, fresh.epoch) == (True, 0)
+    driver.failover()
+    assert driver.end("x", last, commit=False, version=V2) == fresh  # the answer was lost
+    assert driver.add("x", fresh, [T0], V2) is ErrorCode.NONE
+    assert driver.add("x", last, [T0], V2) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
 def test_what_another_coordinator_has_open_in_the_epoch_of_a_fence_is_aborted_all_the_same() -> None:
     driver = TransactionDriver()
     at_epoch(driver, "x", LAST_EPOCH + 1)
