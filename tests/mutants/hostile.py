@@ -262,6 +262,15 @@ HOSTILE: Final = (
         ("unit/api/test_long_requests.py",),
     ),
     mutant(
+        "all-items-in-one-turn",
+        "ours",
+        "of what a request names a turn of the loop takes so many",
+        "kraft/api/metadata.py",
+        "            unknown.append(key)\n",
+        "            unknown.append(key)\n            continue\n",
+        ("unit/api/test_very_many_items.py",),
+    ),
+    mutant(
         "faults-fill-the-table",
         "ours",
         "what strangers provoke fills neither log nor memory",
