@@ -1,6 +1,10 @@
 """Channels from a broker to the other brokers, for requests other than followers' fetches.
 
-    txn_markers, txn_verification -> BrokerChannels.ask -> one connection per broker, requests side by side
+    txn_markers       -> BrokerChannels.ask -> one connection per broker, requests side by side
+    txn_verification  -> BrokerChannels.ask -> others
+    http, metrics     -> BrokerChannels.ask -> others
+
+Answers come in the order of the requests: what may wait long has channels of its own, and holds up nobody.
 
 A connection is made when it is needed and its address is looked up each time, so a broker that restarts at
 another address is found there.
