@@ -39,12 +39,13 @@ from data_plane.log.cleaner import CleanWork
 from data_plane.log.consistency import all_or_inconsistent, check_consistent, mark_inconsistent
 from data_plane.log.deletion import Deletion
 from data_plane.log.flush import FlushWork, Unflushed
+from data_plane.log.gap import bridge_gap
 from data_plane.log.load import LoadedLog
 from data_plane.log.log_segments import LogSegments, must_roll
 from data_plane.log.producer_recovery import ANY_OFFSET, remove_snapshots
 from data_plane.log.producer_snapshot import encode_snapshot
 from data_plane.log.producers import ProducerStateManager
-from data_plane.log.segment import LogSegment, LogSlice, newest_timestamp
+from data_plane.log.segment import MAX_RELATIVE_OFFSET, LogSegment, LogSlice, newest_timestamp
 from data_plane.log.timestamps import TimeSearch
 from data_plane.log.truncation import TruncationWork
 from data_plane.log.validation import CLIENT, AppendOrigin, Batches, ValidatedRecords, Writable
@@ -173,6 +174,8 @@ class UnifiedLog:
         if begin < self.log_end_offset:
             rolled = self._begin_inside_batch(view, batches, next_offset, now_ms)
         else:
+            if next_offset - self.log_end_offset > MAX_RELATIVE_OFFSET:
+                bridge_gap(self, batches[0][1].base_offset, now_ms)
             rolled = self._write(view, batches, next_offset, None, now_ms)
         first_offset = batches[0][1].base_offset
         return AppendInfo(first_offset, next_offset - 1, -1, self.log_start_offset, False, rolled, size)

@@ -120,8 +120,8 @@ class ProducerStateManager:
         self.states: dict[int, ProducerStateEntry] = {}
         self.next_offset = 0
         self._ongoing = _NONE  # first offset -> producer id
-        # Ended, but their marker is not replicated yet: first offset -> offset of the marker.
-        self._unreplicated = _NONE
+        self.unreplicated = _NONE
+        """Ended, but their marker is not replicated yet, or nobody has told: first offset -> the marker's."""
         self._verification_states: dict[
             int, VerificationStateEntry
         ] = {}  # by producer id; known to the leader only
@@ -260,7 +260,7 @@ class ProducerStateManager:
         if first_offset is None:
             return None
         self._ongoing.pop(first_offset, None)
-        self._unreplicated = _with(self._unreplicated, first_offset, header.last_offset)
+        self.unreplicated = _with(self.unreplicated, first_offset, header.last_offset)
         if kind == CONTROL_COMMIT:
             return None
         stable = self._ongoing.peekitem(0)[0] if self._ongoing else header.next_offset
@@ -270,10 +270,14 @@ class ProducerStateManager:
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """Where the first transaction begins that is open, or whose end is not replicated yet."""
-        while self._unreplicated and self._unreplicated.peekitem(0)[1] < high_watermark:
-            self._unreplicated.popitem(0)
-        firsts = [d.peekitem(0)[0] for d in (self._ongoing, self._unreplicated) if d]
+        self.replicated_to(high_watermark)
+        firsts = [d.peekitem(0)[0] for d in (self._ongoing, self.unreplicated) if d]
         return min(firsts) if firsts else None
+
+    def replicated_to(self, high_watermark: int) -> None:
+        """Forget the ended transactions whose markers are replicated."""
+        while self.unreplicated and self.unreplicated.peekitem(0)[1] < high_watermark:
+            self.unreplicated.popitem(0)
 
     def open_transactions(self, most: int) -> list[OpenTransaction]:
         """The oldest ones."""
@@ -303,7 +307,7 @@ class ProducerStateManager:
         """Restart from a snapshot's states, or empty."""
         self.states = states or {}
         self.next_offset = next_offset
-        self._unreplicated = self._ongoing = _NONE
+        self.unreplicated = self._ongoing = _NONE
         self._verification_states.clear()
         for producer_id, state in self.states.items():
             if state.current_txn_first_offset is not None:

@@ -290,7 +290,9 @@ class LogSegment:
         return position
 
     def fill_to(self, end_offset: int, leader_epoch: int) -> None:
-        """Its last batch ends before `end_offset`: let an empty one end there."""
+        """Its last batch ends before `end_offset`: let an empty one end there, or as far as the indexes
+        reach (a gap that Apache Kafka's cleaner has left may be wider)."""
+        end_offset = min(end_offset, self.base_offset + MAX_RELATIVE_OFFSET + 1)
         stand_in = encode_batch(
             (), base_offset=end_offset - 1, last_offset=end_offset - 1, leader_epoch=leader_epoch
         )

@@ -226,9 +226,10 @@ class CheckpointWriter:
             waiter.cancel()
 
     async def write_clean_shutdown(self, broker_epoch: int) -> None:
-        """Flush, checkpoint and close every log, and mark its directory as cleanly shut down."""
+        """Flush, checkpoint and close every log, and mark its directory as cleanly shut down. A node that is
+        stopped while it starts leaves directories as they are that it has not opened (KAFKA-15375)."""
         for directory in self._logs.dirs:
-            if directory.online:
+            if directory.online and directory.loaded:
                 await self._background.blocking(partial(self._close_dir, directory, broker_epoch))
 
     def _close_dir(self, directory: LogDir, broker_epoch: int, may_block: MayBlock) -> None:

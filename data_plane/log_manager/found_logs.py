@@ -10,7 +10,7 @@ Used by log_manager.py, and by replication/ to say why a partition is offline.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Final, NamedTuple
@@ -27,6 +27,10 @@ logger = logging.getLogger(__name__)
 
 _NO_TOPIC_ID: Final = 0
 
+DELETED: Final = "delete"
+STRAY: Final = "stray"
+"""What becomes of a directory that is set aside, at the end of its name."""
+
 
 @dataclass(frozen=True, slots=True)
 class UnclaimedLog:
@@ -39,6 +43,11 @@ class UnclaimedLog:
     def belongs_to(self, topic_id: UUID) -> bool:
         """Whether it is not of an older topic of the same name."""
         return self.topic_id == topic_id or self.topic_id.int == _NO_TOPIC_ID
+
+
+def _newest(log: UnifiedLog) -> tuple[int, int]:
+    """Of two logs of a partition the one with the later epoch has what was committed."""
+    return log.epochs.latest, log.log_end_offset
 
 
 class NotCreated(NamedTuple):
@@ -56,7 +65,8 @@ class UnclaimedLogs:
     def __init__(self, rng: Random, fail: Callable[[LogDir, OSError], None]) -> None:
         self._rng = rng
         self._fail = fail
-        self._logs: dict[TopicPartition, UnclaimedLog] = {}
+        self._logs: dict[TopicPartition, tuple[UnclaimedLog, ...]] = {}
+        """One of each topic that has had the name, as a rule one."""
         self._offline: dict[TopicPartition, str] = {}  # and why
         self._unreadable: set[TopicPartition] = set()  # of those, what lies on disk and cannot be opened
         self._not_created: dict[TopicPartition, NotCreated] = {}
@@ -85,21 +95,26 @@ class UnclaimedLogs:
                 self._enter(tp, UnclaimedLog(log, topic_id, directory), may_block)
 
     def _enter(self, tp: TopicPartition, found: UnclaimedLog, may_block: MayBlock) -> None:
-        """A log in two directories was being moved from one to the other when the node died; both are
-        equal."""
-        known = self._logs.get(tp)
-        spare = found
-        if known is None or known.log.log_end_offset < found.log.log_end_offset:
-            self._logs[tp] = found
-            if known is None:
-                return
-            spare = known
+        """A topic's log in two directories was being moved from one to the other when the node died, and both
+        are equal; or the disk of one was away meanwhile, and has what is older. (Of two topics that had the
+        name one after the other both logs stay: metadata claims one.)"""
+        others = self._logs.get(tp, ())
+        known = next((each for each in others if each.topic_id == found.topic_id), None)
+        if known is None:
+            self._logs[tp] = (*others, found)
+            return
+        kept, spare = (found, known) if _newest(known.log) < _newest(found.log) else (known, found)
+        self._logs[tp] = (*(each for each in others if each is not known), kept)
+        is_copy = spare.log.epochs.latest == kept.log.epochs.latest
         directory = spare.directory
-        logger.warning("%s lies in two directories; the copy in %s is removed", tp, directory.path)
+        done = "removed" if is_copy else "set aside"
+        logger.warning("%s lies in two directories; the copy in %s is %s", tp, directory.path, done)
         try:
             spare.log.close()
-            path = directory.set_aside(tp, spare.log, UUID(int=self._rng.getrandbits(128)), "delete")
-            directory.disk.remove_tree(path, may_block)
+            tag = UUID(int=self._rng.getrandbits(128))
+            path = directory.set_aside(tp, spare.log, tag, DELETED if is_copy else STRAY)
+            if is_copy:
+                directory.disk.remove_tree(path, may_block)
         except OSError as e:
             if is_of_disk(e):
                 self._fail(directory, e)
@@ -120,14 +135,16 @@ class UnclaimedLogs:
 
     def put(self, tp: TopicPartition, found: UnclaimedLog) -> None:
         """A log that was made for a partition that is about to be claimed."""
-        self._logs[tp] = found
+        self._logs[tp] = (*self._logs.get(tp, ()), found)
 
-    def take(self, tp: TopicPartition) -> UnclaimedLog | None:
-        """Take it out, because it is claimed or set aside."""
-        return self._logs.pop(tp, None)
+    def take(self, tp: TopicPartition) -> Sequence[UnclaimedLog]:
+        """Take out all that are there, to be claimed or set aside."""
+        return self._logs.pop(tp, ())
 
     def in_dir(self, directory: LogDir) -> dict[TopicPartition, UnifiedLog]:
-        return {tp: found.log for tp, found in self._logs.items() if found.directory is directory}
+        return {
+            tp: found.log for tp, each in self._logs.items() for found in each if found.directory is directory
+        }
 
     # --- what is not served -------------------------------------------------------------------
 

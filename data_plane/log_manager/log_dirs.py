@@ -62,6 +62,8 @@ class LogDir:
         self.directory_id = directory_id
         self._boot_id = boot_id
         self.online = True
+        self.loaded = False
+        """What lies here has been opened: before, the checkpoints know more than this process."""
         self.clean = False  # the last shutdown was a clean one
         # The machine, since a process last ran here, which did not stop cleanly; or its disk had failed.
         self._machine_restarted = False
@@ -139,6 +141,7 @@ class LogDir:
             points = {tp: log.recovery_point for tp, (log, _) in logs.items()}
             self.checkpoint(may_block, recovery_points={**self._recovery_points, **points})
         self.clean = self._machine_restarted = False  # logs that are opened from now on are new
+        self.loaded = True
         return logs, corrupt
 
     def _replicas_among(

@@ -73,6 +73,8 @@ class LogExecutor:
                         raise
                     log.flush_done(work)
                 replica.flushed(self._background.loop.time())
+                if work is not None and not replica.log.unflushed.truncation_is_durable:
+                    continue  # truncated since it began: until that is durable the log takes no appends
                 if (
                     replica.log.unflushed_records < replica.log.config.flush_messages
                     or replica.log.prepared_truncation is not None
@@ -121,10 +123,9 @@ class LogExecutor:
         replica.after_truncation()
         if was_truncated:
             self.delete_files(replica, replica.log.take_deletions())
-            for _ in range(2):  # one that runs already began before the truncation
-                self.flush(replica)
-                if replica in self._flushing:
-                    await asyncio.wait([self._flushing[replica]])
+            self.flush(replica)
+            if replica in self._flushing:
+                await asyncio.wait([self._flushing[replica]])
         truncation.done(was_truncated and replica.log.unflushed.truncation_is_durable)
 
     # --- deletion -----------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from uuid import UUID
 from data_plane.log.config import LogConfig
 from data_plane.log.log import UnifiedLog
 from data_plane.log_manager.background_work import BackgroundWork
-from data_plane.log_manager.found_logs import UnclaimedLog, UnclaimedLogs
+from data_plane.log_manager.found_logs import DELETED, UnclaimedLog, UnclaimedLogs
 from data_plane.log_manager.local_replica import LocalReplica
 from data_plane.log_manager.log_configs import LogConfigs
 from data_plane.log_manager.log_creation import CreatedLogs, NewLog
@@ -37,9 +37,6 @@ from metadata_quorum.metadata.image import MetadataImage
 logger = logging.getLogger(__name__)
 
 NEW_LOG: Final = MayBlock("opening an empty log waits for no device")
-
-DELETED: Final = "delete"
-STRAY: Final = "stray"
 
 
 class PlacedLog(NamedTuple):
@@ -163,10 +160,12 @@ class LogManager:
     def get_or_create(self, tp: TopicPartition, topic_id: UUID, config: LogConfig) -> PlacedLog | None:
         """The log of a replica that is new here: found at the start, or created. None where there cannot be
         one now. Raises OSError that is not the disk's (no file descriptor left)."""
-        found = self.unclaimed.take(tp)
-        if found is not None and not found.belongs_to(topic_id):
-            self.set_aside(tp, found.log, found.directory, DELETED)
-            found = None
+        found: UnclaimedLog | None = None
+        for each in sorted(self.unclaimed.take(tp), key=lambda each: each.topic_id != topic_id):
+            if found is None and each.belongs_to(topic_id):
+                found = each
+            else:  # of an older topic of the name
+                self.set_aside(tp, each.log, each.directory, DELETED)
         if found is not None:
             found.log.config = config
             placed = PlacedLog(found.log, found.directory, found.directory.high_watermarks.get(tp, 0))

@@ -19,8 +19,9 @@ from uuid import UUID
 from data_plane.log.config import LogConfig
 from data_plane.log_manager.background_work import BackgroundWork
 from data_plane.log_manager.checkpoint_writer import CheckpointWriter
+from data_plane.log_manager.found_logs import DELETED, STRAY
 from data_plane.log_manager.log_creation import CreatedLogs
-from data_plane.log_manager.log_manager import DELETED, STRAY, LogManager
+from data_plane.log_manager.log_manager import LogManager
 from data_plane.replication.directory_assignments import AssignmentsManager, ReplicaAssignment
 from data_plane.replication.isr_requests import IsrRequester
 from data_plane.replication.partition import Partition
@@ -254,8 +255,7 @@ class DeltaApplier:
     def remove_stray_replicas(self, image: MetadataImage) -> None:
         """Set aside logs found on disk that the metadata, complete now, does not place here."""
         for tp in self._unclaimed:
-            stray = None if self._placed_here(tp, image) else self._unclaimed.take(tp)
-            if stray is not None:
+            for stray in () if self._placed_here(tp, image) else self._unclaimed.take(tp):
                 logger.warning("%s is no replica of this broker any longer; set aside", tp)
                 self._logs.set_aside(tp, stray.log, stray.directory, STRAY)
         for directory in self._logs.dirs:

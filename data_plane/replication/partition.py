@@ -320,6 +320,9 @@ class Partition:
 
     def _raise_high_watermark(self, offset: int) -> None:
         self.high_watermark = offset
+        producers = self.log.producers
+        if producers.unreplicated:  # here, where nobody may ever ask for the last stable offset
+            producers.replicated_to(offset)
         self._context.moved[self] = None
         self.high_watermark_purgatory.reached(offset)
         self.watchers.readable_range_changed()

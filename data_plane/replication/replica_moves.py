@@ -264,6 +264,7 @@ class ReplicaMoves:
             return
         if move.log.append_as_follower(piece.data, now_ms=self._now_ms()) is None:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{current.directory}: no batch at {offset}")
+        move.log.producers.replicated_to(move.partition.high_watermark)
         self._quota.record(len(piece.data), self._loop.time())
 
     async def _finish(self, move: ReplicaMove) -> bool:

@@ -20,6 +20,7 @@ from metadata_quorum.foundation.disk import OsDisk
 from metadata_quorum.foundation.model import PartitionRegistration, TopicPartition
 from tests.support.logs import NOW_MS, lead
 from tests.support.may_block import MAY_BLOCK
+from tests.unit.replication.cluster import Cluster, in_loop, produce_outcome
 
 SMALL = LogConfig(segment_bytes=300, index_interval_bytes=0)
 BAD, GOOD = TopicPartition("bad", 0), TopicPartition("good", 0)
@@ -156,3 +157,52 @@ def test_what_may_lie_in_a_directory_that_failed_is_not_created_elsewhere() -> N
         unclaimed.suspect(tp, registration)
     assert unclaimed.is_offline(GOOD, UUID(int=9))
     assert not unclaimed.is_offline(TopicPartition("new", 0), UUID(int=10))
+
+
+TWO = ("/data/a", "/data/b")
+
+
+@pytest.mark.row("L8")
+@in_loop
+async def test_a_disk_that_comes_back_with_a_deleted_topic_takes_nothing_from_the_one_of_its_name() -> None:
+    async with Cluster(1, directories=TWO) as cluster:
+        old = cluster.create_topic("t", [[1]])
+        for _ in range(9):
+            await produce_outcome(cluster, b"old")
+        away = await stopped_where_it_lies(cluster)
+        cluster.directories = tuple(path for path in TWO if path != away)
+        cluster.delete_topic(old)
+        cluster.start(1)
+        cluster.create_topic("t", [[1]])
+        await produce_outcome(cluster, b"new")
+        await stopped_where_it_lies(cluster)
+        cluster.directories = TWO
+        cluster.start(1)
+        assert cluster.replica(1).log.log_end_offset == 1
+        assert [n[-7:] for n in cluster.disks[1].list(away, MAY_BLOCK) if n.startswith("t-0")] == ["-delete"]
+
+
+@pytest.mark.row("L8")
+@in_loop
+async def test_of_two_logs_of_a_partition_the_one_of_the_later_epoch_is_served_and_the_other_kept() -> None:
+    async with Cluster(1, directories=TWO) as cluster:
+        cluster.create_topic("t", [[1]])
+        for _ in range(9):
+            await produce_outcome(cluster, b"old")
+        away = await stopped_where_it_lies(cluster)
+        cluster.directories = tuple(path for path in TWO if path != away)
+        cluster.start(1)
+        await produce_outcome(cluster, b"new")
+        await stopped_where_it_lies(cluster)
+        cluster.directories = TWO
+        cluster.start(1)
+        assert cluster.replica(1).log.log_end_offset == 1
+        assert [n[-6:] for n in cluster.disks[1].list(away, MAY_BLOCK) if n.startswith("t-0")] == ["-stray"]
+
+
+async def stopped_where_it_lies(cluster: Cluster) -> str:
+    """Stop the broker; in which directory its replica lies."""
+    broker = cluster.brokers.pop(1)
+    path = broker.partitions.logs.dir_of(broker.partitions.get("t", 0)).path
+    await broker.close()
+    return path

@@ -194,3 +194,32 @@ def test_a_truncation_is_durable_with_the_next_flush(offset):
         again = open_log("/d/t-0", disk=disk, recovery_point=point)
         assert [place for place, _ in read_all(again)] == list(range(offset))
         assert again.log_end_offset == offset
+
+
+FAR = 5_000_000_000
+
+
+def test_a_follower_comes_across_a_gap_that_is_wider_than_an_index_reaches(tmp_path):
+    """Of an old `__consumer_offsets`, say, of which Apache Kafka's cleaner has left next to nothing."""
+    log = open_log(tmp_path, replace(ROOMY, index_interval_bytes=0))
+    log.append_as_follower(batch(b"a", base_offset=7))
+    for offset in range(FAR, FAR + 4):
+        log.append_as_follower(batch(b"b", base_offset=offset))
+    expected = [(7, b"a"), *((offset, b"b") for offset in range(FAR, FAR + 4))]
+    assert read_all(log) == expected
+    log.close()
+    again = open_log(tmp_path, ROOMY)
+    assert (again.log_end_offset, read_all(again)) == (FAR + 4, expected)
+
+
+def test_a_gap_that_is_wider_than_an_index_reaches_is_compacted_and_copied(tmp_path):
+    log = open_log(tmp_path / "leader", replace(ROOMY, index_interval_bytes=0))
+    for _ in range(3):
+        put(log, (b"k", b"old"), (b"l", b"old"))
+    log.log_end_offset = log.producers.next_offset = FAR  # as Apache Kafka's cleaner leaves it
+    log.roll(NOW_MS)
+    put(log, (b"k", b"new"))
+    log.roll(NOW_MS)
+    clean(log)
+    assert contents(log) == [(5, b"l", b"old"), (FAR, b"k", b"new")]
+    assert contents(copied(log, tmp_path / "follower")) == contents(log)

@@ -31,3 +31,27 @@ async def test_a_marker_above_the_high_watermark_ends_nothing() -> None:
         cluster.cuts.clear()
         await until(lambda: leader.high_watermark == 2)
         assert leader.last_stable_offset == 2
+
+
+@in_loop
+async def test_ended_transactions_are_forgotten_where_nobody_reads_committed() -> None:
+    """Nobody asks a follower for its last stable offset, nor a leader without consumers."""
+    async with Cluster(2) as cluster:
+        cluster.create_topic("t", [[1, 2]])
+        leader, follower = cluster.leader(), cluster.replica(2)
+        commit = encode_end_txn_marker(
+            commit=True, coordinator_epoch=0, producer_id=7, producer_epoch=0, timestamp=NOW_MS
+        )
+        for sequence in range(20):
+            opened = batch(b"x", producer_id=7, producer_epoch=0, base_sequence=sequence, transactional=True)
+            leader.append_as_leader(opened, acks=1, now=cluster.loop.time(), now_ms=NOW_MS)
+            leader.append_as_leader(
+                bytearray(commit),
+                acks=1,
+                now=cluster.loop.time(),
+                now_ms=NOW_MS,
+                origin=AppendOrigin.COORDINATOR,
+            )
+        await until(lambda: follower.high_watermark == 40)
+        assert not leader.log.producers.unreplicated
+        assert not follower.log.producers.unreplicated

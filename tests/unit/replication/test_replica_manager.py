@@ -27,6 +27,8 @@ from tests.unit.replication.durable_follower import (
     follower_with_three_durable_records,
 )
 
+OFFSETS = ("replication-offset", "recovery-point-offset", "log-start-offset")
+
 
 @pytest.mark.row("R8")
 @in_loop
@@ -44,6 +46,33 @@ async def test_a_clean_stop_leaves_checkpoints_and_a_mark_and_the_next_start_tak
         cluster.start(1)
         assert not disk.exists("/data/.kafka_cleanshutdown")
         assert cluster.replica(1).high_watermark == 3
+
+
+@pytest.mark.row("R8")
+@pytest.mark.parametrize("stops", [True, False])
+@in_loop
+async def test_a_node_that_is_stopped_before_it_has_opened_its_logs_says_nothing_of_them(stops: bool):
+    """As in KAFKA-15375. The signal comes while the node is being made."""
+    async with Cluster(1) as cluster:
+        cluster.create_topic("t", [[1]])
+        for _ in range(3):
+            await produce_outcome(cluster, b"x")
+        cluster.leader().delete_records(2)
+        await cluster.brokers[1].partitions.checkpoints.write(everything=True)
+        await until(lambda: not cluster.leader().log.unidentified)
+        if stops:
+            await cluster.brokers.pop(1).close()
+        else:
+            await cluster.crash(1)
+        disk = cluster.disks[1]
+        names = [".kafka_cleanshutdown", *(f"{kind}-checkpoint" for kind in OFFSETS)]
+        before = [disk.exists(f"/data/{n}") and disk.read_bytes(f"/data/{n}", MAY_BLOCK) for n in names]
+        await Broker(cluster, 1, disk).close()
+        assert [
+            disk.exists(f"/data/{n}") and disk.read_bytes(f"/data/{n}", MAY_BLOCK) for n in names
+        ] == before
+        cluster.start(1)
+        assert cluster.replica(1).log.log_start_offset == 2
 
 
 @in_loop

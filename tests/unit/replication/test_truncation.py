@@ -385,3 +385,28 @@ async def test_a_log_without_files_restarts_empty_or_not_at_all(after):
         cluster.disks[2].heal()
         assert not follower.offline
         assert follower.log.log_end_offset == (9 if restarted else 3)
+
+
+@in_loop
+async def test_a_log_that_restarts_while_its_truncation_is_flushed_takes_appends_again():
+    async with Cluster(2) as cluster:
+        follower = await follower_with_three_durable_records(cluster)
+        cluster.produce(b"y")
+        await until(lambda: follower.log.log_end_offset == 4)
+        broker = cluster.brokers[2]
+        broker.executor = executor = HeldExecutor()
+        broker.partitions.executor.flush(follower)
+        await turns()
+        follower.truncate_to(3, lambda done: None)
+        await turns()
+        flush = executor.waiting.pop(0)  # takes longer than what comes now
+        while follower.log.log_end_offset == 4:
+            assert await executor.run_next()
+        executor.waiting.insert(0, flush)
+        await executor.run_next()
+        assert not follower.log.unflushed.truncation_is_durable
+        follower.restart_at(7)  # under the next leader, whose log begins there
+        executor.release()
+        await turns()
+        records = memoryview(encode_batch([Record(value=b"z")], base_offset=7))
+        assert follower.append_as_follower(records, 0, 0, cluster.now_ms) == 8

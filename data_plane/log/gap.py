@@ -1,0 +1,33 @@
+"""A gap in a leader's log that is wider than the indexes of one segment reach.
+
+Apache Kafka's cleaner leaves the offsets of removed records empty, two thousand millions of them and more in
+an old `__consumer_offsets`. A follower begins a segment where its log ends, and could enter nothing into
+its indexes that lies so far behind. So it takes segments that hold one empty batch each across the gap.
+
+Path of the data: log.append_as_follower -> here -> segment, before the batches behind the gap.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from data_plane.log.consistency import all_or_inconsistent
+from data_plane.log.segment import MAX_RELATIVE_OFFSET
+
+if TYPE_CHECKING:
+    from data_plane.log.log import UnifiedLog
+
+
+@all_or_inconsistent
+def bridge_gap(log: UnifiedLog, offset: int, now_ms: int) -> None:
+    """Let the log end at `offset`, without a record from its present end on. Raises OSError,
+    InconsistentLogError."""
+    while log.log_end_offset < offset:
+        active = log.log_segments.active
+        end = min(offset, active.base_offset + MAX_RELATIVE_OFFSET + 1)
+        if log.log_end_offset < end:
+            active.ready()
+            active.fill_to(end, log.epochs.latest)
+            log.log_end_offset = log.producers.next_offset = end
+        if end < offset:
+            log.roll(now_ms)
