@@ -448,7 +448,10 @@ class QuorumController:
     ) -> None:
         """All or none: raises `BrokerError`, INVALID_UPDATE_VERSION. `supported`: what this node can run."""
         command = c.UpdateFeatures(
-            controller_id=self.node_id, updates=tuple(updates), supported=feature_fields(supported)
+            controller_id=self.node_id,
+            updates=tuple(updates),
+            supported=feature_fields(supported),
+            min_insync_replicas=self.config.min_insync_replicas,
         )
         await self._run(command, validate_only, None)
 

@@ -11,11 +11,12 @@ from enum import IntEnum
 from typing import Final
 
 from metadata_quorum.decisions.decision import Decision
+from metadata_quorum.decisions.elections import MIN_INSYNC_REPLICAS
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from metadata_quorum.foundation.features import METADATA_VERSION
-from metadata_quorum.foundation.model import FeatureRange
+from metadata_quorum.foundation.features import ELR_VERSION, METADATA_VERSION
+from metadata_quorum.foundation.model import FeatureRange, ResourceType
 from metadata_quorum.metadata.image import MetadataImage
-from metadata_quorum.metadata.records import FeatureLevelRecord
+from metadata_quorum.metadata.records import ConfigRecord, FeatureLevelRecord
 from metadata_quorum.protocol.commands import FeatureUpdate, UpdateFeatures
 
 OLDEST_SAME_RECORDS: Final = 23
@@ -45,7 +46,21 @@ def update_features(image: MetadataImage, command: UpdateFeatures) -> Decision:
             raise BrokerError(ErrorCode.INVALID_UPDATE_VERSION, _FOR_ALL + problem)
         if update.level != image.features.get(update.name, 0):
             decision.records.append(FeatureLevelRecord(name=update.name, feature_level=update.level))
+    elr = updates.get(ELR_VERSION)
+    if elr is not None and elr.level > 0 and command.min_insync_replicas > 0:
+        decision.records += _one_min_insync(image, command.min_insync_replicas)
     return decision
+
+
+def _one_min_insync(image: MetadataImage, proposers: int) -> Iterator[ConfigRecord]:
+    """ELR rests on it that a leader acknowledges nothing while the controller finds the ISR too small: both
+    go by one committed min.insync.replicas, and no broker has another (configs.py keeps it so)."""
+    kind, name = ResourceType.BROKER, MIN_INSYNC_REPLICAS
+    if name not in image.config(kind, ""):
+        yield ConfigRecord(resource_type=kind, resource_name="", name=name, value=str(proposers))
+    for of, broker in sorted(image.configs):
+        if of == kind and broker and name in image.config(of, broker):
+            yield ConfigRecord(resource_type=kind, resource_name=broker, name=name, value=None)
 
 
 def _problem(image: MetadataImage, nodes: list[tuple[str, Ranges]], update: FeatureUpdate) -> str | None:

@@ -82,7 +82,7 @@ def alter_client_quotas(image: MetadataImage, command: c.AlterClientQuotas) -> i
 
 
 def update_features(image: MetadataImage, command: c.UpdateFeatures) -> int:
-    return len(command.updates) * (1 + len(image.brokers) + len(image.controllers))
+    return len(command.updates) * (1 + len(image.brokers) + len(image.controllers)) + len(image.configs)
 
 
 def alter_user_scram(image: MetadataImage, command: c.AlterUserScram) -> int:

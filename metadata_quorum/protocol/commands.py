@@ -453,6 +453,9 @@ class UpdateFeatures(Command[Done]):
     controller_id: Int32
     updates: tuple[FeatureUpdate, ...]
     supported: tuple[FeatureField, ...]
+    min_insync_replicas: Annotated[Int32, Tag(0)] = 0
+    """Of the proposer: the cluster's, where ELR is turned on and the cluster has none. 0: ELR was turned on
+    without a look at it."""
 
 
 # -- quotas -----------------------------------------------------------------------------

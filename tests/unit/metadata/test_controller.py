@@ -8,7 +8,8 @@ from uuid import UUID
 import pytest
 
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from metadata_quorum.foundation.model import Endpoint, ResourceType, TopicPartition
+from metadata_quorum.foundation.features import ELR_VERSION
+from metadata_quorum.foundation.model import Endpoint, FeatureRange, ResourceType, TopicPartition
 from metadata_quorum.protocol import commands as c
 from metadata_quorum.protocol import stamped_command
 from metadata_quorum.protocol.requests import (
@@ -402,3 +403,24 @@ async def test_the_clusters_min_insync_replicas_stay_while_there_is_elr() -> Non
         assert error is ErrorCode.INVALID_CONFIG
         assert message == "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
     assert node.controller.image.config(ResourceType.BROKER, "") == {"min.insync.replicas": "1"}
+
+
+@virtual
+async def test_with_elr_leaders_and_controllers_come_to_go_by_one_min_insync_replicas() -> None:
+    """A broker with a lower one of its own acknowledged what those eligible after it did not have."""
+    node = Node(min_insync_replicas=2)
+    await node.lead()
+    await node.brokers(1)
+    runs = [FeatureRange(ELR_VERSION, 0, 1)]
+    off = c.FeatureUpdate(name=ELR_VERSION, level=0, upgrade_type=2)
+    await node.controller.update_features([off], runs)
+    for name, operation, value in (("", c.CONFIG_DELETE, None), ("1", c.CONFIG_SET, "1")):
+        wish = c.ConfigOperation(name="min.insync.replicas", operation=operation, value=value)
+        change = c.ConfigChange(resource_type=ResourceType.BROKER, resource_name=name, operations=(wish,))
+        (result,) = await node.controller.incremental_alter_configs([change])
+        assert result.error is ErrorCode.NONE
+    on = c.FeatureUpdate(name=ELR_VERSION, level=1, upgrade_type=1)
+    await node.controller.update_features([on], runs)
+    image = node.controller.image
+    assert image.config(ResourceType.BROKER, "") == {"min.insync.replicas": "2"}
+    assert image.config(ResourceType.BROKER, "1") == {}
