@@ -16,7 +16,9 @@ elect from either; a record below the high watermark is on all of both.
 At most one change is in flight. How its answer is taken:
 
     answer                                         the change
-    success, partition epoch not older             committed as answered
+    success, partition epoch not older             committed as answered, if nobody leaves; else left pending:
+                                                   the min.insync.replicas that made those who left eligible
+                                                   leaders comes with the metadata
     INELIGIBLE_REPLICA, OPERATION_NOT_ATTEMPTED    rolled back: it was not committed
     any other definite refusal                     left pending: the metadata decides
     no answer, NOT_CONTROLLER, timeouts            sent again: it may have been committed
@@ -243,6 +245,8 @@ class LeaderState:
         if answer.error == ErrorCode.NONE:
             if answer.leader_epoch != self.leader_epoch or answer.partition_epoch < self.partition_epoch:
                 return IsrOutcome.IGNORED
+            if not set(self.isr) <= set(answer.isr):
+                return IsrOutcome.LEFT_PENDING
             self._commit(answer.isr, answer.partition_epoch)
             return IsrOutcome.COMMITTED
         if answer.error in _REJECTED:

@@ -56,8 +56,13 @@ def run(world: ReplicationWorld, command: str) -> Iterator[str]:
         acked = set(world.acked)
         yield world.produce(int(args[0]), acks).name
         yield from _acked(world, acked)
-    elif name == "publish" and args == ["all"]:
-        world.publish_all()
+    elif name == "publish":
+        acked = set(world.acked)
+        if args == ["all"]:
+            world.publish_all()
+        else:
+            world.publish(int(args[0]))
+        yield from _acked(world, acked)
     elif name == "controller":
         acked = set(world.acked)
         world.answer_isr(int(args[0]), lose_answer=args[1:] == ["lost"])
@@ -69,7 +74,7 @@ def run(world: ReplicationWorld, command: str) -> Iterator[str]:
         if not getattr(world, name)(int(args[0])):
             yield "nothing"
         yield from _acked(world, acked)
-    elif name in ("publish", "fence", "unfence", "crash", "restart", "sweep"):
+    elif name in ("fence", "unfence", "crash", "restart", "sweep"):
         getattr(world, name)(int(args[0]))
     else:
         raise ValueError(command)

@@ -10,8 +10,9 @@ from data_plane.log.append import AppendInfo
 from data_plane.replication.delayed_produce import await_deletion, await_replication
 from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.metadata.records import ConfigRecord
 from tests.support.may_block import MAY_BLOCK
-from tests.unit.replication.cluster import Cluster, in_loop, produce_outcome, until
+from tests.unit.replication.cluster import Cluster, in_loop, produce_outcome, turns, until
 
 
 @pytest.mark.row("R1", "R2", "R4")
@@ -51,6 +52,29 @@ async def test_below_min_insync_replicas_a_produce_is_refused_before_and_after_t
         assert cluster.leader().high_watermark == 1
         cluster.cuts.clear()
         await until(lambda: cluster.leader().high_watermark == 3)
+
+
+@pytest.mark.row("R4")
+@in_loop
+async def test_a_smaller_isr_counts_once_the_metadata_says_which_min_insync_replicas_it_was_judged_by():
+    """Else the leader acknowledges alone what the replica that has just become eligible does not have."""
+    async with Cluster(2, lag_time_max=0.02) as cluster:
+        cluster.create_topic("t", [[1, 2]], min_insync_replicas="1")
+        assert await produce_outcome(cluster, b"a") == ErrorCode.NONE
+        cluster.cuts |= {(2, 1)}
+        for endpoint in cluster.brokers[2].endpoints:
+            endpoint.break_off()
+        cluster.produce(b"b")
+        cluster.held_back.add(1)  # it has not heard yet of what follows
+        raised = ConfigRecord(resource_type=2, resource_name="t", name="min.insync.replicas", value="2")
+        cluster.commit(raised)
+        sweeper = cluster.brokers[1].partitions
+        await until(lambda: (sweeper.maybe_shrink_isr(), cluster.isr() == (1,))[1])
+        await turns()
+        assert cluster.leader().high_watermark == 1
+        cluster.catch_up(1)
+        assert cluster.leader().leader.isr == (1,)
+        assert cluster.leader().high_watermark == 1
 
 
 @pytest.mark.row("R4")
