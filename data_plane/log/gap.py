@@ -9,17 +9,30 @@ Path of the data: log.append_as_follower -> here -> segment, before the batches 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from data_plane.log.consistency import all_or_inconsistent
-from data_plane.log.segment import MAX_RELATIVE_OFFSET
+from data_plane.log.epochs import EpochCache
+from data_plane.log.log_segments import LogSegments
+from data_plane.log.producers import ProducerStateManager
+from data_plane.log.segment import MAX_RELATIVE_OFFSET, LogSegment
 
-if TYPE_CHECKING:
-    from data_plane.log.log import UnifiedLog
+
+class GrowingLog(Protocol):
+    """What is needed of a log that is to go on behind a gap."""
+
+    directory: str
+    inconsistent: bool
+    log_end_offset: int
+    epochs: EpochCache
+    producers: ProducerStateManager
+    log_segments: LogSegments
+
+    def roll(self, now_ms: int) -> LogSegment: ...
 
 
 @all_or_inconsistent
-def bridge_gap(log: UnifiedLog, offset: int, now_ms: int) -> None:
+def bridge_gap(log: GrowingLog, offset: int, now_ms: int) -> None:
     """Let the log end at `offset`, without a record from its present end on. Raises OSError,
     InconsistentLogError."""
     while log.log_end_offset < offset:

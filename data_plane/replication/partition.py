@@ -320,9 +320,8 @@ class Partition:
 
     def _raise_high_watermark(self, offset: int) -> None:
         self.high_watermark = offset
-        producers = self.log.producers
-        if producers.unreplicated:  # here, where nobody may ever ask for the last stable offset
-            producers.replicated_to(offset)
+        if self.log.producers.unreplicated:  # nobody may ever ask for the last stable offset
+            self.log.producers.replicated_to(offset)
         self._context.moved[self] = None
         self.high_watermark_purgatory.reached(offset)
         self.watchers.readable_range_changed()
@@ -442,8 +441,7 @@ class Partition:
         offset = self.high_watermark if before_offset == -1 else before_offset
         if not 0 <= offset <= self.high_watermark:
             self.refuse_offset(offset)
-        if offset > self.log.log_start_offset:
-            self._advance_log_start(offset)
+        self._advance_log_start(offset)
         return offset
 
     def low_watermark(self) -> int:
