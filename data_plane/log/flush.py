@@ -26,7 +26,7 @@ from metadata_quorum.foundation.disk import Disk, File
 
 @dataclass(frozen=True, slots=True)
 class FlushWork:
-    """Make a log durable up to `offset` (exclusive). The log must not be closed while it runs."""
+    """Make a log durable up to `offset` (exclusive). It holds its files open, also when the log is closed."""
 
     disk: Disk
     directory: str

@@ -65,11 +65,10 @@ class LogExecutor:
                         await self._background.blocking(work.run)
                         self.flushes += 1
                         self.flush_s += self._background.loop.time() - began
-                    except (OSError, ValueError) as e:  # ValueError: closed under the flush
-                        if replica.log is not log and isinstance(e, FileNotFoundError | ValueError):
+                    except OSError as e:
+                        if replica.log is not log and isinstance(e, FileNotFoundError):
                             continue  # it has moved to another directory meanwhile
-                        if isinstance(e, OSError):
-                            log.flush_failed(work)
+                        log.flush_failed(work)
                         raise
                     log.flush_done(work)
                 replica.flushed(self._background.loop.time())
@@ -81,7 +80,7 @@ class LogExecutor:
                 ):
                     return
         except Exception as e:  # noqa: BLE001 - those who wait for the flush must not wait forever
-            if not replica.removed:  # else its files were closed meanwhile
+            if not replica.removed:  # else its directory was renamed meanwhile
                 self._flush_failed(replica, e)
         finally:
             self._flushing.pop(replica, None)

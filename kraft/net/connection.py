@@ -178,8 +178,9 @@ class FrameReader:
                 raise ProtocolError(f"a frame of {length} bytes; allowed are 1 to {self.max_frame_bytes}")
             start = pos + _LENGTH.size
             if start + length > end:
+                self._begin(length, data[start:])  # first: where it fails, the frames are nobody's
                 self._account.take(taken)
-                self._begin(length, data[start:])
+                self._account.take(taken)
                 return frames
             pos = start + length
             taken += length

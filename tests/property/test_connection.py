@@ -100,6 +100,21 @@ def test_what_was_in_a_buffer_before_is_not_in_the_frame():
     assert feed(target, framed(frames)) == frames
 
 
+def test_frames_before_one_that_no_memory_is_left_for_are_not_counted():
+    def nothing_left(size: int) -> bytearray:
+        raise MemoryError
+
+    budget = Budget(1 << 30)
+    scratch = memoryview(bytearray(64))
+    target = FrameReader(1 << 30, scratch, Account(budget), allocate=nothing_left)
+    data = framed([b"whole"]) + struct.pack(">i", 1000)
+    scratch[: len(data)] = data
+    with pytest.raises(MemoryError):
+        target.received(len(data))
+    target.close()
+    assert budget.used_bytes == 0
+
+
 def test_a_large_frame_waits_for_the_budget_and_a_small_one_does_not():
     budget = Budget(10)
     other = Account(budget)
