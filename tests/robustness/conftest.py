@@ -63,6 +63,8 @@ def live(
         group_initial_rebalance_delay_ms="0",
         connection_failed_authentication_delay_ms="0",
         auto_create_topics_enable="false",
+        transaction_state_log_replication_factor="1",
+        transaction_state_log_min_isr="1",
     )
     node.format()
     with node.running() as process:

@@ -32,6 +32,7 @@ from tests.robustness.live_node import MIB, TOPIC, LiveNode
 from tests.robustness.nodes import CLUSTER_ID, NODE_ID
 from tests.support.clients.hostile_own_apis import of_brokers, of_controllers
 from tests.support.clients.hostile_requests import (
+    FULL_BYTES,
     VICTIM,
     HostileRequest,
     damaged,
@@ -261,7 +262,7 @@ def test_raft_frames_of_strangers(live: LiveNode):
     _judge(live, hostile, before)
 
 
-def _full(live: LiveNode, hostile: Hostile, who: str, share: float) -> None:
+def _full(live: LiveNode, hostile: Hostile, who: str, share: float, size: int = FULL_BYTES) -> None:
     """The loop must not stand still over them, whatever they are answered with."""
     chance = random.Random(SEED)
     topic_id = _victim(live)
@@ -271,7 +272,7 @@ def _full(live: LiveNode, hostile: Hostile, who: str, share: float) -> None:
         for key, version in newest.items()
         for distinct in (False, True)
         if not (distinct and who == "super user")  # who may have all these topics
-        for request in full_requests(key, version, topic_id, distinct=distinct)
+        for request in full_requests(key, version, topic_id, size, distinct=distinct)
         if chance.random() < share
     ]
     before = live.rss
@@ -285,10 +286,10 @@ def test_some_arrays_full_of_the_least(live: LiveNode, who: str):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("who", WHO[:2])
 def test_all_arrays_full_of_the_least(live: LiveNode, who: str):
-    _full(live, _whose(live, who), who, 1.0)
+    _full(live, _whose(live, who), who, 1.0, MIB)
 
 
 REPEATED: Final = (

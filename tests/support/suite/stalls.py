@@ -38,8 +38,8 @@ class Stalls:
         self._path = path
         self._read = 0
 
-    def new(self) -> list[str]:
-        """What has been written since the last call."""
+    def new(self, from_ms: float = FAILS_FROM_MS) -> list[str]:
+        """What has been written since the last call, of so many milliseconds or more."""
         if not self._path.exists() or self._path.stat().st_size == self._read:
             return []
         with open(self._path, "rb") as file:
@@ -48,9 +48,7 @@ class Stalls:
         whole = data[: data.rfind(b"\n") + 1]  # a node may just be writing
         self._read += len(whole)
         stalls = map(json.loads, whole.splitlines())
-        return [
-            _described(stall) for stall in stalls if stall["cpu_ms"] >= FAILS_FROM_MS and not _excused(stall)
-        ]
+        return [_described(stall) for stall in stalls if stall["cpu_ms"] >= from_ms and not _excused(stall)]
 
 
 def _excused(stall: Mapping[str, Any]) -> bool:
@@ -79,6 +77,7 @@ def stalls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stalls]:
 @pytest.fixture(autouse=True)
 def no_loop_stands_still(stalls: Stalls, request: pytest.FixtureRequest) -> Iterator[None]:
     yield
-    lines = stalls.new()
+    limit = request.node.get_closest_marker("stall_ms")
+    lines = stalls.new(FAILS_FROM_MS if limit is None else limit.args[0])
     if lines and request.node.name not in EXCUSED_TESTS:
         pytest.fail("\n".join(lines), pytrace=False)
