@@ -42,7 +42,7 @@ from tests.support.clients.hostile_requests import (
 from tests.support.clients.wire_client import Wire
 from tests.support.waiting import PATIENCE_S
 
-pytestmark = pytest.mark.row("P7", "C9")
+pytestmark = [pytest.mark.row("P7", "C9"), pytest.mark.stall_ms(50)]
 
 SEED: Final = int(os.environ.get("KRAFT_SEED", "1"))
 PIPELINED: Final = 10_000

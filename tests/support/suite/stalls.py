@@ -19,7 +19,8 @@ from kraft.monitoring.stall_watch import RECORD_ENVIRONMENT
 
 FAILS_FROM_MS: Final = 100.0
 """Twice what the log reports. CPU time stretches, too, where two threads share one core: of the
-same work on a busy machine one iteration in a hundred took twice as long."""
+same work on a busy machine one iteration in a hundred took twice as long. Tests of a client that means harm
+fail from half of it (`stall_ms`): what they ask for is made to take long."""
 
 EXCUSED_TESTS: Final = {
     "test_ten_thousand_idle_connections": "as many connections end in one iteration, each in some 15 us",
