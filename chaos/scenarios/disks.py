@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import dropwhile
 from typing import Final
 
 from chaos.evidence import NS, Evidence
@@ -39,16 +40,16 @@ DISK_FULL: Final = Scenario(
 
 
 def _stays_out(evidence: Evidence) -> tuple[bool, str]:
-    """From its start to its repair."""
+    """It leaves when its death is noticed, or when it registers again; from then on to its repair."""
     flipped, wiped = evidence.span("flip"), evidence.span("wipe")
     victim = int(flipped.fault.split()[1])
-    seen = [each for each in evidence.partition("all-0") if flipped.end < each.time <= wiped.start]
-    before = evidence.partition_at("all-0", flipped.end)
-    inside = [each for each in (before, *seen) if each is not None and victim in each.isr]
+    seen = [each for each in evidence.partition("all-0") if flipped.start < each.time <= wiped.start]
+    outside = list(dropwhile(lambda each: victim in each.isr, seen))
+    is_kept_out = bool(outside) and not any(victim in each.isr for each in outside)
     is_repaired = int(wiped.fault.split()[1]) == victim
-    became = "taken back" if inside else "kept out until it was repaired"
+    became = "kept out until it was repaired" if is_kept_out else "taken back"
     damage = (flipped.detail or "").rpartition("; ")[2]
-    return not inside and is_repaired, f"node {victim}: {damage}; {became}"
+    return is_kept_out and is_repaired, f"node {victim}: {damage}; {became}"
 
 
 BIT_FLIP: Final = Scenario(

@@ -13,7 +13,8 @@ from typing import Final
 
 from chaos.faults import Fault, FaultSkipped, LinksFault, NodeFault
 from chaos.live.link_faults import BadFault, End, LinkFault
-from chaos.simulator.cluster import Cluster
+from chaos.simulator.cluster import Cluster, host_of
+from chaos.simulator.damage import flip_bit, remove
 from chaos.simulator.faults import SimFault
 from chaos.simulator.oracles.recovery import under_replicated
 from chaos.simulator.player import FaultPlayer, Lift, NothingToDo
@@ -25,8 +26,9 @@ STOP_PATIENCE_S: Final = 10.0
 ROLL_PATIENCE_S: Final = 60.0
 LOOK_S: Final = 0.05
 
-_BY_THE_STAGE: Final = frozenset({"start", "await", "restart", "rolling"})
-"""They are no faults of the simulator, but what an operator does."""
+_BY_THE_STAGE: Final = frozenset({"start", "await", "restart", "rolling", "flip", "wipe"})
+"""They are no faults of the simulator, but what an operator does, or somebody at the files of a node that is
+down."""
 _OF_DISKS: Final[Mapping[str, Sequence[str]]] = {
     "disk-full": (f"append ENOSPC 0 {FOR_GOOD}",),
     "fail-sync": (f"sync EIO 0 {FOR_GOOD}",),
@@ -72,6 +74,11 @@ def _sim(kind: str, target: str, detail: str = "") -> SimFault:
     return SimFault(0.0, 0.0, kind, target, detail)
 
 
+def _directory(fault: NodeFault) -> str:
+    """Of the partition that it damages."""
+    return f"/{host_of(fault.node)}/data/{fault.key}"
+
+
 class SimulatedStage:
     """See the module."""
 
@@ -110,6 +117,11 @@ class SimulatedStage:
         if isinstance(fault, NodeFault) and fault.kind in self._stage_does:
             self._stage_does[fault.kind](fault.node)
             return None
+        if isinstance(fault, NodeFault) and fault.kind == "wipe":
+            self._wipe(fault)
+            return None
+        if isinstance(fault, NodeFault) and fault.kind == "flip":
+            return self._flip(fault)
         if isinstance(fault, NodeFault) and fault.kind != "kill":
             self._refuse_unless_up(fault.node)
         lifts = self._lifts.setdefault(fault, [])
@@ -177,6 +189,24 @@ class SimulatedStage:
             machine.kill("its disk is replaced")
         machine.disk.heal()
         self._faults.start(node)
+
+    def _flip(self, fault: NodeFault) -> str:
+        """While it is down. Raises FaultSkipped."""
+        self._refuse_unless_up(fault.node)
+        lift = self._faults.begin(_sim("kill", str(fault.node)))
+        self._lifts[fault] = [] if lift is None else [lift]
+        chance = self._cluster.draws.fresh(f"bit of {fault}")
+        try:
+            return flip_bit(self._cluster.machines[fault.node].disk, _directory(fault), chance)
+        except ValueError as why:
+            self.end(fault)
+            raise FaultSkipped(str(why)) from None
+
+    def _wipe(self, fault: NodeFault) -> None:
+        machine = self._cluster.machines[fault.node]
+        machine.kill("its files are removed")
+        remove(machine.disk, _directory(fault))
+        self._faults.start(fault.node)
 
     def _refuse_unless_up(self, node: int) -> None:
         """Raises FaultSkipped."""

@@ -17,13 +17,14 @@ from chaos.run_files import CLUSTER, EVENTS, HISTORY, REPORT, SCHEDULE, VERDICT
 from chaos.scenarios import leadership
 from chaos.scenarios.expect import Finding
 from chaos.scenarios.table import SCENARIOS
+from chaos.simulator import stage
 from chaos.simulator.scenario_run import NotSimulated, play
 from kraft.api import produce
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.support.chaos.scenario_runs import LIVE, chaos
 
 NOT_SIMULATED = {
-    "hw-truncation", "slow-follower", "rolling-restart", "unclean-election", "bit-flip", "transactions",
+    "hw-truncation", "slow-follower", "rolling-restart", "unclean-election", "transactions",
     "zombie-producer", "group-churn", "reassignment", "everything",
 }  # fmt: skip
 
@@ -72,6 +73,15 @@ def test_what_breaks_a_promise_breaks_the_simulated_verdict(
     broken = {each.name for each in verdict.expectations if not each.ok}
     assert {"no forbidden anomaly", "the smaller side commits nothing"} <= broken
     assert not verdict.ok
+
+
+def test_the_damage_keeps_a_replica_out_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage, "flip_bit", lambda disk, partition, random: "nothing is damaged")
+    verdict = play(plan("bit-flip", tmp_path))
+    broken = {each.name for each in verdict.expectations if not each.ok}
+    assert "all-0: the damaged replica stays out of the ISR" in broken
 
 
 @pytest.mark.row("C6")
