@@ -145,14 +145,20 @@ class OffsetMetadataManager:
     def expired(
         self, group_id: str, group: ClassicGroup | ConsumerGroup | None, retention_ms: int, at: Instant
     ) -> Iterator[OffsetRecord]:
-        """Tombstones for what has outlived its use."""
-        reads = frozenset() if group is None else group.subscribed_topics()
+        """Tombstones for what has outlived its use. What the group reads is looked up once, and only where an
+        offset may be old enough: for that its members' subscriptions are read."""
+        reads: frozenset[str] | None = None
+        looked = False
         for partition, kept in self.of(group_id).items():
             if (group_id, partition) in self._holders:
                 continue
             if kept.expire_timestamp_ms >= 0:
                 over = at.now_ms >= kept.expire_timestamp_ms
+            elif at.now_ms - kept.commit_timestamp_ms < retention_ms:
+                over = False  # it ages from its commit at the earliest
             else:
+                if not looked and group is not None:
+                    reads, looked = group.subscribed_topics(), True
                 unused_since = _unused_since_ms(group, reads, partition.topic, kept)
                 over = unused_since is not None and at.now_ms - unused_since >= retention_ms
             if over:

@@ -252,6 +252,8 @@ def test_what_a_group_reads_is_looked_up_once_in_a_sweep() -> None:
         is_empty=False,
         subscribed_topics=lambda: looked.append(1) or frozenset({"orders"}),
     )
+    assert list(offsets.expired("g", group, 11, Instant(0.0, 10))) == []
+    assert looked == [], "none is old enough"
     assert list(offsets.expired("g", group, 1, Instant(0.0, 10))) == []
     assert len(looked) == 1
 
