@@ -21,6 +21,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from data_plane.coordinator.state_machine import (
@@ -70,6 +71,8 @@ class TransactionStateManager:
     def __init__(self, limits: TransactionLimits) -> None:
         self._limits = limits
         self._transactions: dict[str, TransactionMetadata] = {}
+        self._unfinished: dict[str, None] = {}
+        """Transactional ids that are due at some time: few, where many are kept for a week."""
 
     # --- InitProducerId ------------------------------------------------------------------------
 
@@ -295,25 +298,25 @@ class TransactionStateManager:
 
     def to_complete(self) -> Iterator[str]:
         """Transactional ids whose markers are still to be written."""
-        return (name for name, known in self._transactions.items() if known.state in PREPARED)
+        return (name for name in self._unfinished if self._transactions[name].state in PREPARED)
 
     def unfinished(self) -> Iterator[tuple[str, TransactionMetadata]]:
         """Transactions that are open, or whose markers are still to be written."""
-        return ((name, known) for name, known in self._transactions.items() if known.state in _UNFINISHED)
+        return ((name, self._transactions[name]) for name in self._unfinished)
 
     def timed_out(self, at: Instant) -> Iterator[str]:
         """Transactional ids whose transaction is open for too long."""
-        return (name for name, known in self._transactions.items() if _is_timed_out(known, at))
+        return (name for name in self._unfinished if _is_timed_out(self._transactions[name], at))
 
     def expire(self, at: Instant) -> TransactionResult:
         """Remove ids that have been idle for transactional.id.expiration.ms, some at a time."""
         oldest = at.now_ms - self._limits.id_expiration_ms
-        idle = [
+        idle = (
             TransactionRecord(name, None)
             for name, known in self._transactions.items()
-            if (known.state is EMPTY or known.state in COMPLETE) and known.updated_ms <= oldest
-        ]
-        return CoordinatorResult(idle[: self._limits.max_records_per_sweep], atomic=False)
+            if known.updated_ms <= oldest and name not in self._unfinished
+        )
+        return CoordinatorResult([*islice(idle, self._limits.max_records_per_sweep)], atomic=False)
 
     # --- CoordinatorStateMachine ---------------------------------------------------------------
 
@@ -328,6 +331,7 @@ class TransactionStateManager:
         name, value = record
         if value is None:
             self._transactions.pop(name, None)
+            self._unfinished.pop(name, None)
             return []
         known = self._transactions.get(name)
         if (
@@ -337,6 +341,10 @@ class TransactionStateManager:
         ):
             raise ValueError(f"{name} falls back from {known} to {value}")
         self._transactions[name] = value
+        if value.state in _UNFINISHED:
+            self._unfinished[name] = None
+        else:
+            self._unfinished.pop(name, None)
         return []
 
     def hold(self, record: TransactionRecord, producer_id: int) -> None:

@@ -5,11 +5,7 @@ A thousand members send their heartbeats to one coordinator, and after a failove
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from functools import partial
-from types import FrameType
-from typing import Any
 from uuid import UUID
 
 import pytest
@@ -26,6 +22,7 @@ from data_plane.coordinator.groups.messages import (
     SyncGroup,
 )
 from metadata_quorum.foundation.errors import ErrorCode
+from tests.support.bytecodes import cost
 from tests.unit.groups.clients import GROUP, ConsumerClient
 from tests.unit.groups.group_driver import GroupDriver, join
 from tests.unit.groups.topics import Topics
@@ -33,26 +30,6 @@ from tests.unit.groups.topics import Topics
 SMALL, LARGE = 10, 80
 TOLERANCE = 1.2
 """A heap of so many costs that much more, at most."""
-
-
-def cost(action: Callable[[], object]) -> int:
-    """Bytecodes that run meanwhile."""
-    counted = 0
-
-    def trace(frame: FrameType, event: str, argument: Any) -> Any:
-        nonlocal counted
-        frame.f_trace_opcodes = True
-        counted += event == "opcode"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        action()
-    finally:
-        sys.settrace(before)
-    assert counted > 0
-    return counted
 
 
 def settled_group(members: int, *, patterns: bool) -> tuple[GroupDriver, list[ConsumerClient]]:

@@ -14,9 +14,10 @@ from data_plane.coordinator.transactions.records import (
     decode,
     encode,
 )
-from data_plane.coordinator.transactions.transaction_state_manager import LAST_EPOCH
+from data_plane.coordinator.transactions.transaction_state_manager import LAST_EPOCH, TransactionLimits
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
+from tests.support.bytecodes import cost
 from tests.unit.transactions.transaction_driver import TIMEOUT_MS, TransactionDriver, at_epoch
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -288,3 +289,39 @@ def test_timeouts_have_a_bound() -> None:
     driver.limits = dataclasses.replace(driver.limits, max_timeout_ms=TIMEOUT_MS - 1)
     driver.failover()
     assert driver.init("x") is ErrorCode.INVALID_TRANSACTION_TIMEOUT
+
+
+@pytest.mark.row("P4")
+def test_what_is_looked_for_by_time_costs_nothing_for_ids_that_wait_for_their_expiry() -> None:
+    """They are kept for a week, and a job may take a new one for each of its transactions."""
+
+    def costs(idle: int) -> list[int]:
+        driver = TransactionDriver()
+        for number in range(idle):
+            begun(driver, f"idle{number}")
+        driver.add("x", begun(driver), [T0])
+        driver.now_ms += TIMEOUT_MS + 1
+        timed_out = cost(lambda: list(driver.manager.timed_out(driver.at)))
+        watched = cost(lambda: list(driver.manager.unfinished()))
+        driver.carry_out(driver.manager.abort_if_timed_out("x", 0, driver.at))
+        assert list(driver.manager.timed_out(driver.at)) == []
+        assert list(driver.manager.to_complete()) == ["x"]
+        driver.complete("x")
+        assert list(driver.manager.unfinished()) == []
+        return [timed_out, watched]
+
+    assert costs(200) == costs(2)
+
+
+def test_of_ids_that_expire_together_some_are_looked_at_in_one_turn() -> None:
+    def turn(idle: int) -> int:
+        driver = TransactionDriver(TransactionLimits(max_records_per_sweep=5))
+        for number in range(idle):
+            begun(driver, f"idle{number}")
+        driver.now_ms += driver.limits.id_expiration_ms
+        removed: list[TransactionRecord] = []
+        total = cost(lambda: removed.extend(driver.manager.expire(driver.at).records))
+        assert removed == [TransactionRecord(f"idle{number}", None) for number in range(5)]
+        return total
+
+    assert turn(100) == turn(10)
