@@ -198,7 +198,7 @@ class GroupCoordinator:
             return await led.shard.ask(ConsumerHeartbeatReply, decide)
         finally:
             answered.set_result(None)
-            if self._heartbeats[member] is answered:
+            if self._heartbeats.get(member) is answered:
                 del self._heartbeats[member]
 
     async def _look_up_patterns(self, request: ConsumerHeartbeat) -> None:

@@ -255,6 +255,24 @@ def test_a_pattern_is_looked_up_a_few_topics_at_a_time() -> None:
     run(test)
 
 
+def test_a_heartbeat_that_is_called_off_while_it_waits_disturbs_no_other() -> None:
+    async def test() -> None:
+        log = MemoryLog()
+        async with service(log) as groups:
+            log.replicating = False
+            join = ConsumerHeartbeat(
+                "g", "m", 0, rebalance_timeout_ms=60_000, subscribed_topic_names=("t",), owned={}
+            )
+            joining, behind = (started(groups.consumer_heartbeat(join)) for _ in range(2))
+            await settle()
+            behind.cancel()
+            await asyncio.wait((behind,))
+            log.replicate(groups.partition_for("g"))
+            await joining
+
+    run(test)
+
+
 @pytest.mark.row("G6")
 def test_who_joins_and_leaves_at_once_is_no_member() -> None:
     """The topics of its pattern take several turns of the loop. Else it would join after it has left, and
