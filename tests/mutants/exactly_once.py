@@ -71,7 +71,7 @@ EXACTLY_ONCE: Final = (
         "KAFKA-16352",
         "a new coordinator writes the markers that are owed",
         TRANSACTIONS,
-        "        return (name for name, known in self._transactions.items() if known.state in PREPARED)\n",
+        "        return (name for name in self._unfinished if self._transactions[name].state in PREPARED)\n",
         "        return iter(())\n",
         ("golden/test_transactions.py",),
     ),
