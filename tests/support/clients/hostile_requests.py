@@ -22,8 +22,6 @@ VICTIM: Final = "victim"
 """The topic that is written to, altered and deleted."""
 
 MANY: Final = 300
-FULL_BYTES: Final = 1_000_000
-"""Some hundred thousand items, as many as a request may have."""
 
 Path = tuple[str, ...]
 Replaced = Mapping[Path, bytes]
@@ -57,7 +55,7 @@ def hostile_requests(api_key: ApiKey, version: int, topic_id: UUID) -> Iterator[
 
 
 def full_requests(
-    api_key: ApiKey, version: int, topic_id: UUID, size: int = FULL_BYTES, *, distinct: bool = False
+    api_key: ApiKey, version: int, topic_id: UUID, size: int, *, distinct: bool = False
 ) -> Iterator[HostileRequest]:
     """Each array in turn is full of the least items, the same or different ones."""
     plan = plan_for(MessageId(api_key, REQUEST), version)
