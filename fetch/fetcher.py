@@ -159,8 +159,7 @@ class ReplicaFetcher:
         if offset is not None:
             self._truncate(state, offset)
         else:
-            self._session.add(state.key, partition)
-            self._kick()
+            self._fetch_on(state)
 
     def remove(self, partition: Partition) -> None:
         key = key_of(partition)
@@ -297,15 +296,27 @@ class ReplicaFetcher:
                 return
         if moved:
             if partition.flushes_each_append:
-                # To ask for more says that all before is kept: not before it is durable.
-                partition.when_flushed(lambda error: self._flushed(state, error))
+                self._await_flush(state)
             else:
                 self._session.moved(state.key)
 
-    def _flushed(self, state: PartitionFetchState, error: ErrorCode) -> None:
-        if error is ErrorCode.NONE and self._states.get(state.key) is state:
-            self._session.moved(state.key)
+    def _fetch_on(self, state: PartitionFetchState) -> None:
+        partition = state.partition
+        if partition.flushes_each_append and partition.log.unflushed_records:
+            self._await_flush(state)
+        else:
+            self._session.add(state.key, partition)
             self._kick()
+
+    def _await_flush(self, state: PartitionFetchState) -> None:
+        """To ask for more, or again, says that all before is kept: not before it is durable. Nor does the
+        leader send it again meanwhile."""
+        self._session.remove(state.key)
+        state.partition.when_flushed(partial(self._flushed, state, state.turn))
+
+    def _flushed(self, state: PartitionFetchState, turn: int, error: ErrorCode) -> None:
+        if error is ErrorCode.NONE:
+            self._return(state, turn)
 
     def _truncate(self, state: PartitionFetchState, offset: int) -> None:
         """Fetch again once the log is truncated there. One answer, or one change of leaders, may truncate
@@ -358,8 +369,7 @@ class ReplicaFetcher:
 
     def _return(self, state: PartitionFetchState, turn: int) -> None:
         if state.turn == turn and self._states.get(state.key) is state:
-            self._session.add(state.key, state.partition)
-            self._kick()
+            self._fetch_on(state)
 
     def _held_back(self, state: PartitionFetchState) -> bool:
         """Whether a partition that catches up must wait for its quota; it comes again by itself then."""
