@@ -242,8 +242,10 @@ class CheckpointWriter:
             for tp, log in logs.items():
                 offsets.add(tp, log, hws.get(tp))
             _checkpoint_in(directory, offsets, True, may_block)
-            if len(consistent) == len(logs):  # else the next start has to recover
-                directory.mark_clean(broker_epoch, may_block)
+            if len(consistent) == len(logs) and not directory.unopened:  # else the next start has to recover
+                # Never registered: nothing has been written since the last run.
+                epoch = directory.whole_epoch if broker_epoch < 0 else broker_epoch
+                directory.mark_clean(epoch, may_block)
         except OSError as e:
             logger.error("Log directory %s could not be closed cleanly: %s", directory.path, e)
 

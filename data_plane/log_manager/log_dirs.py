@@ -74,7 +74,8 @@ class LogDir:
         """Unfinished copies of the last run, and their paths: they begin again."""
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
-        self._unopened: frozenset[TopicPartition] = frozenset()  # they lie here: what is known of them stays
+        self.unopened: frozenset[TopicPartition] = frozenset()
+        """They lie here, and could not be opened: what is known of them stays."""
         self._written: dict[str, Mapping[TopicPartition, int]] = {}
 
     def partition_path(self, tp: TopicPartition) -> str:
@@ -132,7 +133,7 @@ class LogDir:
             disk.sync_below(self.path, may_block)
         for tp in self._known() - logs.keys() - corrupt.keys():  # a new one of that name begins at 0
             self.forget(tp)
-        self._unopened = frozenset(corrupt)
+        self.unopened = frozenset(corrupt)
         if any(_lacks(tp, log, known_ends.get(tp, 0)) for tp, (log, _) in logs.items()):
             self.whole_epoch = -1
         if self.clean:
@@ -279,7 +280,7 @@ class LogDir:
             (checkpoints.CLEANED_TO, self.cleaned_to, cleaned_to),
         ):
             if offsets is not None:
-                kept = {tp: known[tp] for tp in self._unopened if tp in known}
+                kept = {tp: known[tp] for tp in self.unopened if tp in known}
                 self._write(name, {**kept, **offsets}, may_block)
 
     @property

@@ -287,6 +287,27 @@ async def test_a_partition_that_is_corrupt_in_its_middle_stays_offline_alone():
 
 
 @in_loop
+async def test_a_log_that_could_not_be_opened_is_checked_again_after_a_clean_stop():
+    async with Cluster(1) as cluster:
+        cluster.create_topic("t", [[1]])
+        for _ in range(3):
+            await produce_outcome(cluster, b"x" * 50)
+        await until(lambda: not cluster.leader().log.unidentified)
+        path = cluster.leader().log.segments[0].path
+        size = cluster.leader().log.size // 3
+        await cluster.crash(1)
+        cluster.disks[1].flip_bit(path, size + size // 2)
+        for _ in range(2):
+            broker = cluster.start(1)
+            with pytest.raises(BrokerError) as refused:
+                cluster.replica(1)
+            assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+            await cluster.brokers.pop(1).partitions.close(broker_epoch=7)
+        broker = cluster.start(1)
+        assert broker.partitions.logs.whole_epoch == -1
+
+
+@in_loop
 async def test_isr_changes_of_many_partitions_go_in_one_request():
     async with Cluster() as cluster:
         cluster.create_topic("t", [[1, 2, 3]] * 20)
@@ -396,6 +417,8 @@ async def test_the_epoch_of_a_clean_stop_is_known_at_the_next_start_alone():
         cluster.create_topic("t", [[1]])
         assert cluster.brokers[1].partitions.logs.whole_epoch == -1
         await cluster.brokers.pop(1).partitions.close(broker_epoch=42)
+        assert cluster.start(1).partitions.logs.whole_epoch == 42
+        await cluster.brokers.pop(1).partitions.close()  # before it was registered
         assert cluster.start(1).partitions.logs.whole_epoch == 42
         await cluster.crash(1)
         assert cluster.start(1).partitions.logs.whole_epoch == -1
