@@ -161,15 +161,15 @@ def test_a_producer_finds_another_group_coordinator_though_its_metadata_is_fresh
 
 @pytest.mark.row("P4")
 def test_a_coordinator_that_dies_between_decision_and_markers(cluster: LocalCluster, wire: Wire) -> None:
-    topic = "decided"
+    topic, name = "decided", "decides"
+    other = next(node_id for node_id in cluster.nodes if node_id != coordinator(wire, cluster, name))
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
-    admin.create_topics([NewTopic(topic, 1, replica_assignment=[[1]])])[topic].result()
-    name = next(f"id-{n}" for n in range(100) if coordinator(wire, cluster, f"id-{n}") != 1)
+    admin.create_topics([NewTopic(topic, 1, replica_assignment=[[other]])])[topic].result()
     producer = transactional(cluster.bootstrap, name)
     producer.begin_transaction()
     write(producer, topic, ["a"])
-    with dead(cluster, 1):  # the only replica: no marker can be written
-        wait_until(lambda: coordinator(wire, cluster, name) != 1, "a coordinator")
+    with dead(cluster, other):  # the only replica: no marker can be written
+        wait_until(lambda: coordinator(wire, cluster, name) != other, "a coordinator")
         producer.commit_transaction(PATIENCE_S)
         assert state(wire, cluster, name) == "PrepareCommit"
         with dead(cluster, coordinator(wire, cluster, name)):
