@@ -393,3 +393,23 @@ def test_consumers_that_read_nothing(live: LiveNode):
         live.serves_stock_clients()
         assert live.rss - before < GROWTH_BYTES
     live.serves_stock_clients()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.stall_ms(100)
+def test_long_requests_of_many_connections_at_once(live: LiveNode):
+    """Small enough to be let in whatever is there already; few are decoded at a time."""
+    names = [f"none{number:05}" for number in range(4000)]
+    fields = {"resources": [{"resource_type": 2, "resource_name": name} for name in names]}
+    frame = _framed(ApiKey.DESCRIBE_CONFIGS, 4, 1, encode_request(ApiKey.DESCRIBE_CONFIGS, 4, fields))
+    before = most = live.rss
+    with ExitStack() as closing:
+        clients = [closing.enter_context(socket.create_connection((HOST, live.port))) for _ in range(DEAF)]
+        for client in clients:
+            client.sendall(frame)
+        for client in clients[:100]:
+            assert client.recv(4)
+            most = max(most, live.rss)
+    live.serves_stock_clients()
+    assert most - before < GROWTH_BYTES + DEAF * len(frame)
