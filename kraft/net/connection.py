@@ -180,7 +180,6 @@ class FrameReader:
             if start + length > end:
                 self._begin(length, data[start:])  # first: where it fails, the frames are nobody's
                 self._account.take(taken)
-                self._account.take(taken)
                 return frames
             pos = start + length
             taken += length

@@ -115,6 +115,15 @@ def test_frames_before_one_that_no_memory_is_left_for_are_not_counted():
     assert budget.used_bytes == 0
 
 
+@pytest.mark.parametrize("cut", range(1, 30))
+def test_frames_are_counted_once_wherever_the_stream_is_cut(cut: int):
+    budget = Budget(1 << 30)
+    target, frames = reader(budget=budget), [b"first", b"second", b"third"]
+    data = framed(frames)
+    assert feed(target, data[:cut]) + feed(target, data[cut:]) == frames
+    assert budget.used_bytes == sum(map(len, frames))
+
+
 def test_a_large_frame_waits_for_the_budget_and_a_small_one_does_not():
     budget = Budget(10)
     other = Account(budget)
