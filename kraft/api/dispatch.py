@@ -139,6 +139,7 @@ class Dispatcher:
             header = read_request_header(frame)
         except MalformedHeader as error:
             raise ProtocolError(str(error)) from None
+        self._node.long_work.another_request()
         ctx, row, refusal = self._context(peer, header)
         if refusal is not None:
             return refusal

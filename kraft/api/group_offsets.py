@@ -158,6 +158,8 @@ async def handle_transactional_commit(
     if is_long := is_more_than(PIECE, request.topics):
         state.long_commits = state.long_commits or asyncio.Lock()
     async with state.long_commits or nullcontext():
+        if ctx.connection.gone:
+            return {"topics": []}  # to nobody: its transaction may have ended meanwhile
         return await _transactional_commit(broker, ctx, request, is_long=is_long)
 
 

@@ -61,6 +61,12 @@ class LongWork:
             self._in_threads -= 1
             self._call()
 
+    def another_request(self) -> None:
+        """What is started from here on is no part of what the current task serves: that may let others go on,
+        of its connection or of any. They have places of their own, and do not end with its client."""
+        if _begun.get() is not None:
+            _begun.set(None)
+
     async def begin(self, client: Peer, *, waits: bool) -> None:
         """The current task serves a request that is long from the beginning: it has a place behind all that
         are there, which it keeps in whatever it does. `waits`: first for its turn."""

@@ -133,19 +133,36 @@ def test_a_full_group_takes_no_one_new(topics: Topics) -> None:
 def test_members_name_hardly_more_topics_than_there_are(
     topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All of them are gone through at once when one changes."""
+    """All of them are gone through at once when one changes. Who reads less is taken."""
     monkeypatch.setattr(cluster_view, "SPARE_NAMES", 9)  # and one topic
+    monkeypatch.setattr(cluster_view, "SUBSCRIPTIONS", 4)
     driver = driven(topics)
 
-    def refusal(member: str, *names: str) -> ErrorCode | None:
-        refused = ConsumerClient(member, names).beat(driver)
+    def refusal(client: ConsumerClient) -> ErrorCode | None:
+        refused = client.beat(driver)
         return None if refused is None else refused.code
 
     ten = tuple(f"t{n}" for n in range(10))
-    assert refusal("m", *ten, "one more") is ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert [refusal(f"like{n}", *ten) for n in range(9)] == [None] * 9
-    others = [refusal(f"other{n}", *ten[1:], f"own{n}") for n in range(4)]
-    assert others == [None] * 3 + [ErrorCode.GROUP_MAX_SIZE_REACHED]
+    assert refusal(ConsumerClient("m", (*ten, "one more"))) is ErrorCode.GROUP_MAX_SIZE_REACHED
+    alike = [ConsumerClient(f"like{n}", ten) for n in range(9)]
+    assert [refusal(each) for each in alike] == [None] * 9
+    others = [ConsumerClient(f"other{n}", (*ten[1:], f"own{n}")) for n in range(4)]
+    assert [refusal(each) for each in others] == [None] * 3 + [ErrorCode.GROUP_MAX_SIZE_REACHED]
+    monkeypatch.setattr(cluster_view, "SPARE_NAMES", 2)  # as if many topics had been deleted
+    assert refusal(replace(others[0], topics=("a",), says_all=True)) is None
+    assert refusal(replace(alike[0], topics=("b",), says_all=True)) is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def test_members_that_look_for_topics_at_different_times_are_taken(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Topics come and go, and clients with a pattern of their own look every few minutes."""
+    monkeypatch.setattr(cluster_view, "SPARE_NAMES", 10)
+    for number in range(99):
+        topics.create(f"t{number}", 1)
+    driver = driven(topics)
+    seen = [tuple(f"t{n}" for n in range(99) if n != gone) for gone in range(30)]
+    assert [ConsumerClient(f"m{n}", names).beat(driver) for n, names in enumerate(seen)] == [None] * 30
 
 
 def test_a_pattern_that_is_none_is_refused(driver: GroupDriver) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -147,6 +148,8 @@ class InTransaction:
         producers = SimpleNamespace(has_open_transaction=lambda *_: True)
         self.partition = SimpleNamespace(leader_epoch=3, log=SimpleNamespace(producers=producers))
         self.stored: list[int] = []
+        self.behind = 0
+        """Partitions of a second request, on the same connection."""
 
     def answered(self, meanwhile: Callable[[InTransaction, RequestContext], object]) -> list[int]:
         """Error codes; `meanwhile` comes behind the first piece."""
@@ -168,16 +171,16 @@ class InTransaction:
                 return reply
 
             self.patch.setattr(broker.service, "commit_offsets", noted)
-            answer: Any = await group_offsets.handle_transactional_commit(
-                broker.context, ctx, self._request()
-            )
+            commit = partial(group_offsets.handle_transactional_commit, broker.context, ctx)
+            answer: Any
+            answer, _ = await asyncio.gather(commit(self._request(25)), commit(self._request(self.behind)))
             codes.extend(each["error_code"] for topic in answer["topics"] for each in topic["partitions"])
 
         run(test)
         return codes
 
-    def _request(self) -> Message:
-        partitions = [{"partition_index": n, "committed_offset": 1} for n in range(25)]
+    def _request(self, partition_count: int) -> Message:
+        partitions = [{"partition_index": n, "committed_offset": 1} for n in range(partition_count)]
         topics = [{"name": "orders", "partitions": partitions}]
         fields = {"transactional_id": "x", "group_id": "g", "producer_id": 7, "producer_epoch": 0}
         encoded = encode_request(ApiKey.TXN_OFFSET_COMMIT, 3, {**fields, "topics": topics})
@@ -217,7 +220,9 @@ def test_leadership_that_came_back_between_two_pieces_refuses_all_of_them(
 
 @pytest.mark.row("P4")
 def test_a_producer_that_has_gone_adds_no_more_to_its_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor what waits behind: over another connection its next transaction may have begun."""
     commit = InTransaction(monkeypatch)
+    commit.behind = 3
     commit.answered(lambda _, ctx: setattr(ctx.connection, "gone", True))
     assert commit.stored == list(range(10))
 

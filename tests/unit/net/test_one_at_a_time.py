@@ -16,7 +16,7 @@ from kraft.net.peer import Peer, Reply
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import encode_request
 from tests.unit.net.echo_node import framed, node
-from tests.unit.net.harness import on_a_loop, row, serving, until
+from tests.unit.net.harness import on_a_loop, request_frame, row, serving, until
 
 pytestmark = pytest.mark.row("P7")
 
@@ -152,3 +152,23 @@ async def test_a_request_that_is_called_off_ends_its_connection():
             await answer
         await until(lambda: running.closed)
         assert running.closed[0][1] is False, "not by its client"
+
+
+@pytest.mark.parametrize("size", [0, 2 * dispatch.LONG_BODY_BYTES])
+@on_a_loop
+async def test_a_request_that_anothers_lets_go_on_does_not_end_with_that_ones_client(size: int):
+    """One that is decoded lets others go on: of its connection, and with a turn's end of all that wait."""
+
+    async def pauses(node, ctx, request):
+        await node.long_work.request().pause()
+        return {"error_code": 0}
+
+    async with serving(row(ApiKey.HEARTBEAT, pauses, concurrent=True)) as running:
+        gone = Peer("PLAINTEXT", "h", 1)
+        await running.node.long_work.begin(gone, waits=False)
+        gone.gone = True
+        body = encode_request(ApiKey.HEARTBEAT, 0, {"member_id": "m" * size})
+        frame = request_frame(ApiKey.HEARTBEAT, 0, body=body)
+        reply = running.server.services.serve(Peer("PLAINTEXT", "h", 2), memoryview(frame)[4:])
+        assert isinstance(reply, asyncio.Future)
+        assert await reply

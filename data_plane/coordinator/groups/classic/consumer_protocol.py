@@ -13,7 +13,8 @@ of others may expire.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +24,8 @@ _NO_BYTES: Final = INT32.pack(-1)
 
 MAX_TOPICS: Final = 50_000
 """Of a subscription or an assignment; they are read on the event loop."""
+_LISTS: Final = 8
+"""Of topics, as they are written: nearly all members of a group have the same, which is read once."""
 
 Partitions = Mapping[str, frozenset[int]]
 """By topic."""
@@ -40,7 +43,7 @@ def read_subscription(data: bytes) -> Subscription:
     """Raises ValueError. Later versions only add fields."""
     reader = Reader(data)
     version = reader.int16()
-    topics = tuple(reader.string() for _ in range(_count(reader)))
+    topics = _topics(reader)
     reader.nullable_bytes()
     owned = _partitions(reader) if version >= 1 else {}
     if version >= 2:
@@ -49,12 +52,26 @@ def read_subscription(data: bytes) -> Subscription:
     return Subscription(version, topics, owned, rack_id or None)
 
 
-def subscribed_topics(subscription: bytes) -> frozenset[str] | None:
-    """The topics; None where the bytes are not a consumer's subscription."""
-    try:
-        return frozenset(read_subscription(subscription).topics)
-    except ValueError:
-        return None
+def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
+    """The topics of all members; None where one's bytes are not a consumer's subscription, or where those
+    that differ name more than are read."""
+    topics: set[str] = set()
+    lists: deque[bytes] = deque(maxlen=_LISTS)
+    left = MAX_TOPICS
+    for subscription in subscriptions:
+        if any(subscription.startswith(each, INT16.size) for each in lists):
+            continue
+        reader = Reader(subscription, INT16.size)
+        try:
+            names = _topics(reader)
+        except ValueError:
+            return None
+        left -= len(names)
+        if left < 0:
+            return None
+        topics.update(names)
+        lists.append(subscription[INT16.size : reader.pos])
+    return frozenset(topics)
 
 
 def read_assignment(data: bytes) -> Partitions:
@@ -78,6 +95,11 @@ def write_assignment(partitions: Partitions, version: int) -> bytes:
 def version_of(subscription: bytes) -> int:
     """Raises ValueError."""
     return Reader(subscription).int16()
+
+
+def _topics(reader: Reader) -> tuple[str, ...]:
+    """Raises ValueError."""
+    return tuple(reader.string() for _ in range(_count(reader)))
 
 
 def _count(reader: Reader) -> int:

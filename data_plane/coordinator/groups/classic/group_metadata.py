@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from data_plane.coordinator.groups.classic.consumer_protocol import MAX_TOPICS, subscribed_topics
+from data_plane.coordinator.groups.classic.consumer_protocol import subscribed_topics
 from data_plane.coordinator.groups.classic.members import ClassicGroupMember, Roster
 from data_plane.coordinator.groups.classic.states import (
     CONSUMER_PROTOCOL_TYPE,
@@ -110,11 +110,4 @@ class ClassicGroupMetadata:
         """The topics that a stable group of consumers reads; None where they are unknown."""
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE or self.state is not ClassicGroupState.STABLE:
             return None
-        topics: set[str] = set()
-        left = MAX_TOPICS
-        for member in self.roster:
-            read = subscribed_topics(member.metadata(self.protocol))
-            if read is None or (left := left - len(read)) < 0:
-                return None
-            topics |= read
-        return frozenset(topics)
+        return subscribed_topics(member.metadata(self.protocol) for member in self.roster)

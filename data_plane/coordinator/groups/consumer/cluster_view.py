@@ -21,6 +21,11 @@ from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
 _HASH_BYTES = 8
 SPARE_NAMES: Final = 10_000
 """A member may name so many topics that are not there; what a group reads is gone through on the loop."""
+SPARE_SUBSCRIPTIONS: Final = 4
+"""So many different ones of a group may."""
+SUBSCRIPTIONS: Final = 32
+"""So many different ones may name all topics: where topics come and go, members that look for them every few
+minutes differ all the time."""
 
 
 class ClusterView:
@@ -42,6 +47,11 @@ class ClusterView:
     def most_names(self) -> int:
         """That one subscription may have."""
         return len(self.image.topics_by_name) + SPARE_NAMES
+
+    @property
+    def most_names_together(self) -> int:
+        """That the different subscriptions of one group may have."""
+        return SUBSCRIPTIONS * len(self.image.topics_by_name) + SPARE_SUBSCRIPTIONS * SPARE_NAMES
 
     def topic_id(self, name: str) -> UUID | None:
         topic = self.image.topic(name)

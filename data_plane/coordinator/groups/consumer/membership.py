@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Final
 
 from data_plane.coordinator.groups.assignment import NOTHING, Assignment, is_within
 from data_plane.coordinator.groups.consumer.draft import Draft
@@ -32,9 +31,6 @@ from data_plane.coordinator.groups.consumer.state import (
 from data_plane.coordinator.groups.consumer.topic_patterns import compiled
 from data_plane.coordinator.groups.consumer_records import MemberMetadata
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-
-SUBSCRIPTIONS: Final = 4
-"""So many different ones of a group may name all topics."""
 
 
 def heartbeat(draft: Draft, request: ConsumerHeartbeat, context: RebalanceContext) -> ConsumerHeartbeatReply:
@@ -93,28 +89,32 @@ def write_metadata(
     draft: Draft, before: ConsumerGroupMember, metadata: MemberMetadata, context: RebalanceContext
 ) -> bool:
     """Take over what a member reports of itself; whether its subscription has changed. Raises BrokerError."""
-    known = before.member_id in draft.state.members
+    known, names = before.member_id in draft.state.members, metadata.subscribed_topic_names
+    reads_others = names != before.metadata.subscribed_topic_names
+    named_before = _names_together(draft.state) if reads_others else 0
     if not known or metadata != before.metadata:
         draft.write_member(before.member_id, metadata)
-    names = metadata.subscribed_topic_names
-    if names != before.metadata.subscribed_topic_names:
-        _check_subscriptions(draft.state, len(names), context)
+    if reads_others:
+        _check_subscriptions(draft.state, len(names), named_before, context)
         return True
     return metadata.subscribed_topic_regex != before.metadata.subscribed_topic_regex
 
 
-def _check_subscriptions(state: ConsumerGroupState, names: int, context: RebalanceContext) -> None:
-    """Raises BrokerError, GROUP_MAX_SIZE_REACHED, where a member names far more topics than there are, or all
-    members do with their different subscriptions."""
-    most = context.view.most_names
-    if names <= most:
-        every = {member.metadata.subscribed_topic_names for member in state.members.values()}
-        names = sum(map(len, every)) // SUBSCRIPTIONS
-    if names > most:
+def _check_subscriptions(
+    state: ConsumerGroupState, names: int, named_before: int, context: RebalanceContext
+) -> None:
+    """Raises BrokerError, GROUP_MAX_SIZE_REACHED, where a member names far more topics than there are, or
+    where the different subscriptions of all together name too many, and more than before."""
+    view, together = context.view, _names_together(state)
+    if names > view.most_names or together > max(view.most_names_together, named_before):
         raise BrokerError(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"The members of the consumer group subscribe to more than {most} topics.",
+            f"The members of the consumer group name {together} topics, one of them {names}.",
         )
+
+
+def _names_together(state: ConsumerGroupState) -> int:
+    return sum(map(len, {member.metadata.subscribed_topic_names for member in state.members.values()}))
 
 
 def known_member(state: ConsumerGroupState, member_id: str) -> ConsumerGroupMember:
