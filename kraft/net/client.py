@@ -277,8 +277,11 @@ class PeerClient(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         try:
-            for frame in self._reader.received(nbytes):
-                self._take(frame)
+            frames = self._reader.received(nbytes)
+            while frames:
+                for frame in frames:
+                    self._take(frame)
+                frames = self._reader.cut_on()
         except (ProtocolError, MalformedMessage, ValueError) as error:
             self._fail(error)
         except Exception as error:  # noqa: BLE001

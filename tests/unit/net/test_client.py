@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 
 import pytest
 
 from kraft.net.client import Address, PeerClient
+from kraft.net.connection import CUT_AT_ONCE
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import MalformedMessage, encode_request
 from tests.unit.net.harness import on_a_loop, row, serving
@@ -30,6 +32,33 @@ async def test_an_answer_is_read_where_it_comes_in():
         code = client.ask(ApiKey.HEARTBEAT, 0, (BODY,), lambda body: int.from_bytes(body, "big"), 10.0)
         assert await code == 7
         client.close()
+
+
+@on_a_loop
+async def test_very_many_answers_that_come_together_are_all_read():
+    """And not with what comes next, which may be nothing."""
+    many, is_over = 3 * CUT_AT_ONCE, asyncio.Event()
+
+    async def answer_together(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answers = b""
+        for _ in range(many):
+            request = await reader.readexactly(struct.unpack(">i", await reader.readexactly(4))[0])
+            answers += struct.pack(">i", 6) + request[4:8] + b"\0\7"
+        writer.write(answers)
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        is_over.set()
+
+    server = await asyncio.start_server(answer_together, "127.0.0.1", 0)
+    async with server:
+        client = await PeerClient.connect(
+            asyncio.get_running_loop(), Address(*server.sockets[0].getsockname()), "c"
+        )
+        asked = [client.ask(ApiKey.HEARTBEAT, 0, (BODY,), bytes, 2.0) for _ in range(many)]
+        assert await asyncio.gather(*asked) == [b"\0\7"] * many
+        client.close()
+        await is_over.wait()
 
 
 @on_a_loop
