@@ -12,6 +12,7 @@ Path of the data: leader -> LeaderEndpoint -> here -> partition.append_as_follow
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections import deque
 from collections.abc import Callable
@@ -40,6 +41,8 @@ from metadata_quorum.foundation.batch import BATCH_OVERHEAD, read_header
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import NO_EPOCH
 from metadata_quorum.foundation.supervision import report_fault, restarted, supervised
+
+logger = logging.getLogger(__name__)
 
 MAX_IN_FLIGHT: Final = 2
 TRUNCATIONS_PER_TURN: Final = 20
@@ -284,6 +287,8 @@ class ReplicaFetcher:
         try:
             moved = process_partition_data(partition, answer, self._context.now_ms())
         except BrokerError as e:
+            if state.attempt == 0 and e.code is not ErrorCode.NOT_LEADER_OR_FOLLOWER:  # else it is not ready
+                logger.warning("%s takes no records from broker %d: %s", partition.tp, self.leader_id, e)
             self._refused(state, e)
             return
         state.attempt = 0

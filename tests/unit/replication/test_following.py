@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 from dataclasses import replace
 
 import pytest
 
 from data_plane.log.config import LogConfig
+from data_plane.log.epochs import EpochCache
 from data_plane.replication.delayed_produce import await_replication
 from data_plane.replication.offset_lookup import OffsetSearch, list_offset
 from fetch.follower_session import FetchLimits
@@ -377,3 +379,23 @@ async def test_a_follower_without_a_session_waits_at_its_leader_all_the_same():
             await asyncio.sleep(0)
         assert len(endpoint.requests) == asked
         assert await produce_outcome(cluster, b"y") == ErrorCode.NONE
+
+
+@pytest.mark.row("R5")
+@in_loop
+async def test_records_of_an_older_epoch_in_a_leaders_log_are_refused_and_said_once(caplog):
+    """As KAFKA-18723 could leave them: no follower can tell them from those of a deposed leader."""
+    async with Cluster(2) as cluster:
+        cluster.create_topic("t", [[1, 2]])
+        cluster.elect("t", 0, 1)  # again
+        await produce_outcome(cluster, b"newer")
+        log, follower = cluster.leader().log, cluster.replica(2).log
+        epochs, log.epochs = log.epochs, EpochCache()
+        log.append_as_leader(batch(b"older"), leader_epoch=0, now_ms=NOW_MS)
+        log.epochs = epochs
+        with caplog.at_level(logging.WARNING, "fetch.fetcher"):
+            cluster.produce(b"newer")
+            asked = len(cluster.brokers[2].endpoints[0].requests)
+            await until(lambda: len(cluster.brokers[2].endpoints[0].requests) > asked + 3)
+        assert follower.log_end_offset == 1
+        assert caplog.text.count("t-0 takes no records from broker 1: ") == 1
