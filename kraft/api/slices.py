@@ -51,12 +51,12 @@ async def in_slices(
         await request.pause()
         left = size
     for item in items:
-        yield item
-        left -= weight(item)
-        if left <= 0:
+        if left <= 0:  # not behind the last one: of few items nobody waits for a turn
             request = request or work.request()
             await request.pause()
             left = size
+        yield item
+        left -= weight(item)
 
 
 def each_within(

@@ -142,6 +142,18 @@ async def test_nothing_more_is_begun_while_many_answers_wait_to_be_encoded():
 
 
 @on_a_loop
+async def test_a_request_for_one_thing_waits_for_no_turn_however_much_that_weighs():
+    """A transaction's marker in one partition, the configuration of one topic. Others are at work."""
+    pieces = Pieces()
+    with ExitStack() as answers:
+        for _ in range(AT_ONCE):
+            answers.enter_context(pieces.work.in_a_thread())
+        for items in (["one"], iter(["one"])):
+            async for _ in in_slices(pieces.work, items, 1, lambda _: 25):
+                pass
+
+
+@on_a_loop
 async def test_a_request_that_is_long_from_the_beginning_keeps_its_place():
     """Decoded, it goes on before any that is not."""
     work = LongWork(asyncio.get_running_loop())
