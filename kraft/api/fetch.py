@@ -232,6 +232,8 @@ class _Fetch:
         self._broker.replica_manager.failures.storage_failed(partition, error)
 
     def _reply(self, response: FetchResponse) -> None:
+        if self._answer is not None:  # else it was found in this turn of the loop
+            _leave_out_stale(response.partitions)
         self._send_from_files(response.partitions)
         if self._answer is None:
             self._now = _written(self._node, self._ctx, self._params.request, response)
@@ -240,14 +242,9 @@ class _Fetch:
             self._answer.settle(partial(_written, self._node, self._ctx, self._params.request, response))
 
     def _send_from_files(self, partitions: Iterable[FetchedPartition]) -> None:
-        """What was not read. Where the log was truncated since it was found, nothing of it is sent: another
-        leader has been elected."""
+        """What was not read."""
         for each in partitions:
-            if each.slice is None or each.error is not NO_ERROR:
-                continue
-            if each.slice.is_stale():
-                each.error, each.records = ErrorCode.NOT_LEADER_OR_FOLLOWER, None
-            elif each.records is None:
+            if each.slice is not None and each.records is None and each.error is NO_ERROR:
                 each.region = each.slice.region(self._node.blocking, partial(self._read_failed, each))
 
     async def _write_many(self, response: FetchResponse) -> Buffers:
@@ -263,6 +260,7 @@ class _Fetch:
             if cold:
                 self._broker.fetch_service.cold_reads += len(cold)
                 self._note(await node.blocking(partial(_read_cold, cold, left)))
+            _leave_out_stale(piece)
             self._send_from_files(piece)
             _explain_errors(node, request, piece, start, hints)
             await (asyncio.sleep(0) if request.from_follower else work.pause())
@@ -273,6 +271,13 @@ class _Fetch:
         if not done.cancelled():
             self._ctx.connection.parked.pop(self._later(), None)
             self._later().settle(done.result)
+
+
+def _leave_out_stale(partitions: Iterable[FetchedPartition]) -> None:
+    """Nothing is sent of what was truncated since it was found: another leader has been elected."""
+    for each in partitions:
+        if each.slice is not None and each.error is NO_ERROR and each.slice.is_stale():
+            each.error, each.records = ErrorCode.NOT_LEADER_OR_FOLLOWER, None
 
 
 def read_first(partitions: Iterable[FetchedPartition], most: int) -> tuple[list[FetchedPartition], int]:
