@@ -63,6 +63,11 @@ class Replica:
     def __init__(self, log: UnifiedLog) -> None:
         self.log = log
 
+    @property
+    def high_watermark(self) -> int:
+        """All is committed."""
+        return self.log.log_end_offset
+
 
 class DirectoryMove:
     """To a directory that exists. `go_on` until `is_over`; what the product would report raises instead."""
