@@ -15,6 +15,7 @@ from spark_connector.offsets import (
     from_spark,
 )
 from spark_connector.progress import offsets_behind_latest
+from spark_connector.reader import LEAST_FETCH_BYTES
 from tests.spark.topics import LIMITED_STEPS, Collected, Topics, expected, read, stream
 from tests.support.waiting import wait_until
 
@@ -119,9 +120,11 @@ def test_new_topics_that_match_the_pattern(spark: SparkSession, topics: Topics, 
 
 
 def slow_query(spark, topics, checkpoint, **options):
-    """A query that has read half of a topic when the rest of it is lost to retention; its records."""
+    """A query that has read half of a topic when the rest of it is lost to retention; its records. What is
+    lost is too large to have been fetched with what comes before, and kept."""
     name = topics.make(1)
-    topics.fill(name, range(10), partitions=1)
+    topics.fill(name, range(4), partitions=1)
+    topics.fill(name, range(4, 10), partitions=1, key=bytes(LEAST_FETCH_BYTES))
     given = topics.options(name, startingOffsets="earliest", maxOffsetsPerTrigger="4", **options)
     got = Collected()
 
