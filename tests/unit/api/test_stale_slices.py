@@ -98,6 +98,7 @@ async def test_of_a_long_answer_what_was_truncated_before_its_turn_is_refused(
     assert (last.error, bytes(last.records or b"")) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, b"")
 
 
+@pytest.mark.pure("its fetch service is a stand-in")
 @on_a_loop
 async def test_what_was_truncated_while_another_thread_read_it_is_refused(tmp_path: Path):
     next_leader, leader, _ = three_logs(tmp_path)
