@@ -31,6 +31,7 @@ class _Read(NamedTuple):
     position: int
     next_offset: int
     epoch: int
+    """Of the last batch. A leader that wrote nothing has begun a newer one, and forgets it as a follower."""
 
 
 class _Chain(NamedTuple):
@@ -73,7 +74,8 @@ class BatchOracle:
             if read.next_offset != log.log_end_offset:
                 what = f"{name} ends at {log.log_end_offset}, its batches at {read.next_offset}"
                 self._report(Invariant.OFFSETS_IN_ORDER.name, what)
-        self._read[log] = _Read(active.path, active.size, log.log_end_offset, log.epochs.latest)
+        end = log.log_end_offset
+        self._read[log] = _Read(active.path, active.size, end, log.epochs.epoch_at(end - 1))
 
     def _take(self, name: str, replica: Partition, read: _Read, written: bytes) -> _Read:
         """Batches that were appended."""

@@ -177,6 +177,20 @@ def test_other_epochs_below_the_high_watermark() -> None:
     assert watched.reported == {"REPLICAS_AGREE"}
 
 
+def test_an_epoch_that_was_begun_and_never_written_in() -> None:
+    """As by a leader that is deposed at once: it forgets the epoch when it truncates, and takes the older
+    records that it lacks."""
+    watched = Watched()
+    leader, follower = watched.leader, watched.follower
+    leader.do(lambda: lead(leader.log, b"a", epoch=1))
+    watched.copy()
+    follower.do(lambda: follower.log.epochs.assign(3, 1), lambda: follower.shows(1))
+    leader.do(lambda: lead(leader.log, b"b", epoch=1))
+    follower.do(lambda: truncate(follower.log, 1))
+    watched.copy()
+    assert (follower.log.log_end_offset, watched.reported) == (2, set())
+
+
 def test_epochs_that_the_log_does_not_know() -> None:
     watched = Watched()
     log = watched.leader.log
