@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from chaos.ports import Ports, held
+from chaos.ports import PARTS, Ports, held
 from kraft.local.layout import CONTROLLER_OFFSET, HTTP_OFFSET
 from tests.support.kafka.kafka_node import KafkaNode
 from tests.support.kafka.kafka_tools import HOST as TOOL_HOST
@@ -29,6 +29,7 @@ from tests.support.suite.workers import Workers
 
 load_profile()
 
+TRIES_PER_ROW = 1000
 KAFKA_ARTIFACTS = tuple(f"org.apache.kafka:{name}" for name in ("kafka_2.13", "kafka-tools", "kafka-shell"))
 APPLICATION_ARTIFACTS = tuple(
     f"org.apache.kafka:{name}" for name in ("kafka-streams", "connect-runtime", "connect-file")
@@ -58,29 +59,35 @@ def _processes() -> Iterator[None]:
     assert not [line for line in left if TOOL_HOST not in line], left
 
 
+def _worker() -> int:
+    return int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+
+
 @pytest.fixture(scope="session")
 def free_ports() -> Iterator[Callable[[int], list[int]]]:
     """Ask for n ports of the loopback that nobody listens on. They stay this worker's to the end: a node that
     was killed finds its own again."""
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    with Ports(worker) as ports:
+    with Ports(_worker()) as ports:
         yield ports
 
 
 @pytest.fixture(scope="session")
-def free_row(free_ports: Callable[[int], list[int]]) -> Iterator[Callable[[], int]]:
-    """Ask for a port from which `kraft up --port` counts the others of three nodes; these are kept, too."""
+def free_row() -> Iterator[Callable[[], int]]:
+    """Ask for a port from which `kraft up --port` counts the others of three nodes; these are kept, too. They
+    lie far apart, so they come from where no worker takes single ones; of a row that is not free nothing is
+    kept."""
     with contextlib.ExitStack() as kept:
 
         def take() -> int:
-            while True:
-                (first,) = free_ports(1)
-                row = {first + step + i for step in (0, CONTROLLER_OFFSET, HTTP_OFFSET) for i in range(3)}
+            for _ in range(TRIES_PER_ROW):
                 with contextlib.ExitStack() as holding, contextlib.suppress(OSError):
+                    (first,) = holding.enter_context(Ports(PARTS // 2 + _worker()))(1)
+                    row = {first + step + i for step in (0, CONTROLLER_OFFSET, HTTP_OFFSET) for i in range(3)}
                     for port in row - {first}:
                         holding.enter_context(held(port))
                     kept.enter_context(holding.pop_all())
                     return first
+            raise OSError("no row of free ports")
 
         yield take
 

@@ -266,7 +266,7 @@ class Replica:
         self.watchers = Watchers()
         self.leader_id, self.leader_epoch = 1, epoch
         self.high_watermark = self.last_stable_offset = 5
-        self.epochs = SimpleNamespace(entries=[(1, 0), (4, 2)], latest=4)
+        self.epochs = SimpleNamespace(entries=[(1, 0), (4, 2)], latest=4, epoch_at=lambda _: 4)
         self.log = Log(self.epochs)
 
 
