@@ -90,6 +90,10 @@ class IsrWatch:
         """Whether every partition has a leader and all its replicas in sync."""
         return all(p.leader != NOBODY and len(p.isr) == replicas for p in self.state.values())
 
+    def has_left(self, node: int) -> bool:
+        """Whether it is in no partition's ISR."""
+        return all(node not in p.isr for p in self.state.values())
+
     def _run(self) -> None:
         while not self._stop.wait(POLL_S):
             state = read_state(self._admin, self._topic, timeout_s=1.0)

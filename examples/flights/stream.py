@@ -304,7 +304,12 @@ class Stream:
             self._cluster.kill(self._victim)
             self._screen.mark("acked")
             self._tell(f"node {self._victim} killed (it led {len(led)} of {PARTITIONS} partitions)")
-        elif self._victim is not None and not self._restarted and self.acks.records >= 2 * third:
+        elif (
+            self._victim is not None
+            and not self._restarted
+            and self.acks.records >= 2 * third
+            and self._watch.has_left(self._victim)  # or we would not see it come back
+        ):
             self._restarted = True
             self._cluster.start_node(self._victim, wait=False)
             self._tell(f"node {self._victim} started again")
@@ -316,7 +321,7 @@ class Stream:
     def _drain(self) -> None:
         deadline = time.monotonic() + DRAIN_TIMEOUT_S
         total = len(self._flights)
-        while self.acks.records < total or self.reads.records < total:
+        while self.acks.records < total or self.reads.records < total or not self._restarted:
             if time.monotonic() > deadline or self.problems.count:
                 break
             self._producer.poll(0.0)
