@@ -54,11 +54,20 @@ class MemoryLoop(asyncio.SelectorEventLoop):
         return here, protocol
 
     def run_in_executor(self, executor: Any, work: Any, *arguments: Any) -> Any:  # type: ignore[override]
-        done = self.create_future()
+        """No future in this frame: an error refers to the frame, and would with it be a cycle."""
         try:
-            done.set_result(work(*arguments))
+            return self._done(work(*arguments))
         except Exception as error:  # noqa: BLE001 - it belongs to the caller that awaits the result
-            done.set_exception(error)
+            return self._failed(error)
+
+    def _done(self, result: Any) -> asyncio.Future[Any]:
+        done = self.create_future()
+        done.set_result(result)
+        return done
+
+    def _failed(self, error: Exception) -> asyncio.Future[Any]:
+        done = self.create_future()
+        done.set_exception(error)
         return done
 
 
@@ -89,7 +98,7 @@ class _Socket:
 
 
 class _Half(asyncio.Transport):
-    """One end of a connection. What is written in one iteration of the loop arrives together, in the next."""
+    """One end of a connection. What is written in one turn of the loop arrives together, in the next."""
 
     other: _Half
 

@@ -30,7 +30,7 @@ from chaos.observed import (
     ObservedPartition,
     PartitionSince,
 )
-from kraft.net.client import Address, PeerClient
+from kraft.net.client import Address, PeerClient, UnsupportedVersion
 from kraft.peers.blocking_client import ask
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import MalformedMessage, Message
@@ -89,16 +89,21 @@ class Observer:
         self._seen = ObservedCluster(self._write)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
+        self._failed: list[Exception] = []
+        """What has ended a watch before its time."""
 
     def start(self) -> None:
         self._thread.start()
 
     def close(self) -> None:
+        """Raises what has ended a watch before its time: nothing was seen of its node since."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
         if self._file is not None:
             self._file.close()
+        if self._failed:
+            raise self._failed[0]
 
     def __enter__(self) -> Observer:
         self.start()
@@ -209,7 +214,8 @@ class Observer:
         finally:
             for task in watching:
                 task.cancel()
-            self._loop.run_until_complete(asyncio.gather(*watching, return_exceptions=True))
+            ended = self._loop.run_until_complete(asyncio.gather(*watching, return_exceptions=True))
+            self._failed = [each for each in ended if isinstance(each, Exception)]
             self._loop.close()
 
     async def _watch_partitions(self, node: int, address: Address) -> None:
@@ -225,9 +231,13 @@ class Observer:
 
     async def _watch_quorum(self, address: Address) -> None:
         while True:
-            with contextlib.suppress(OSError, MalformedMessage):
+            try:
                 async with self._connection(address) as client:
                     await _each(QUORUM_EVERY_S, lambda: self._ask_quorum(client))
+            except UnsupportedVersion:
+                return  # a cluster without a quorum
+            except (OSError, MalformedMessage):
+                pass
             await asyncio.sleep(CONNECT_RETRY_S)
 
     @contextlib.asynccontextmanager

@@ -51,7 +51,10 @@ WARM_PATIENCE_S: Final = 30.0
 HEAL_PATIENCE_S: Final = 60.0
 """Beyond every bound, so that a cluster that is late differs from one that never heals."""
 QUIET_S: Final = 1.0
-"""The clients go on for so long in the healed cluster."""
+"""The clients go on for so long in the healed cluster, at least."""
+PROGRESS_PATIENCE_S: Final = 30.0
+"""Until each partition is written and read there: a producer may have to give up a delivery or a transaction,
+and members wait for the sessions of others."""
 FINAL_PATIENCE_S: Final = 60.0
 LOOK_S: Final = 0.05
 
@@ -221,7 +224,7 @@ def _on_own_cluster(plan: Plan) -> RecoveryTimes:
                 events.point(CALM)
                 whole = await_recovery(cluster, observer, HEAL_PATIENCE_S)
                 events.point(HEALED, healed_line(whole))
-                time.sleep(QUIET_S)
+                _await_progress(workload, scenario, now_ns)
             unread = _finish(plan, workload)
             player.watch()
         return RecoveryTimes(*whole, unread)
@@ -272,6 +275,19 @@ def _await_acks(workload: Workload, topics: Sequence[TopicSpec], now_ns: Callabl
         if time.monotonic() > deadline:
             raise TimeoutError(f"not every topic has had {WARM_ACKS} acks after {WARM_PATIENCE_S:g} s")
         time.sleep(LOOK_S)
+
+
+def _await_progress(workload: Workload, scenario: Scenario, now_ns: Callable[[], int]) -> None:
+    """Each partition is written from now on, and given to members where all readers are members, if that
+    happens within the patience; expectations judge it."""
+    since_ns, began, statistics = now_ns(), time.monotonic(), workload.statistics
+    watched = [statistics.last_acks, *([statistics.last_given] if scenario.members_stay else [])]
+    keys = {key for topic in scenario.topics for key in topic.keys}
+    left = QUIET_S
+    while time.monotonic() < began + left:
+        time.sleep(LOOK_S)
+        is_done = all(last().get(key, -1) > since_ns for last in watched for key in keys)
+        left = QUIET_S if is_done else PROGRESS_PATIENCE_S
 
 
 def _finish(plan: Plan, workload: Workload) -> Mapping[str, int]:

@@ -1,11 +1,12 @@
 """Answering a fetch now, or when there is enough to answer with (fetch.min.bytes, fetch.max.wait.ms).
 
-A fetch is answered at once where it finds `min_bytes`, an error, or may not wait. Otherwise it is
+A fetch is answered at once if it finds `min_bytes` or an error, or may not wait. Otherwise it is
 parked at its session: news of a partition (for a follower an append, for a consumer a higher high
-watermark) wakes it, and it reads again at the end of the loop's turn, so that all appends of a turn
-are sent in one answer. At its deadline it is answered with what there is. However many are woken or
-expire at once, and however many partitions one of them has, so many are looked at in one turn as take some
-milliseconds.
+watermark) wakes it, and it reads again at the end of the turn of the loop, so that all appends of an
+turn are sent in one response. At its deadline it is answered with what there is. However many fetches
+are woken or expire at once, and however many partitions one of them has, one turn looks at only as many
+partitions as take some milliseconds.
+
 A newer fetch of the same session supersedes a parked one, which is answered at once: so a follower that is
 assigned one more partition fetches it without delay.
 
@@ -38,7 +39,7 @@ from metadata_quorum.foundation.supervision import report_fault
 MS_PER_S: Final = 1000
 
 LOOKS_PER_TURN: Final = 1000
-"""Partitions; each takes some 5 microseconds."""
+"""Partitions that are looked at in one turn of the loop; each takes some 5 microseconds."""
 
 Reply = Callable[[FetchResponse], None]
 
@@ -56,7 +57,7 @@ class FetchService:
         max_response_bytes: int = 55 * 1024 * 1024,
         quota: ReplicationQuota | None = None,
     ) -> None:
-        """`quota`: for followers that catch up."""
+        """`quota`: for followers that are catching up."""
         self.source = source
         self.sessions = sessions
         self.timer = timer
@@ -65,14 +66,16 @@ class FetchService:
         self.quota = quota or ReplicationQuota()
         self.parked = 0
         self.cold_reads = 0
-        """Of partitions whose bytes were not in the page cache, or too many: another thread read them."""
+        """How often a partition was read in another thread because its bytes were not in the page cache, or
+        too many."""
         self._followers: dict[DelayedFetch, None] = {}
         self._consumers: dict[DelayedFetch, None] = {}
         """Parked fetches that were woken or have expired."""
         self._looks_soon = False
 
     def params_of(self, request: FetchRequest) -> FetchParams:
-        """Its limits, lowered to fetch.max.bytes. So is `min_bytes`: nobody waits for what is never sent."""
+        """The limits of a request, lowered to fetch.max.bytes. So is `min_bytes`: otherwise the fetch would
+        wait for more than is ever sent."""
         most = min(request.max_bytes, self.max_response_bytes)
         return FetchParams(request, min(request.min_bytes, most), most)
 
@@ -101,7 +104,8 @@ class FetchService:
         return pending
 
     def look_again(self, parked: DelayedFetch) -> None:
-        """A follower's in the loop's next turn; a consumer's in one of the next."""
+        """Look at a follower's fetch in the next turn of the loop; at a consumer's in one of the
+        next."""
         woken = self._followers if parked.from_follower else self._consumers
         woken[parked] = None
         self._look_soon()
@@ -136,14 +140,14 @@ class FetchService:
 
 
 def _first_of(woken: dict[DelayedFetch, None]) -> DelayedFetch:
-    """It is not in there any more."""
+    """Take the first one out."""
     parked = next(iter(woken))
     del woken[parked]
     return parked
 
 
 class DelayedFetch:
-    """One fetch between its arrival and its answer."""
+    """One fetch from its arrival to its response."""
 
     __slots__ = (
         "_answering",
@@ -172,11 +176,11 @@ class DelayedFetch:
         self._expired = False
         self._done = False
         self._reading: Reading | None = None
-        """Of which some pieces are done."""
+        """One that has been begun; it continues in later turns of the loop."""
         self._woken = False
-        """Since it began."""
+        """Whether there was news since that began."""
         self._answering = False
-        """There is enough in it."""
+        """Whether it has found enough, and is being committed."""
         self._pause_ms = 0
 
     @property
@@ -184,7 +188,8 @@ class DelayedFetch:
         return self._session.from_follower
 
     def is_enough(self, reading: Reading) -> bool:
-        return reading.urgent or reading.is_full or reading.size >= min(self._params.min_bytes, reading.limit)
+        enough = min(self._params.min_bytes, reading.limit)
+        return reading.urgent or reading.limit_reached or reading.size >= enough
 
     def park(self) -> None:
         service = self._service
@@ -193,7 +198,7 @@ class DelayedFetch:
         self._deadline = service.timer.call_later(self._request.max_wait_ms / MS_PER_S, self._expire)
 
     def wake(self) -> None:
-        """There may be enough now."""
+        """Look again soon: there may be enough to answer."""
         self._woken = True
         self._service.look_again(self)
 
@@ -202,8 +207,8 @@ class DelayedFetch:
         self._service.look_again(self)
 
     def look(self) -> int:
-        """Answer it, if there is enough or its time is over; where it has very many partitions, do a piece of
-        that. Returns how many partitions were looked at."""
+        """Answer the fetch if there is enough or its time is up; of one with very many partitions do a piece.
+        Returns how many partitions were looked at."""
         if self._done:
             return 0
         try:
@@ -237,14 +242,14 @@ class DelayedFetch:
                 return looked_at
             self._answering = True
             self._pause_ms = self._metered(reading)
-        if self._pause_ms == 0 and not reading.commit(most, full=self._is_full):
+        if self._pause_ms == 0 and not reading.commit(most, full=self._is_full_fetch):
             return self._go_on(most)
         self._leave(keep_session=True)
         self._send(reading)
         return looked_at
 
     def _wait(self, reading: Reading) -> None:
-        """For news; those that came while it was read are looked at."""
+        """Wait for news; look again at once if some came during this reading."""
         self._reading = None
         self._session.busy = False
         self.put_back(reading)
@@ -252,44 +257,46 @@ class DelayedFetch:
             self._service.look_again(self)
 
     def put_back(self, reading: Reading) -> None:
-        """It is not enough."""
+        """Undo a reading that did not find enough."""
         reading.put_back(aside=self._session.defers_high_watermarks)
 
     def begin(self) -> None:
-        """Look at very many partitions."""
+        """Begin to look at very many partitions, in the next turn of the loop."""
         self._go_on(0)
 
     def _go_on(self, looked_at: int) -> int:
-        """In another turn of the loop."""
+        """Continue in another turn of the loop."""
         self._session.busy = True
         self._service.look_again(self)
         return looked_at
 
     def supersede(self) -> None:
-        """A newer fetch of the session has come, or the session ends: answer. What is found stays for
-        the newer fetch, which has the fetcher's latest offsets."""
+        """A newer fetch of the session has come, or the session ends: answer without records. They are left
+        for the newer fetch, which has the fetcher's latest offsets."""
         if self._leave():
             self._reply(FetchResponse(session_id=self._session.session_id))
 
     def cancel(self) -> None:
-        """Nobody waits for the answer any more: its connection has gone, and its session goes, too."""
+        """The connection has gone, so nobody waits for the response; the session ends too."""
         self._leave()
         self._service.sessions.drop(self._session.session_id)
 
     def answer(self, reading: Reading) -> None:
-        """At once, without having waited."""
+        """Answer at once, without having been parked."""
         self._done = True
         self._pause_ms = self._metered(reading)
         if self._pause_ms == 0:
-            reading.commit(len(reading.found), full=self._is_full)
+            reading.commit(len(reading.found), full=self._is_full_fetch)
         self._send(reading)
 
     @property
-    def _is_full(self) -> bool:
+    def _is_full_fetch(self) -> bool:
+        """Whether the response names all partitions (KIP-227)."""
         return self._request.session_epoch in (INITIAL_EPOCH, SESSIONLESS_EPOCH)
 
     def _metered(self, reading: Reading) -> int:
-        """How many ms the consumer must pause instead."""
+        """Charge the consumer's quota. Returns for how many ms it must pause without getting records, or
+        0."""
         meter = self._params.meter
         return 0 if meter is None else max(meter(reading.size), 0)
 
@@ -297,7 +304,7 @@ class DelayedFetch:
         session = self._session
         if self._pause_ms > 0:
             reading.put_back(aside=False)
-            self._answer_with_nothing(self._pause_ms, full=self._is_full)
+            self._answer_with_nothing(self._pause_ms, full=self._is_full_fetch)
             return
         if self._request.from_follower and self._service.quota.limited:
             self._service.count_sent(reading.answered)
@@ -317,14 +324,15 @@ class DelayedFetch:
         self._reply(FetchResponse(session_id=session_id, throttle_time_ms=pause_ms))
 
     def _fail(self, error: Exception) -> None:
-        """No caller is left to answer the client; its session may be half updated, and ends."""
+        """A bug: there is no caller that could answer the client. Its session may be half updated, so it
+        ends."""
         self._leave()
         self._service.sessions.drop(self._session.session_id)
         report_fault(self._service.loop, "a fetch that waited", error)
         self._reply(FetchResponse(ErrorCode.UNKNOWN_SERVER_ERROR))
 
     def _leave(self, *, keep_session: bool = False) -> bool:
-        """Leave the parking place; False where it was left before."""
+        """Leave the parking place. False if the fetch had left it before."""
         if self._done:
             return False
         self._done = True

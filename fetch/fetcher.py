@@ -69,10 +69,10 @@ class FetcherContext:
 
 def process_partition_data(partition: Partition, answer: FetchedPartition, now_ms: int) -> bool:
     """Append an answer whose outcome is APPEND. Returns whether the leader has to be sent a new fetch offset,
-    last epoch or log start. Raises BrokerError where the log refuses the records."""
+    last epoch or log start. Raises BrokerError if the log refuses the records."""
     log, records = partition.log, answer.records
     if records and _ends_below(records, log.log_end_offset):
-        # Read for an older request, before the leader knew how far we had come. Its numbers are told once.
+        # Read for an older request, before the leader knew how far we had come. Its offsets come only once.
         partition.append_as_follower(None, answer.high_watermark, answer.log_start_offset, now_ms)
         return True
     start_before = log.log_start_offset
@@ -81,14 +81,14 @@ def process_partition_data(partition: Partition, answer: FetchedPartition, now_m
 
 
 def truncation_offset_for(partition: Partition, answer: FetchedPartition) -> int:
-    """Where the logs diverge, as far as this answer says."""
+    """Where to truncate, as far as this answer shows where the logs diverge."""
     diverging = answer.diverging_epoch or (NO_EPOCH, 0)
     log = partition.log
     return truncation_offset(diverging, log.offset_for_epoch(diverging[0]), log.log_end_offset)
 
 
 def _ends_below(records: memoryview, log_end: int) -> bool:
-    """Whether the first batch is one that the log has already. (A log that is empty may begin inside it.)"""
+    """Whether the log already has the first batch. (An empty log may begin inside it.)"""
     if int.from_bytes(records[:8], "big", signed=True) >= log_end:
         return False
     return len(records) >= BATCH_OVERHEAD and read_header(records).next_offset <= log_end
@@ -133,7 +133,7 @@ class ReplicaFetcher:
         self._failures = 0
         self.fetches = 0
         self._lookups: dict[Key, asyncio.Task[None]] = {}
-        self._to_truncate: deque[tuple[PartitionFetchState, int]] = deque()  # and the offsets
+        self._to_truncate: deque[tuple[PartitionFetchState, TruncateTo | RestartAt]] = deque()
         self._task = restarted(context.loop, self._run, f"fetcher-{leader_id}")
 
     def __len__(self) -> int:
@@ -144,7 +144,7 @@ class ReplicaFetcher:
 
     @property
     def max_lag(self) -> int:
-        """In records, of the partition that is furthest behind its leader's high watermark."""
+        """How many records the partition that lags most is behind its leader's high watermark."""
         return max((state.lag for state in self._states.values()), default=0)
 
     # --- what is followed ---------------------------------------------------------------------
@@ -160,7 +160,7 @@ class ReplicaFetcher:
         offset = self._context.rules.initial_truncation_offset(partition.high_watermark)
         self._states[state.key] = state
         if offset is not None:
-            self._truncate(state, offset)
+            self._truncate(state, TruncateTo(offset))
         else:
             self._fetch_on(state)
 
@@ -176,7 +176,7 @@ class ReplicaFetcher:
             self._kick()
 
     def stop(self) -> None:
-        """Drop the connection and follow nothing any longer; nothing more is appended."""
+        """Close the connection and stop following; nothing more is appended."""
         self._states.clear()
         self._to_truncate.clear()
         self._drop_in_flight()
@@ -185,7 +185,7 @@ class ReplicaFetcher:
         self._endpoint.close()
 
     async def close(self) -> None:
-        """As `stop`, and wait until it has come to rest."""
+        """Stop, and wait until the fetcher's tasks have ended."""
         tasks = [self._task, *self._lookups.values()]
         self.stop()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -228,7 +228,7 @@ class ReplicaFetcher:
         self._in_flight.append(InFlightFetch(self.fetches, request, response))
 
     def _kick(self) -> None:
-        """There is something to tell the leader, or something to fetch at last."""
+        """Fetch as soon as possible: there is something new to tell the leader, or to fetch again."""
         if not self._in_flight:
             self._wake.set()
         elif len(self._in_flight) < MAX_IN_FLIGHT and self._session.established and self._session.has_changes:
@@ -263,7 +263,9 @@ class ReplicaFetcher:
                 except Exception as error:  # noqa: BLE001 - one partition's affair; it comes again later
                     report_fault(self._context.loop, f"following {state.partition.tp}", error)
                     self._delay(state)
-        if self._in_flight:
+        # Records are sent again until their successors are asked for: if there are any, the other is answered
+        # at once, and one more fetch beside it would be answered with what that one brings.
+        if self._in_flight and not any(answer.records for answer in response.partitions):
             self._kick()
 
     def _take_partition(self, state: PartitionFetchState, answer: FetchedPartition) -> None:
@@ -277,19 +279,20 @@ class ReplicaFetcher:
             self._delay(state)
             return
         if outcome is FetchOutcome.DIVERGED:
-            self._truncate(state, truncation_offset_for(partition, answer))
+            self._truncate(state, TruncateTo(truncation_offset_for(partition, answer)))
             return
         if outcome is FetchOutcome.OUT_OF_RANGE:
             self._session.remove(state.key)
-            lookup = supervised(self._context.loop, self._find_bounds(state), f"bounds of {partition.tp}")
-            self._lookups[state.key] = lookup
+            if state.key not in self._lookups:  # else two requests were answered with it
+                lookup = supervised(self._context.loop, self._find_bounds(state), f"bounds of {partition.tp}")
+                self._lookups[state.key] = lookup
             return
         try:
             moved = process_partition_data(partition, answer, self._context.now_ms())
         except BrokerError as e:
             if state.attempt == 0 and e.code is not ErrorCode.NOT_LEADER_OR_FOLLOWER:  # else it is not ready
                 logger.warning("%s takes no records from broker %d: %s", partition.tp, self.leader_id, e)
-            self._refused(state, e)
+            self._refused(state)
             return
         state.attempt = 0
         state.lag = answer.high_watermark - partition.log.log_end_offset
@@ -314,8 +317,9 @@ class ReplicaFetcher:
             self._kick()
 
     def _await_flush(self, state: PartitionFetchState) -> None:
-        """To ask for more, or again, says that all before is kept: not before it is durable. Nor does the
-        leader send it again meanwhile."""
+        """With flush.messages=1: fetch no more of the partition before everything in its log is durable,
+        since a fetch offset says that all before it is kept. Meanwhile the leader sends none of it again
+        either."""
         self._session.remove(state.key)
         state.partition.when_flushed(partial(self._flushed, state, state.turn))
 
@@ -323,23 +327,24 @@ class ReplicaFetcher:
         if error is ErrorCode.NONE:
             self._return(state, turn)
 
-    def _truncate(self, state: PartitionFetchState, offset: int) -> None:
-        """Fetch again once the log is truncated there. One answer, or one change of leaders, may truncate
-        many logs: a few are started per turn of the loop."""
+    def _truncate(self, state: PartitionFetchState, change: TruncateTo | RestartAt) -> None:
+        """Truncate the log, or restart it, then fetch again. One response, or one change of leaders, may
+        truncate many logs, so only a few are started per turn of the loop."""
         self._session.remove(state.key)
         state.truncating = True
-        self._to_truncate.append((state, offset))
+        self._to_truncate.append((state, change))
         if len(self._to_truncate) == 1:
             self._context.loop.call_soon(self._start_truncations)
 
     def _start_truncations(self) -> None:
         for _ in range(min(len(self._to_truncate), TRUNCATIONS_PER_TURN)):
-            state, offset = self._to_truncate.popleft()
+            state, change = self._to_truncate.popleft()
             partition = state.partition
             if self._states.get(state.key) is not state or partition.leader_epoch != state.leader_epoch:
                 continue  # the role has changed; `add` or `remove` follows
             try:
-                partition.truncate_to(offset, partial(self._was_truncated, state))
+                restart = isinstance(change, RestartAt)
+                partition.truncate_to(change.offset, partial(self._was_truncated, state), restart=restart)
             except Exception as error:  # noqa: BLE001 - one partition's affair; it comes again later
                 report_fault(self._context.loop, f"the truncation of {partition.tp}", error)
                 self._was_truncated(state, False)
@@ -358,9 +363,9 @@ class ReplicaFetcher:
         else:
             self._delay(state)
 
-    def _refused(self, state: PartitionFetchState, error: BrokerError) -> None:
+    def _refused(self, state: PartitionFetchState) -> None:
         if state.partition.offline:
-            self.remove(state.partition)  # our own disk: nothing to be fetched for
+            self.remove(state.partition)  # our own disk has failed
         else:
             self._delay(state)
 
@@ -373,11 +378,12 @@ class ReplicaFetcher:
         context.timer.call_later(delay, lambda: self._return(state, turn))
 
     def _return(self, state: PartitionFetchState, turn: int) -> None:
-        if state.turn == turn and self._states.get(state.key) is state:
+        if state.turn == turn and not state.truncating and self._states.get(state.key) is state:
             self._fetch_on(state)
 
     def _held_back(self, state: PartitionFetchState) -> bool:
-        """Whether a partition that catches up must wait for its quota; it comes again by itself then."""
+        """Whether a partition that is catching up must wait for its quota; if so, it is fetched again
+        later."""
         context = self._context
         pause = context.quota.pause_s(context.loop.time())
         if pause <= 0:
@@ -400,15 +406,13 @@ class ReplicaFetcher:
             if self._states.get(state.key) is not state:
                 return
             resolution = resolve_out_of_range(partition.log.log_end_offset, bounds)
-            if isinstance(resolution, TruncateTo):
+            if resolution is not None:
                 self._lookups.pop(state.key, None)
-                self._truncate(state, resolution.offset)
+                self._truncate(state, resolution)
                 return
-            if isinstance(resolution, RestartAt):
-                partition.restart_at(resolution.offset)
-        except BrokerError as e:
+        except BrokerError:
             self._lookups.pop(state.key, None)
-            self._refused(state, e)
+            self._refused(state)
             return
         except Exception as e:  # noqa: BLE001
             if not isinstance(e, OSError):

@@ -41,14 +41,14 @@ class ReplicaFetcherManager:
         return len(self._assigned)
 
     def resize(self, fetchers_per_leader: int) -> None:
-        """From now on as many per leader; partitions move to those that are theirs now."""
+        """Use that many fetchers per leader from now on; partitions move to those that are now theirs."""
         if fetchers_per_leader != self._per_leader:
             self._per_leader = fetchers_per_leader
             for partition in list(self._assigned):
                 self.follow(partition)
 
     def follow(self, partition: Partition) -> None:
-        """Its leader or epoch changed: follow the leader it names now."""
+        """Follow the partition's leader, after the leader or its epoch has changed."""
         if partition.leader_id == NO_LEADER or partition.leader is not None:
             self.unfollow(partition)
             return
@@ -73,7 +73,7 @@ class ReplicaFetcherManager:
             self.follow(partition)
 
     def unfollow(self, partition: Partition) -> None:
-        """It leads now, has no leader, or is gone."""
+        """Stop following a partition: it leads now, has no leader, or is gone."""
         place = self._assigned.pop(partition, None)
         if place is None:
             return

@@ -80,12 +80,12 @@ class FollowerFetchSession:
         self._forgotten.pop(key, None)
 
     def moved(self, key: Key) -> None:
-        """Its offset, epoch or log start is another one now."""
+        """Name the partition in the next fetch: its offset, epoch or log start has changed."""
         if key in self._wanted:
             self._changed[key] = None
 
     def remove(self, key: Key) -> None:
-        """Not for now: delayed, or no longer followed."""
+        """Leave it out: it is delayed for now, or not followed any more."""
         if self._wanted.pop(key, None) is not None:
             self._changed.pop(key, None)
             if key in self._known:

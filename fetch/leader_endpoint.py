@@ -20,7 +20,7 @@ class LeaderEndpoint(Protocol):
         coroutine is made a task)."""
 
     async def log_bounds(self, topic: str, partition: int, current_leader_epoch: int) -> LogBounds:
-        """Where the leader's log begins and ends. Raises BrokerError where it refuses."""
+        """Where the leader's log begins and ends. Raises BrokerError if the leader refuses."""
 
     def close(self) -> None:
         """Drop the connection."""

@@ -15,7 +15,7 @@ from uuid import UUID
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import NO_EPOCH
 
-if TYPE_CHECKING:  # who asks only (a Spark task) starts sooner without the log
+if TYPE_CHECKING:  # a process that only sends fetches (a Spark task) starts sooner without the log
     from data_plane.log.segment import LogSlice
     from data_plane.replication.partition import Partition
     from metadata_quorum.foundation.file_region import FileRegion
@@ -108,11 +108,6 @@ class FetchedPartition:
     records: memoryview | None = None
     region: FileRegion | None = None
 
-    @property
-    def sends_back(self) -> bool:
-        """The fetcher has something else to do first."""
-        return bool(self.error) or self.diverging_epoch is not None or self.preferred_read_replica >= 0
-
 
 @dataclass(slots=True)
 class FetchResponse:
@@ -122,16 +117,6 @@ class FetchResponse:
     session_id: int = NO_SESSION
     partitions: list[FetchedPartition] = field(default_factory=list)
     throttle_time_ms: int = 0
-
-
-@dataclass(slots=True)
-class EpochEndRequest:
-    """OffsetForLeaderEpoch for one partition."""
-
-    topic: str
-    partition: int
-    current_leader_epoch: int
-    leader_epoch: int
 
 
 @dataclass(slots=True)

@@ -1,13 +1,14 @@
 """Reading many partitions for one fetch, within its limits.
 
 Only the session's dirty partitions are looked at. Each gets what is left of the response's bytes, up
-to its own maximum; the first batch of a response passes however large it is, so that nobody gets
-stuck. What is found are slices of files; bytes are read when the answer is written.
+to its own maximum; the first batch of a response is allowed however large it is, so that no fetcher gets
+stuck. What is found are slices of files; their bytes are read when the response is written.
 
 Followers read to the end of the log, and their offset says how far they have come; consumers read to
 the high watermark, or to the last stable offset, or are sent to a nearer replica. A follower
-that catches up gets nothing of a throttled partition while its quota is used up; one in sync is never held
-back.
+that is catching up gets nothing of a throttled partition while the quota is used up; an in-sync follower is
+never held back.
+
 Path of the data: api/fetch -> delayed_fetch -> here -> partition -> log.
 """
 
@@ -28,7 +29,7 @@ from metadata_quorum.foundation.model import NO_EPOCH
 _FAILURES: Final = frozenset(
     {ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_SERVER_ERROR}
 )
-"""Kafka counts these as failed fetches; all others are what a change of leaders brings."""
+"""Kafka counts these as failed fetches; all others are normal when leaders change."""
 
 _ABSENT: Final = frozenset(
     {
@@ -37,14 +38,14 @@ _ABSENT: Final = frozenset(
         ErrorCode.UNKNOWN_TOPIC_ID,
     }
 )
-"""Told once, these are worth an answer only together with something else, as with Kafka: else a consumer that
-keeps a deleted topic beside others would be answered, and ask, without a pause."""
+"""Once reported, these are answered only together with something else, as in Kafka. Otherwise a consumer that
+still fetches a deleted topic among others would be answered, and ask again, without a pause."""
 
 
 class Reading:
-    """A look at the dirty partitions of a session, which it takes: those that have news meanwhile are dirty
-    again. Very many are looked at, and answered with, in several pieces. Ends with `commit`, or with
-    `put_back`: then nothing of it is remembered."""
+    """One look at the dirty partitions of a session. It takes them from the session; those that change
+    meanwhile become dirty again. Very many are looked at, and put into the response, in several pieces. Ends
+    with `commit`, or with `put_back`, which undoes it."""
 
     __slots__ = (
         "_absent",
@@ -60,8 +61,8 @@ class Reading:
         "_taken",
         "answered",
         "found",
-        "is_full",
         "limit",
+        "limit_reached",
         "size",
         "starved",
         "urgent",
@@ -78,9 +79,9 @@ class Reading:
         self._rest = iter(self._taken)
         self._absent = 0
         self.limit = self._budget = params.max_bytes  # of records
-        self.is_full = False  # the next batch did not fit into the limit
+        self.limit_reached = False  # the next batch did not fit into the limit
         self.found: list[tuple[CachedPartition, FetchedPartition | None]] = []
-        """None: no more than its numbers, which most followers' looks find; made when they are to be sent."""
+        """None: nothing but offsets, as most looks for followers find; the answer is made when it is sent."""
         self.starved: set[CachedPartition] = set()  # have data that did not fit
         self.size = 0  # bytes of records
         self.urgent = False  # worth an answer at once, without data
@@ -95,7 +96,7 @@ class Reading:
         return len(self.found) == len(self._taken)
 
     def look(self, now: float, most: int) -> None:
-        """Look at so many more; notes a follower's progress on the way."""
+        """Look at `most` more partitions; notes a follower's progress on the way."""
         session, params = self._session, self._params
         for wanted in islice(self._rest, most):
             try:
@@ -123,7 +124,7 @@ class Reading:
             self.urgent = True
 
     def holds_back(self, replica: Partition, follower_id: int, now: float) -> bool:
-        """Whether a follower must wait for its quota."""
+        """Whether a follower must wait because the replication quota is used up."""
         quota, leader = self._quota, replica.leader
         return (
             quota.binds(replica.tp)
@@ -133,15 +134,15 @@ class Reading:
         )
 
     def commit(self, most: int, *, full: bool) -> bool:
-        """Add so many more to `answered`: a full answer names all, an incremental one those with news.
-        Whether that is done."""
+        """Add `most` more partitions to `answered`: all of them in a full response, those with news in an
+        incremental one. Returns whether all are done."""
         session, first = self._session, self._committed
         self._committed += most
         for wanted, result in self.found[first : self._committed]:
             _count(wanted, result, by_follower=session.from_follower)
             if result is not None:
-                # Stays dirty until a look finds nothing: that the fetcher got it shows only in what
-                # it asks next. Behind all others, so that partitions take turns.
+                # Stays dirty until a look finds nothing: only the next request shows that the fetcher got it.
+                # Behind all others, so that partitions take turns.
                 self._again[wanted] = None
             else:
                 if wanted in self.starved:
@@ -160,8 +161,8 @@ class Reading:
         return True
 
     def _numbers_now(self, wanted: CachedPartition) -> FetchedPartition:
-        """Its numbers, or an error: since the look, in an earlier turn, another leader may have been elected,
-        whose numbers are not for who fetches in the epoch before."""
+        """Its offsets, or an error: since the look, in an earlier turn of the loop, another leader may have
+        been elected, whose offsets must not be sent to a fetcher in the old epoch."""
         replica, session = wanted.replica, self._session
         assert replica is not None, "it was resolved when it was looked at"
         leader_only = session.from_follower or self._params.request.leader_only
@@ -173,8 +174,8 @@ class Reading:
         return _numbers(wanted, session)
 
     def put_back(self, *, aside: bool) -> None:
-        """All are dirty again. `aside`: a follower's fetch is parked, and partitions without news are not
-        looked at again before they have any."""
+        """Make all of them dirty again. `aside`: a follower's fetch is parked; partitions without news are
+        not looked at again before they have any."""
         session = self._session
         if aside:
             for wanted, result in self.found:
@@ -217,15 +218,16 @@ def _read_partition(
     budget: int,
     now: float,
 ) -> FetchedPartition | None:
-    """What there is to answer with beyond its numbers; notes a follower's progress. Raises BrokerError."""
+    """The answer for one partition; None if there is nothing but offsets. Notes a follower's progress. Raises
+    BrokerError."""
     request = params.request
     follower = session.from_follower
     offset = wanted.fetch_offset
     replica.check_epoch(wanted.current_leader_epoch, leader_only=follower or request.leader_only)
     if params.preferred_replica_of is not None and replica.leader is not None:
-        preferred_replica_of = params.preferred_replica_of(replica, offset)
-        if preferred_replica_of >= 0:
-            return _elsewhere(wanted, replica, preferred_replica_of)
+        preferred = params.preferred_replica_of(replica, offset)
+        if preferred >= 0:
+            return _elsewhere(wanted, replica, preferred)
     diverging = diverging_epoch(replica, offset, wanted.last_fetched_epoch)
     piece: LogSlice | None = None
     if diverging is None:
@@ -248,7 +250,7 @@ def _read_partition(
             if piece is None:
                 reading.starved.add(wanted)
                 if not held_back and budget < wanted.max_bytes:
-                    reading.is_full = True
+                    reading.limit_reached = True
     wanted.listed = False
     if piece is None and diverging is None:
         return None
@@ -261,7 +263,7 @@ def _read_partition(
 
 
 def _numbers(wanted: CachedPartition, session: FetchSession) -> FetchedPartition:
-    """What is answered of a partition without records. A follower does not look at the last stable offset."""
+    """The offsets of a partition, without records. A follower does not use the last stable offset."""
     replica = wanted.replica
     assert replica is not None, "it was resolved when it was looked at"
     return FetchedPartition(
@@ -292,8 +294,8 @@ def diverging_epoch(replica: Partition, fetch_offset: int, last_fetched_epoch: i
     return None
 
 
-def _elsewhere(wanted: CachedPartition, replica: Partition, preferred_replica_of: int) -> FetchedPartition:
-    """Nothing is read: the consumer will ask the nearer replica."""
+def _elsewhere(wanted: CachedPartition, replica: Partition, preferred: int) -> FetchedPartition:
+    """Read nothing: the consumer will fetch from the preferred replica."""
     wanted.listed = False
     return FetchedPartition(
         wanted.topic_id,
@@ -303,5 +305,5 @@ def _elsewhere(wanted: CachedPartition, replica: Partition, preferred_replica_of
         replica.high_watermark,
         replica.last_stable_offset,
         replica.log.log_start_offset,
-        preferred_read_replica=preferred_replica_of,
+        preferred_read_replica=preferred,
     )

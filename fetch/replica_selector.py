@@ -14,7 +14,7 @@ from typing import Final
 from data_plane.replication.partition import Partition
 
 STAY: Final = -1
-"""With the leader, that is asked."""
+"""Read from the leader, which was asked."""
 
 RackOf = Callable[[int], str | None]
 """The rack of a broker that the consumer can reach; None where it has none, or cannot be reached."""

@@ -1,17 +1,16 @@
-"""Incremental fetch sessions (KIP-227), the leader's side: what a fetcher wants, remembered between
-its requests, and which of it may have news.
+"""Incremental fetch sessions (KIP-227), the leader's side: the partitions that a fetcher wants, remembered
+between its requests, and which of them may have news.
 
-Every partition of a session has a `CachedPartition`, a watcher of the replica. An
-append, a higher high watermark or a change of role puts it among the session's `dirty` ones. A
-request, and a parked fetch that is woken, look at the dirty ones only: 600 idle partitions cost
-nothing. Dirty ones are served in the order in which they became so, and one that could not be
-served within the size limits stays in front, so partitions take turns.
+Every partition of a session has a `CachedPartition`, a watcher of the replica. An append, a higher high
+watermark or a change of role makes it `dirty`. A request, and a parked fetch that is woken, look at the dirty
+partitions only: 600 idle ones cost nothing. They are served in the order in which they became dirty, and one
+that could not be served within the size limits stays in front, so partitions take turns.
 
-A follower gets the high watermark with the next records of the partition. Where nothing but the watermark
-advanced, the partition is deferred: such ones are looked at once per replica.fetch.wait.max.ms, which is how
-long it takes on an idle cluster. Otherwise every record would be answered twice.
+A follower gets the high watermark with the next records of the partition. If only the high watermark
+advanced, the partition is deferred: deferred ones are looked at once per replica.fetch.wait.max.ms, which is
+how long it takes on an idle cluster. Otherwise there would be two responses for every record.
 
-A fetch without a session uses a `FetchSession` too, one that lives as long as the request.
+A fetch without a session uses a `FetchSession` too, which lives as long as the request.
 Read by reader.py, parked by delayed_fetch.py.
 """
 
@@ -35,10 +34,10 @@ from fetch.messages import (
 from metadata_quorum.foundation.errors import NO_ERROR, BrokerError, ErrorCode
 
 CHANGES_AT_ONCE: Final = 1000
-"""Partitions of one request that a session takes at once; each takes a microsecond or two."""
+"""Partitions of one request that a session takes over at once; each takes a microsecond or two."""
 MIN_EVICTION_SECONDS: Final = 120.0
 MAX_PARTITIONS: Final = 250_000
-"""Over all sessions, whether they exist or not: some 75 MB."""
+"""Partitions in all sessions together, whether they exist or not: some 75 MB."""
 
 Key = tuple[int | str, int]
 """A partition by its topic's id (as a number: a UUID is hashed by a function in Python) or name."""
@@ -98,8 +97,8 @@ class CachedPartition:
             wanted.fetch_offset <= self.fetch_offset
             or wanted.current_leader_epoch != self.current_leader_epoch
         ):
-            # It does not go on from the last answer (it has truncated, or follows in another epoch), and may
-            # not have taken that one's numbers.
+            # The fetcher does not continue from the last response (it has truncated, or follows in another
+            # epoch), so it may not have taken the offsets in that one.
             self.sent_high_watermark = self.sent_log_start_offset = -1
         self.fetch_offset = wanted.fetch_offset
         self.max_bytes = wanted.max_bytes
@@ -130,13 +129,13 @@ class CachedPartition:
 
     @property
     def has_only_high_watermark(self) -> bool:
-        """Whether its log start, too, is as the fetcher knows it."""
+        """Whether the fetcher knows the log start offset, so that only the high watermark can be news."""
         replica = self.replica
         return replica is not None and replica.log.log_start_offset == self.sent_log_start_offset
 
     @property
     def has_news(self) -> bool:
-        """Whether its numbers are others than the fetcher was sent."""
+        """Whether its high watermark or log start offset differ from what the fetcher was sent."""
         replica = self.replica
         return replica is not None and (
             replica.high_watermark != self.sent_high_watermark
@@ -171,7 +170,7 @@ class CachedPartition:
 
 
 class FetchSession:
-    """What one fetcher wants."""
+    """The partitions that one fetcher wants, and which of them may have news."""
 
     __slots__ = (
         "_unread",
@@ -195,7 +194,7 @@ class FetchSession:
     )
 
     def __init__(self, session_id: int, request: FetchRequest, now: float, *, prompt: bool = False) -> None:
-        """`prompt`: a follower is sent a higher high watermark at once."""
+        """`prompt`: send a higher high watermark to a follower at once."""
         self.session_id = session_id
         self.prompt = prompt
         self.expected_epoch = next_session_epoch(INITIAL_EPOCH)
@@ -205,24 +204,25 @@ class FetchSession:
         self.dirty: dict[CachedPartition, None] = {}
         self.defers_high_watermarks = request.from_follower and not prompt
         self.deferred: dict[CachedPartition, None] = {}
-        """Only their high watermark rose since the follower's last answer about them."""
+        """Partitions of which only the high watermark rose since the follower's last response about them."""
         self.deferred_at = now
-        """When those were last looked at."""
+        """When deferred partitions were last looked at."""
         self.clock = FetchClock(now)
         self.created_at = now
         self.last_used = now
         self.parked: ParkedFetch | None = None
         self.busy = False
-        """A fetch of very many partitions is looked at in pieces: no other one may use it meanwhile."""
+        """Whether a fetch of very many partitions is being looked at in pieces: no other may use the session
+        meanwhile."""
         self.counted = 0
         """Partitions that the cache counts for it."""
         self._unread: FetchRequest | None = None
         self._unread_from = 0
-        """A long request, of which changes from there on are yet to be taken."""
+        """A long request, and the place from which on its changes have not been taken over."""
         self.want(request, now)
 
     def want(self, request: FetchRequest, now: float) -> None:
-        """Take a request's changes; of very many none before `want_more` is called."""
+        """Take over the changes that a request names; if they are very many, `want_more` does it."""
         self.last_used = now
         self.clock.last_fetch = now
         if len(request.forgotten) + len(request.partitions) > CHANGES_AT_ONCE:
@@ -236,7 +236,7 @@ class FetchSession:
         return self._unread is not None
 
     def want_more(self, most: int) -> None:
-        """Take so many more of a long request's changes."""
+        """Take over `most` more of a long request's changes."""
         request = self._unread
         assert request is not None, "asked only of one that wants more"
         start, first = self._unread_from, self._unread_from - len(request.forgotten)
@@ -265,22 +265,22 @@ class FetchSession:
                 self.partitions[key] = known = CachedPartition(self, wanted)
             else:
                 known.update(wanted)
-                self.dirty.pop(known, None)  # it has had its turn: to the end
+                self.dirty.pop(known, None)  # it has had its turn: behind all others
             self.dirty[known] = None
 
     def admit_deferred(self, now: float, wait_s: float) -> None:
-        """Look at the deferred partitions, too, if the last time was `wait_s` or longer ago."""
+        """Make the deferred partitions dirty, if that was done `wait_s` or longer ago."""
         if self.deferred and now - self.deferred_at >= wait_s:
             self.dirty.update(self.deferred)
             self.deferred.clear()
             self.deferred_at = now
 
     def must_send_high_watermark(self, partition: CachedPartition, high_watermark: int) -> bool:
-        """Whether it must be sent to a follower now."""
+        """Whether the high watermark must be sent to a follower now."""
         return self.prompt and self.from_follower and high_watermark != partition.sent_high_watermark
 
     def close(self) -> None:
-        """Leave all replicas; a parked fetch is answered with what there is."""
+        """Leave all replicas; a parked fetch is answered."""
         if self.parked is not None:
             self.parked.supersede()
         for partition in self.partitions.values():
@@ -292,11 +292,11 @@ class FetchSession:
 class SessionCache:
     """The sessions that a broker keeps (max.incremental.fetch.session.cache.slots).
 
-    When it is full, a new session takes the place of one that has not been used for long; else a
-    follower's takes a consumer's; else a larger one takes the smallest of its kind that has lived
-    for long. It is full, too, when its sessions have so many partitions together as it may
-    remember. Where none gives way, the fetch is answered without a session. A session ends with the
-    connection that it was used on last (api/fetch): an abandoned one would watch its
+    When it is full, a new session takes the place of one that has not been used for long; otherwise a
+    follower's takes a consumer's; otherwise a larger one takes the smallest of its kind that has existed
+    for long. It is also full when its sessions together have as many partitions as it may remember. If no
+    session gives way, the fetch is answered without a session. A session ends with the
+    connection on which it was last used (api/fetch): an abandoned one would watch its
     partitions, and be woken by every append, until the cache is full.
     """
 
@@ -310,14 +310,14 @@ class SessionCache:
         max_partitions: int = MAX_PARTITIONS,
     ) -> None:
         """`prompt`: consumers read from followers, which must know a new high watermark at once.
-        `max_request_partitions`: so many partitions a session may have; `max_partitions`: all together."""
+        `max_request_partitions`: how many partitions one session may have; `max_partitions`: all together."""
         self._slots = slots
         self.max_request_partitions = max_request_partitions
         self._max_partitions = max_partitions
         self.partitions = 0
-        """Of all sessions together."""
+        """How many partitions all sessions together have."""
         self.evictions = 0
-        """Sessions that another one has displaced."""
+        """How many sessions had to make room for another one."""
         self.prompt = prompt
         self._rng = rng
         self._sessions: dict[int, FetchSession] = {}  # least recently used first
@@ -326,7 +326,7 @@ class SessionCache:
         return len(self._sessions)
 
     def open(self, request: FetchRequest, now: float) -> FetchSession:
-        """The session that serves `request`, which may be one for this request only (session_id 0).
+        """The session that serves `request`; it may be one for this request only (session_id 0).
 
         Raises BrokerError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,
         FETCH_SESSION_TOPIC_ID_ERROR.
@@ -350,7 +350,7 @@ class SessionCache:
         if known.uses_topic_ids != request.uses_topic_ids:
             raise BrokerError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         if known.parked is not None:
-            # The fetcher has more to ask than it knew when it sent that one.
+            # The fetcher has more to ask than when it sent the parked one.
             known.parked.supersede()
         known.expected_epoch = next_session_epoch(request.session_epoch)
         before = known.counted
@@ -363,8 +363,8 @@ class SessionCache:
         return known
 
     def want_more(self, session: FetchSession, most: int) -> None:
-        """Let the session take so many more of a long request's changes, for which it counts in full until
-        all are taken. Raises BrokerError: FETCH_SESSION_ID_NOT_FOUND."""
+        """Let the session take over `most` more of a long request's changes. Until all are taken over the
+        request counts in full. Raises BrokerError: FETCH_SESSION_ID_NOT_FOUND."""
         session.want_more(most)
         if session.session_id != NO_SESSION and not session.wants_more:
             self._count(session, len(session.partitions))
@@ -385,6 +385,13 @@ class SessionCache:
             session_id = self._rng.randint(1, 0x7FFFFFFF)
             if session_id not in self._sessions:
                 return session_id
+
+    def overtaken(self, session_id: int | None) -> None:
+        """The follower has sent a newer fetch, which waits on its connection behind the one that is parked.
+        (A consumer's next fetch waits, as with Kafka.)"""
+        session = self._sessions.get(session_id) if session_id is not None else None
+        if session is not None and session.from_follower and not session.busy and session.parked is not None:
+            session.parked.supersede()
 
     def drop(self, session_id: int) -> None:
         """End a session, if there is one of that id."""

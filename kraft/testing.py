@@ -407,7 +407,7 @@ class Cluster:
     # -- requests --------------------------------------------------------------------------------
 
     def _running(self) -> list[int]:
-        """Those that can answer."""
+        """The nodes that can answer."""
         running = [
             node.id
             for node in self._local.nodes.values()

@@ -15,7 +15,7 @@ class TopicLookup(Protocol):
     """What the cluster knows about its topics."""
 
     def topic_names(self) -> list[str]:
-        """Of all topics but internal ones."""
+        """The names of all topics except internal ones."""
         ...
 
     def partitions_of(self, topics: Iterable[str]) -> set[TopicPartition]:
@@ -23,7 +23,7 @@ class TopicLookup(Protocol):
         ...
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, UUID]:
-        """Of the topics whose partitions were listed last; old brokers have none."""
+        """The ids of topics whose partitions were listed last; old brokers have none."""
         ...
 
 

@@ -37,7 +37,7 @@ class ClientSettings:
     check_crc: bool
     read_committed: bool
     rack: str = ""
-    """Of this client; a leader may send it to a replica in the same rack (KIP-392)."""
+    """The rack of this client; a leader may send it to a replica in the same rack (KIP-392)."""
     tls: Tls | None = None
     login: Login | None = None
 

@@ -85,7 +85,7 @@ class ClusterClient:
     # ---- requests of the driver
 
     def topic_names(self) -> list[str]:
-        """Of all topics but the cluster's own."""
+        """The names of all topics except internal ones."""
         topics = self.run(self.within(self.settings.api_timeout_s, lambda: self._metadata(None)))
         return [topic.name for topic in topics if not topic.is_internal]
 
@@ -94,7 +94,7 @@ class ClusterClient:
         return self.run(self._partitions_of(sorted(set(topics))))
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, UUID]:
-        """Of the topics whose partitions were listed last; old brokers have none."""
+        """The ids of topics whose partitions were listed last; old brokers have none."""
         return {name: self._topic_ids[name] for name in topics if name in self._topic_ids}
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:

@@ -36,7 +36,7 @@ _LIST_TRANSACTIONS_VERSIONS: Final = (0, 1)  # Kafka 3.0
 
 _OPEN: Final = "Ongoing"
 _FENCED_TIMEOUT_MS: Final = 60_000
-"""Of a producer that begins no transaction; the next producer of that name sets its own."""
+"""The timeout of a producer that begins no transaction; the next producer of that name sets its own."""
 
 _MOVED_OR_BUSY: Final = RETRIABLE | frozenset(
     {

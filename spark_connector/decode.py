@@ -38,7 +38,7 @@ from spark_connector.varints import Bytes, Positions, read_varints
 
 MAX_ROWS: Final = 64 * 1024
 MAX_BYTES: Final = 8 * 1024 * 1024
-"""Of one Arrow batch: Spark's executor holds it whole."""
+"""Size of one Arrow batch: Spark's executor holds it as a whole."""
 MAX_HEADERS_OF_A_RECORD: Final = 100_000
 MAX_HEADERS_AT_ONCE: Final = 16_000_000
 """Two bytes are enough for a header: a batch of a MiB may claim tens of millions."""

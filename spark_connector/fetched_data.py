@@ -16,7 +16,7 @@ from metadata_quorum.foundation.model import ZERO_UUID, TopicPartition
 from spark_connector.leaders import PartitionLeader
 
 MAX_KEPT_BYTES: Final = 8 * 1024 * 1024
-"""Of all partitions that a worker reads."""
+"""Kept for all partitions that a worker reads."""
 KEPT_FOR_S: Final = 300.0
 """As long as Spark's own source does: the log may have deleted the records since."""
 NO_EPOCH: Final = -1
@@ -33,7 +33,7 @@ class FetchedData(NamedTuple):
 
 
 class FetchedDataPool:
-    """Of one process and cluster. Times are seconds of a monotonic clock."""
+    """What one process keeps of one cluster. Times are seconds of a monotonic clock."""
 
     def __init__(self, max_bytes: int = MAX_KEPT_BYTES) -> None:
         self._max_bytes = max_bytes

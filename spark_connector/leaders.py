@@ -35,7 +35,7 @@ RETRIABLE: Final = UNKNOWN_TOPIC | frozenset(
 
 
 class PartitionLeader(NamedTuple):
-    """Of one partition, as the metadata has it; or the replica that it sent us to."""
+    """The leader of one partition according to the metadata, or the replica to which it has sent us."""
 
     topic_id: UUID
     node_id: int

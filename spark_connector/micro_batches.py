@@ -58,7 +58,7 @@ class MicroBatch:
     """One of a query, whose tasks have all ended well."""
 
     group: str
-    """Of the query's marks; those of its tasks have the task's number behind it."""
+    """The group of the query's marks; the groups of its tasks have the task's number appended."""
     id_prefix: str
     """With which the transactional ids of all its tasks begin."""
     number: int

@@ -188,7 +188,7 @@ class SinkOptions:
     transactional_id_prefix: str = DEFAULT_TRANSACTIONAL_ID_PREFIX
     transactional_mark_topic: str | None = None
     checkpoint: str = ""
-    """Of a stream, if an option sets it."""
+    """The checkpoint of a stream, if an option sets it."""
 
 
 def source_options(raw: Mapping[str, str], *, streaming: bool) -> SourceOptions:

@@ -114,6 +114,11 @@ class Columns:
         self.values = self._bytes("value")
         self.headers = self._values("headers")
         self.partitions = self._values("partition")
+        if any(each < 0 for each in self.partitions if each is not None):
+            raise SinkError(
+                "KAFKA_INVALID_PARTITION_IN_DATA",
+                "a row's partition is below 0; where it is null, the partitioner decides",
+            )
         self.has_metadata = any(name in batch.schema.names for name in ("topic", "partition", "headers"))
         """Rows may differ in topic, partition or headers, too."""
 
@@ -136,7 +141,7 @@ class Columns:
 
 
 class Digest:
-    """Of rows in any order: after a shuffle they come in another one each time."""
+    """A digest of rows in any order: after a shuffle they come in a different one each time."""
 
     def __init__(self) -> None:
         self.value = 0

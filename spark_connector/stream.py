@@ -19,8 +19,10 @@ from metadata_quorum.foundation.model import TopicPartition
 from spark_connector.assignment import TopicLookup, assigned_partitions, ids_of, require_all
 from spark_connector.errors import DataLossError
 from spark_connector.offsets import (
+    NO_OFFSET,
     OffsetLookup,
     OffsetRange,
+    Offsets,
     StreamOffset,
     TopicIds,
     depends_on_now,
@@ -48,7 +50,7 @@ class StreamCluster(OffsetLookup, TopicLookup, Protocol):
 
 
 class StreamPlanner:
-    """Of one query, in one run of it."""
+    """Plans the micro-batches of one run of a query."""
 
     def __init__(self, options: SourceOptions, cluster: StreamCluster) -> None:
         self._options = options
@@ -110,11 +112,19 @@ class StreamPlanner:
         """What the micro-batch reads, a range for each task."""
         self._position = end
         begin = self._without_recreated_topics(start, end).offsets
-        if start == self._initial and self._is_relative_to_now():
-            # The first micro-batch, planned by an earlier run of the query, which began earlier: at its end.
-            begin = {each: min(offset, end.offsets.get(each, offset)) for each, offset in begin.items()}
+        if start == self._initial and self._ends.known is None:
+            begin = self._as_planned_before(begin, end.offsets)
         ranges = ranges_between(begin, end.offsets, self._cluster, self._report)
         return split(ranges, self._options.min_partitions, self._options.max_records_per_partition)
+
+    def _as_planned_before(self, begin: Offsets, end: Offsets) -> Offsets:
+        """Of the first micro-batch, which an earlier run planned: Spark asks for the initial offset again, as
+        it is now. Partitions that the plan does not know belong to the next micro-batch, and a start that
+        depends on the time was earlier: at its end."""
+        planned = {each: offset for each, offset in begin.items() if each in end}
+        if depends_on_now(self._options.starting, latest_if_unmatched=self._options.latest_if_unmatched):
+            return {each: min(offset, end[each]) for each, offset in planned.items()}
+        return planned
 
     def _without_recreated_topics(self, start: StreamOffset, end: StreamOffset) -> StreamOffset:
         """Offsets of a deleted topic do not apply to a re-created one, which is read from its beginning."""
@@ -138,9 +148,6 @@ class StreamPlanner:
         if self._target is None:
             self._target = self._ends.after(start)
         return self._target
-
-    def _is_relative_to_now(self) -> bool:
-        return depends_on_now(self._options.starting, latest_if_unmatched=self._options.latest_if_unmatched)
 
     def _anchors(self, start: StreamOffset) -> bool:
         """Whether the micro-batch must be the empty one that writes a start which depends on the time into
@@ -177,8 +184,9 @@ class LogEnds:
         for _ in range(self._options.fetch_offset_retries - 1):
             if not (behind := _behind(start, ends)):
                 break
-            _log.warning("offsets of %s are lower than before; asking again", behind)
+            _log.warning("%s are gone, or end sooner than before; asking again", ", ".join(map(str, behind)))
             self._cluster.pause(self._options.fetch_offset_retry_interval_ms / 1000)
+            self._looked_for_topics_at = float("-inf")
             ends = self._ask()
         self.known = ends
         return ends
@@ -195,9 +203,11 @@ class LogEnds:
 
 
 def _behind(start: StreamOffset, ends: StreamOffset) -> list[TopicPartition]:
-    """Partitions that seem to be shorter than they were."""
-    before = start.without(ends.recreated_since(start)).offsets
-    return sorted(each for each, end in ends.offsets.items() if end < before.get(each, 0))
+    """Partitions that seem to be shorter than they were, or gone, or those of another topic. So a broker says
+    that is cut off from the others, and the next one knows better. Believed at once, it would be a data loss;
+    and without `failOnDataLoss`, all of the partition would be read again a moment later, as a new one's."""
+    there = ends.without(ends.recreated_since(start)).offsets
+    return sorted(each for each, offset in start.offsets.items() if there.get(each, NO_OFFSET) < offset)
 
 
 def report_data_loss(options: SourceOptions, error: DataLossError) -> None:

@@ -109,11 +109,11 @@ class TransactionalStreamWriter(DataSourceStreamArrowWriter):
 
     @property
     def checkpoint_prefix(self) -> str:
-        """Of the transactional ids of all queries with that checkpoint."""
+        """Prefix of the transactional ids of all queries with that checkpoint."""
         return f"{self._prefix}-{sha256(self._checkpoint.encode()).hexdigest()[:_PLACE_CHARACTERS]}"
 
     def query_prefix(self, query: str) -> str:
-        """Of the transactional ids of a query's tasks."""
+        """Prefix of the transactional ids of a query's tasks."""
         return f"{self.checkpoint_prefix}-{query}"
 
 
@@ -128,5 +128,5 @@ def _task_and_attempt(context: TaskContext) -> tuple[int, int]:
 
 
 def _prepared(messages: Sequence[WriterCommitMessage | None]) -> list[Prepared]:
-    """Of the tasks that ended well."""
+    """The prepared transactions of the tasks that succeeded."""
     return [each for each in messages if isinstance(each, Prepared)]

@@ -45,11 +45,11 @@ class Rows(NamedTuple):
 
     number: int = 0
     digest: int = 0
-    """Of the rows, in whatever order."""
+    """A digest of the rows that does not depend on their order."""
     topic: str | None = None
-    """Of the first one."""
+    """The topic of the first row."""
     transaction: OpenTransaction | None = None
-    """In which they wait; None where there are none."""
+    """The transaction in which the rows wait; None if there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def transactional_task(options: SinkOptions, timeout_ms: int) -> TransactionalTa
 
 
 def transactional_id_of(prefix: str, task: int, attempt: int) -> str:
-    """Of an attempt; later attempts use the first ones' ids again."""
+    """The transactional id of an attempt; later attempts use the ids of the first ones again."""
     return f"{prefix}-{task}-{attempt % IDS_PER_TASK}"
 
 

@@ -18,7 +18,7 @@ Positions = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 _LAST_SHIFT: Final = 7 * (MAX_VARLONG_BYTES - 1)
-"""Of the last byte."""
+"""The shift of the last byte."""
 
 
 def read_varints(data: Bytes, at: Positions) -> tuple[Positions, Positions]:

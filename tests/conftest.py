@@ -22,6 +22,7 @@ from tests.support.nodes.cluster import shared_cluster as shared_cluster
 from tests.support.nodes.forks import forked_nodes
 from tests.support.suite import compiled, toolchains
 from tests.support.suite.examples import load_profile
+from tests.support.suite.last_use import LastUse
 from tests.support.suite.rows import RowRecorder
 from tests.support.suite.stalls import no_loop_stands_still as no_loop_stands_still
 from tests.support.suite.stalls import stalls as stalls
@@ -43,6 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(RowRecorder(writes=not hasattr(config, "workerinput")), "kraft-rows")
     config.pluginmanager.register(compiled, "kraft-compiled")
     config.pluginmanager.register(toolchains, "kraft-toolchains")
+    config.pluginmanager.register(LastUse(), "kraft-last-use")
     if config.pluginmanager.has_plugin("xdist"):
         config.pluginmanager.register(Workers(), "kraft-workers")
 

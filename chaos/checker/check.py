@@ -73,8 +73,15 @@ def _not_judged(history: History, seen: Observations) -> dict[str, str]:
         for operation in history.operations
         if operation.txn is not None and operation.txn.group is not None and operation.txn.consumed
     }
-    if open_ended := sorted(consuming - committed_in_the_end(seen).keys()):
-        reasons[LOST_INPUT.name] = f"nobody asked how far {', '.join(open_ended)} had committed in the end"
+    committing = {
+        operation.group
+        for operation in history.operations
+        if operation.f == "commit" and operation.outcome == "ok" and operation.group is not None
+    }
+    told = committed_in_the_end(seen).keys()
+    for kind, groups in ((LOST_INPUT, consuming), (LOST_COMMIT, consuming | committing)):
+        if open_ended := sorted(groups - told):
+            reasons[kind.name] = f"nobody was told how far {', '.join(open_ended)} had committed in the end"
     return reasons
 
 

@@ -190,10 +190,8 @@ def elect_outside_isr() -> None:
     """Where no replica of the ISR is alive, any live one is elected, though unclean election is off."""
     elect = elections._elect
 
-    def anyone(
-        before: PartitionRegistration, rules: Any, isr: Any, elr: Any, acceptable: Any, election: Any
-    ) -> Any:
-        outcome = elect(before, rules, isr, elr, acceptable, election)
+    def anyone(before: PartitionRegistration, isr: Any, elr: Any, acceptable: Any, election: Any) -> Any:
+        outcome = elect(before, isr, elr, acceptable, election)
         alive = [replica for replica in before.replicas if acceptable(replica)]
         if outcome.leader == NO_LEADER and alive:
             return elections._Outcome(alive[0], (alive[0],))
@@ -313,11 +311,11 @@ def drop_abort_marker() -> None:
     write = MarkerWriter.write
 
     async def write_commits(
-        self: MarkerWriter, producer: Any, epoch: int, partitions: Any, *, commit: bool
+        self: MarkerWriter, producer: Any, epoch: int, partitions: Any, *, commit: bool, **rest: Any
     ) -> dict[TopicPartition, ErrorCode]:
         if not commit:
             return dict.fromkeys(partitions, ErrorCode.NONE)
-        return await write(self, producer, epoch, partitions, commit=commit)
+        return await write(self, producer, epoch, partitions, commit=commit, **rest)
 
     _exchange(MarkerWriter, "write", write_commits)
 

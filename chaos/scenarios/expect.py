@@ -4,7 +4,7 @@ bound."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from chaos.events import ENDED_ITSELF, SKIPPED
@@ -114,6 +114,28 @@ def clients_worked(least_acks: int) -> Expectation:
         )
 
     return worked
+
+
+def takes_writes_again(evidence: Evidence) -> Finding:
+    """Every partition, since the last fault was lifted: that the metadata is whole again does not show it."""
+    name, last_acks = "every partition takes writes after the heal", evidence.statistics.last_acks()
+    return _since_the_heal(name, evidence, last_acks)
+
+
+def is_read_again(evidence: Evidence) -> Finding:
+    """Every partition, by a member of the readers' group: one that nobody owns holds nothing else up."""
+    name, last_given = "the group reads every partition after the heal", evidence.statistics.last_given()
+    return _since_the_heal(name, evidence, last_given)
+
+
+def _since_the_heal(name: str, evidence: Evidence, last: Mapping[str, int]) -> Finding:
+    keys = [
+        f"{topic}-{number}"
+        for topic, mode in evidence.history.header.topics.items()
+        for number in range(mode.partitions)
+    ]
+    left = [key for key in keys if last.get(key, -1) < evidence.calm]
+    return Finding(name, not left, f"not {', '.join(left)}" if left else f"all {len(keys)}")
 
 
 def gap(topic: str, fault: str, bound_s: float, after_s: float = 0.0) -> Expectation:

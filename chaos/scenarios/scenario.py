@@ -43,7 +43,7 @@ class Scenario:
     watches_groups: bool = False
     """Committed offsets are on record, as they are seen from outside."""
     counts_failures: bool = False
-    """It counts writes that fail, so its clients have to send again: simulated ones do not."""
+    """It counts writes that fail, so its clients have to send again: simulated ones do so here alone."""
     twin_plant: str | None = None
     """The same is played on a second cluster with this bug planted: what must lose it there."""
 
@@ -59,6 +59,12 @@ class Scenario:
         ms = self.settings.get("replica.lag.time.max.ms")
         return DEFAULT_LAG_S if ms is None else int(ms) / 1000
 
+    @property
+    def members_stay(self) -> bool:
+        """Whoever reads is a member of the readers' group, at any time. A static one that crashes is waited
+        for until its session is over: where some do, a rebalance may last for its whole timeout."""
+        return self.mix.subscribe > 0 and not self.mix.assign and not self.mix.crash
+
     def steps_of(self, seed: int, seconds: float | None = None) -> Schedule:
         """The schedule of a seed."""
         return self.schedule(random.Random(f"schedule/{seed}"), seconds or self.seconds or 0.0)
@@ -66,14 +72,16 @@ class Scenario:
     @property
     def all_expectations(self) -> tuple[Expectation, ...]:
         fixed = (expect.nothing_skipped,) if self.seconds is None else ()
+        of_members = (expect.is_read_again,) if self.members_stay else ()
         usual = (
             expect.nothing_forbidden,
             expect.all_was_read,
             expect.heals(self.session_s, self.lag_s),
+            expect.takes_writes_again,
             expect.nobody_ended_itself,
             expect.clients_worked(LEAST_ACKS),
         )
-        return (*self.expectations, *usual, *fixed)
+        return (*self.expectations, *usual, *of_members, *fixed)
 
     @property
     def expectations_without_faults(self) -> tuple[Expectation, ...]:

@@ -32,7 +32,6 @@ from fetch.follower import (
     FetchOutcome,
     FollowerRules,
     RestartAt,
-    TruncateTo,
     fetch_outcome,
     resolve_out_of_range,
 )
@@ -167,10 +166,9 @@ class ReplicationWorld:
         resolution = resolve_out_of_range(
             partition.log.log_end_offset, LogBounds(leader.log.log_start_offset, leader.log.log_end_offset)
         )
-        if isinstance(resolution, TruncateTo):
-            partition.truncate_to(resolution.offset, check_truncation)
-        elif isinstance(resolution, RestartAt):
-            partition.restart_at(resolution.offset)
+        if resolution is not None:
+            restart = isinstance(resolution, RestartAt)
+            partition.truncate_to(resolution.offset, check_truncation, restart=restart)
 
     def answer_isr(self, broker_id: int, *, lose_answer: bool = False) -> None:
         """The oldest AlterPartition of a broker reaches the controller, and its answer the broker."""

@@ -25,10 +25,10 @@ SEEN: Final = "seen"
 """Where the state was seen for which the fault has waited."""
 
 LONGEST_S: Final[Mapping[str, float]] = {
-    "cut": 12.0, "partial": 25.0, "bridge": 20.0, "isolate": 12.0, "slow": 8.0, "refuse": 6.0, "reset": 0.0,
-    "kill": 8.0, "successor": 8.0, "die-in": 8.0, "stop": 8.0, "pause": 14.0, "clock": 20.0, "disk-slow": 8.0,
-    "disk-error": 6.0, "disk-full": 6.0, "disk-cold": 10.0, "bad-sector": 8.0, "power": 10.0,
-    "power-some": 10.0, "power-all": 3.0,
+    "cut": 12.0, "partial": 25.0, "bridge": 20.0, "isolate": 12.0, "slow": 8.0, "bandwidth": 8.0,
+    "refuse": 6.0, "reset": 0.0, "kill": 8.0, "successor": 8.0, "die-in": 8.0, "stop": 8.0, "pause": 14.0,
+    "clock": 20.0, "disk-slow": 8.0, "disk-error": 6.0, "disk-full": 6.0, "disk-cold": 10.0,
+    "bad-sector": 8.0, "power": 10.0, "power-some": 10.0, "power-all": 3.0,
 }  # fmt: skip
 """How long each kind of fault lasts at most; a broker's session is 9 s."""
 OF_THE_VICTIM: Final = frozenset({"disk-error", "disk-full", "bad-sector", "power", "power-some"})

@@ -4,8 +4,8 @@ tolerate of real clients but not of these.
     history -> chaos/checker -> forbidden, not judged -> tolerated without a cause -> idle clients -> report
 
 Simulated clients send a batch once, or under its sequence numbers: nothing that they sent may be there twice,
-or in another order. At acks=1 a record goes with its leader, and only so: of a partition that had only one
-leader nothing may be lost.
+or in another order; unless they resend, as Kafka's clients do. At acks=1 a record goes with its leader, and
+only so: of a partition that had only one leader nothing may be lost.
 """
 
 from __future__ import annotations
@@ -25,15 +25,20 @@ SEQUENCE_REFUSALS: Final = frozenset(code.name for code in SEQUENCE_ERRORS)
 missing."""
 
 
-def judge(history: History, verdict: Verdict, was_elected: Container[str], report: Report) -> None:
-    """Report every rule that is broken. `was_elected`: the partitions that more than one leader has led."""
-    for rule, what in _broken(history, verdict, was_elected):
+def judge(
+    history: History, verdict: Verdict, was_elected: Container[str], report: Report, *, resends: bool = False
+) -> None:
+    """Report every rule that is broken. `was_elected`: the partitions that more than one leader has led.
+    `resends`: clients send what was not acknowledged again."""
+    for rule, what in _broken(history, verdict, was_elected, resends=resends):
         report(rule, what)
 
 
-def _broken(history: History, verdict: Verdict, was_elected: Container[str]) -> Iterator[tuple[str, str]]:
+def _broken(
+    history: History, verdict: Verdict, was_elected: Container[str], *, resends: bool
+) -> Iterator[tuple[str, str]]:
     for anomaly in verdict.anomalies:
-        if not anomaly.allowed or _is_without_cause(history, anomaly, was_elected):
+        if not anomaly.allowed or _is_without_cause(history, anomaly, was_elected, resends=resends):
             yield anomaly.kind, f"{anomaly.key}: {anomaly.summary}"
     for kind, why in verdict.not_judged.items():
         yield f"not judged: {kind}", why
@@ -43,9 +48,11 @@ def _broken(history: History, verdict: Verdict, was_elected: Container[str]) -> 
     yield from _idle(history)
 
 
-def _is_without_cause(history: History, anomaly: Anomaly, was_elected: Container[str]) -> bool:
+def _is_without_cause(
+    history: History, anomaly: Anomaly, was_elected: Container[str], *, resends: bool
+) -> bool:
     if anomaly.kind in ONLY_BY_RESENDING:
-        return True
+        return not resends
     if anomaly.kind not in LOSSES or anomaly.key in was_elected:
         return False
     return history.header.topics[topic_of(anomaly.key)].acks != 0
@@ -53,7 +60,7 @@ def _is_without_cause(history: History, anomaly: Anomaly, was_elected: Container
 
 def _idle(history: History) -> Iterator[tuple[str, str]]:
     """A verdict over idle clients would mean nothing."""
-    done = [operation for operation in history.operations if operation.outcome == "ok"]
+    done = [each for each in history.operations if each.outcome == "ok" and not each.final]
     written = {topic_of(key) for operation in done for key in _keys(operation)}
     for topic in sorted(history.header.topics.keys() - written):
         yield "idle", f"nothing was acknowledged in {topic}"

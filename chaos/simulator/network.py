@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
 from chaos.simulator.draws import Draws
-from chaos.simulator.scheduler import Process, Scheduler
+from chaos.simulator.scheduler import Process, ScheduledCall, Scheduler
 from chaos.simulator.stream import Stream, StreamServer
 
 LEAST_S: Final = 100e-6
@@ -51,6 +51,14 @@ class OneWay:
     """On top of the usual delay."""
     held: list[tuple[Stream, str, bytes]] = field(default_factory=list)
     """Sent while it was cut."""
+    caught: list[tuple[Stream, str, bytes]] = field(default_factory=list)
+    """Sent before, and under way when it was cut."""
+    rates: list[int] = field(default_factory=list)
+    """Bytes that pass in a second, as each fault that makes it narrow has it; the least counts."""
+    waiting: deque[tuple[Stream, str, bytes]] = field(default_factory=deque)
+    """Sent, and not through yet: the first is under way."""
+    passing: ScheduledCall | None = None
+    """The end of its way through."""
 
 
 class Network:
@@ -100,16 +108,30 @@ class Network:
         link.cuts -= 1
         if link.cuts:
             return
-        held, link.held = link.held, []
+        sent, link.caught, link.held = [*link.caught, *link.held], [], []
         again_s = link.random.uniform(0.0, RETRANSMIT_S)
-        for stream, kind, data in held:
-            self._carry(link, stream, kind, data, again_s)
+        for stream, kind, data in sent:
+            self._put_under_way(link, stream, kind, data, again_s)
 
     def heal_all(self) -> None:
         """No link is cut any more."""
         for (source, target), link in list(self._links.items()):
             while link.cuts:
                 self.heal(source, target)
+
+    def narrow(self, source: str, target: str, bytes_per_s: int) -> None:
+        """No more passes in a second."""
+        self.link(source, target).rates.append(bytes_per_s)
+
+    def widen(self, source: str, target: str, bytes_per_s: int) -> None:
+        """Take one such fault away. After the last one all that waits is let through."""
+        link = self.link(source, target)
+        link.rates.remove(bytes_per_s)
+        if not link.rates and link.passing is not None:
+            link.passing.cancel()
+            link.passing, waiting, link.waiting = None, link.waiting, deque()
+            for stream, kind, data in waiting:
+                self._put_under_way(link, stream, kind, data, 0.0)
 
     def reset(self, one: str, other: str) -> bool:
         """End all connections between two hosts, at both ends. False where there are none."""
@@ -196,11 +218,30 @@ class Network:
                 tap(stream, data)
             if len(data) > 1 and link.random.random() < SPLIT_PROBABILITY:
                 at = link.random.randrange(1, len(data))
-                self._carry(link, stream, kind, data[:at], 0.0)
+                self._carry(link, stream, kind, data[:at])
                 data = data[at:]
-        self._carry(link, stream, kind, data, 0.0)
+        self._carry(link, stream, kind, data)
 
-    def _carry(self, link: OneWay, stream: Stream, kind: str, data: bytes, later_s: float) -> None:
+    def _carry(self, link: OneWay, stream: Stream, kind: str, data: bytes) -> None:
+        if not link.rates:
+            self._put_under_way(link, stream, kind, data, 0.0)
+            return
+        link.waiting.append((stream, kind, data))
+        if link.passing is None:
+            self._let_through(link)
+
+    def _let_through(self, link: OneWay) -> None:
+        """What waits first, in the time that it takes."""
+        due = self.scheduler.now + len(link.waiting[0][2]) / min(link.rates)
+        link.passing = self.scheduler.at(due, self._is_through, link)
+
+    def _is_through(self, link: OneWay) -> None:
+        link.passing = None
+        self._put_under_way(link, *link.waiting.popleft(), 0.0)
+        if link.waiting:
+            self._let_through(link)
+
+    def _put_under_way(self, link: OneWay, stream: Stream, kind: str, data: bytes, later_s: float) -> None:
         if link.cuts:
             link.held.append((stream, kind, data))
             stream.unacknowledged()
@@ -217,7 +258,7 @@ class Network:
 
     def _arrive(self, link: OneWay, stream: Stream, kind: str, data: bytes) -> None:
         if link.cuts:
-            link.held.append((stream, kind, data))
+            link.caught.append((stream, kind, data))
         elif link.target not in self.dark:
             stream.peer.arrived(kind, data)
 

@@ -97,6 +97,7 @@ class FaultPlayer:
         }  # fmt: skip
         self._links: Mapping[str, Callable[[SimFault, str, str], Lift | None]] = {
             "cut": self._cut, "partial": self._partial, "slow": self._slow, "reset": self._reset,
+            "bandwidth": self._narrow,
         }  # fmt: skip
 
     def play(self) -> None:
@@ -247,6 +248,11 @@ class FaultPlayer:
 
     def _slow(self, fault: SimFault, source: str, target: str) -> Lift:
         return _slower(self._cluster.network.link(source, target), fault)
+
+    def _narrow(self, fault: SimFault, source: str, target: str) -> Lift:
+        bytes_per_s = int(fault.detail.removesuffix("KB/s")) * 1000
+        self._cluster.network.narrow(source, target, bytes_per_s)
+        return partial(self._cluster.network.widen, source, target, bytes_per_s)
 
     def _reset(self, fault: SimFault, source: str, target: str) -> None:
         if not self._cluster.network.reset(source, target):

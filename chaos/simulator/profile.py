@@ -42,6 +42,10 @@ FLUSHED: Final = {"log.flush.interval.messages": "1"}
 """An acknowledgement means that it is on a device."""
 
 
+PACES: Final = (1, 2, 5)
+"""Some bugs want haste, others time between two operations, and slow clients cost less."""
+
+
 @dataclass(frozen=True, slots=True)
 class Profile:
     """See the module."""
@@ -52,7 +56,9 @@ class Profile:
     """What is written, and how."""
     severity: Severity = GENTLE
     pause_s: float = 0.1
-    """Between two operations of a client, at most; in some seeds longer."""
+    """Between two operations of a client, at most."""
+    paces: tuple[int, ...] = PACES
+    """By how much clients of a seed are slower."""
     producers: int = 1
     """For each topic."""
     readers: int = 1
@@ -61,6 +67,8 @@ class Profile:
     """Of a classic group and of a consumer group each, which read everything."""
     upgrade: bool = False
     """An operator restarts node after node, then raises the levels of the features."""
+    resends: bool = False
+    """Producers without idempotence send again what was not acknowledged, too: no write fails."""
     admins: int = 0
     """They move partitions, and make and delete topics."""
     topic_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

@@ -1,6 +1,7 @@
 """One simulation: a seed's cluster, its clients and faults, and the verdict.
 
-    boot -> topics -> clients, faults, oracles -> heal -> everything recovers -> a final read -> Outcome
+    boot -> topics -> clients, faults, oracles -> heal -> everything recovers
+         -> a last write to each partition -> a final read -> Outcome
 
 Safety is watched all the time, recovery only after the heal. Two runs of a seed are the same.
 """
@@ -16,7 +17,7 @@ from math import inf
 from typing import Any, Final
 
 from chaos.checker.check import check
-from chaos.history import History
+from chaos.history import ACKS_ALL, History
 from chaos.simulator.clients.admin import SimAdmin
 from chaos.simulator.clients.cluster_client import ClusterClient
 from chaos.simulator.clients.member import SimMember
@@ -52,14 +53,12 @@ from metadata_quorum.foundation.offset_timestamps import LATEST_TIMESTAMP
 BOOT_S: Final = 30.0
 CALM_S: Final = 90.0
 """From the heal until it is as it was, or reported; and for each of the last acts."""
+RETRY_S: Final = 0.5
 SETTLE_S: Final = 0.5
 SETTLE_LOOKS: Final = 20
 """How often, and how many times at most, it is asked whether all replicas are at the same end."""
 COLLECT_S: Final = 10.0
 """Garbage is collected so often, by the simulation's time: what that ends is not left to chance."""
-PACES: Final = (1, 2, 5)
-"""By how much clients of a seed are slower than those of the profile: some bugs want haste, others time
-between two operations, and slow clients cost less."""
 LONGEST_PAUSE_S: Final = 3.0
 
 
@@ -139,7 +138,9 @@ class Simulation:
         self._look_every_s = inf
         self.clients: list[ClusterClient] = []
         """They work until all is calm."""
-        self._pause_s = min(profile.pause_s * self.draws.stream("pace").choice(PACES), LONGEST_PAUSE_S)
+        self._pause_s = min(
+            profile.pause_s * self.draws.stream("pace").choice(profile.paces), LONGEST_PAUSE_S
+        )
         self._tasks: list[Any] = []
         self._transactors: list[SimTransactor] = []
         self._members: list[SimMember] = []
@@ -233,7 +234,8 @@ class Simulation:
         self.story.tell(self.scheduler.now, "world", "all is calm, the clients have stopped")
 
     def _judge(self) -> None:
-        self.story.tell(self.scheduler.now, "world", "the final read")
+        self.story.tell(self.scheduler.now, "world", "a last write, and the final read")
+        self._write_everywhere()
         final = SimReader(self._client("final"), self.recorder, self.profile.keys, final=True)
         loop = final.client.loop
         tidied = all(self._do(each.finish(), CALM_S, each.client.loop) for each in self._transactors)
@@ -253,7 +255,8 @@ class Simulation:
             for what in admin.violations(leader.node.controller_role.state_machine.image):
                 self.violated("administration", what)
         history = self.recorder.history()
-        judge(history, check(history), self._metadata.elected, self.violated)
+        resends = self.profile.resends
+        judge(history, check(history), self._metadata.elected, self.violated, resends=resends)
 
     def _settle(self) -> None:
         """Followers learn by their next fetch how far everything is replicated."""
@@ -301,7 +304,7 @@ class Simulation:
                 continue
             producer = SimProducer(
                 self._client(f"{topic}{number}"), self.recorder, keys, acks=mode.acks,
-                idempotent=mode.idempotent, pause_s=self._pause_s,
+                idempotent=mode.idempotent, pause_s=self._pause_s, resends=self.profile.resends,
             )  # fmt: skip
             self._employ(producer.client, producer.run())
         for group, classic in (("classic", True), ("consumer", False)):
@@ -345,6 +348,22 @@ class Simulation:
     def _begin(self, client: ClusterClient, work: Coroutine[Any, Any, None]) -> None:
         """It has to end, too."""
         client.loop.post(lambda: self._tasks.append(client.loop.create_task(work)))
+
+    def _write_everywhere(self) -> None:
+        """Each partition takes a write: clients choose among those of a topic, and one that takes none would
+        hold nobody up."""
+        client, left = self._client("last"), list(self.profile.keys)
+        producer = SimProducer(
+            client, self.recorder, self.profile.keys, acks=ACKS_ALL, idempotent=False, pause_s=RETRY_S
+        )
+
+        async def write() -> None:
+            while left:
+                await producer.write(left[0])
+                left.pop(0)
+
+        written = self._do(write(), CALM_S, client.loop)
+        self._expect("last write", written, f"{left[:1]} take none")
 
     async def _read_all(self, reader: SimReader) -> None:
         """Every key to its end."""

@@ -86,16 +86,16 @@ def profile_of(scenario: Scenario) -> Profile:
         raise NotSimulated(
             f"{scenario.name} loses records on purpose, which no oracle of the simulator bears"
         )
-    if scenario.counts_failures:
-        raise NotSimulated(f"{scenario.name} counts writes that fail, and simulated clients send once")
     chases_groups = "coordinator" in schedule.text_of(scenario.steps_of(1))
     return Profile(
         scenario.name,
         ClusterShape(nodes, nodes, {**(SESSIONS if chases_groups else {}), **scenario.settings}),
         {topic.name: topic.mode for topic in scenario.topics},
         pause_s=PAUSE_S,
+        paces=(1,),  # schedules count on the lab's load
         producers=max(1, scenario.clients // len(scenario.topics)),
         members=MEMBERS if chases_groups else 0,
+        resends=scenario.counts_failures,
         topic_configs={
             topic.name: {"min.insync.replicas": str(topic.min_insync_replicas), **topic.settings}
             for topic in scenario.topics

@@ -60,6 +60,8 @@ def _of_link(way: LinkFault, clients: Sequence[str]) -> SimFault:
     link = f"{_host(way.source, clients)}>{_host(way.target, clients)}"
     if way.kind == "slow":
         return _sim("slow", link, f"{sum(way.args)}ms")  # at most; it draws from half of that on
+    if way.kind == "bandwidth":
+        return _sim(way.kind, link, f"{way.args[0]}KB/s")
     if way.kind not in ("cut", "reset"):
         raise BadFault(f"{way}: the simulator cannot do that")
     return _sim(way.kind, link)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import cycle
 from typing import Final
 
 from chaos.history import Outcome, Poll
@@ -43,7 +44,7 @@ class Copier:
         self.positions: dict[str, int] = {}
         """Up to where the input is in committed transactions, or ends, as far as this member knows."""
         self._steps = steps
-        self._written = written
+        self._next_key = cycle(written)
         self._values = values
         self._group = group
         self._transactor = transactor
@@ -98,8 +99,7 @@ class Copier:
         self._transactor.drop()
 
     def _output(self) -> tuple[str, int]:
-        value = self._values.take()
-        return self._written[value % len(self._written)], value
+        return next(self._next_key), self._values.take()
 
     def _reading(self) -> ReadingClient:
         if self._reader is None:

@@ -60,7 +60,7 @@ class LateMembers:
     def __init__(self, bootstrap: str, group: str, key: str, journals: Sequence[Journal]) -> None:
         """`bootstrap`: HOST:PORT,…; `key`: the partition that they are given; a journal for each."""
         self._bootstrap = [_address(each) for each in bootstrap.split(",")]
-        self._group = group
+        self.group = group
         self._key = key
         self._journals = list(journals)
         self._last: TakenPlace | None = None
@@ -86,7 +86,7 @@ class LateMembers:
         self._last = joined
 
     def _coordinator(self) -> Address:
-        fields = {"key_type": CoordinatorType.GROUP, "coordinator_keys": [self._group]}
+        fields = {"key_type": CoordinatorType.GROUP, "coordinator_keys": [self.group]}
         silent: OSError = RefusedMember("nobody is there")
         for address in self._bootstrap:
             try:
@@ -103,7 +103,7 @@ class LateMembers:
         member_id = ""
         while True:
             fields: dict[str, Any] = {
-                "group_id": self._group, "session_timeout_ms": SESSION_MS,
+                "group_id": self.group, "session_timeout_ms": SESSION_MS,
                 "rebalance_timeout_ms": REBALANCE_MS, "member_id": member_id, "group_instance_id": None,
                 "protocol_type": NAME, "protocols": [{"name": NAME, "metadata": b""}], "reason": None,
             }  # fmt: skip
@@ -114,7 +114,7 @@ class LateMembers:
         if joined.error_code or joined.leader != joined.member_id:
             _refuse(joined.error_code)
         fields = {
-            "group_id": self._group, "generation_id": joined.generation_id, "member_id": joined.member_id,
+            "group_id": self.group, "generation_id": joined.generation_id, "member_id": joined.member_id,
             "group_instance_id": None, "protocol_type": NAME, "protocol_name": NAME,
             "assignments": [{"member_id": joined.member_id, "assignment": self._key.encode()}],
         }  # fmt: skip
@@ -123,7 +123,7 @@ class LateMembers:
             _refuse(answer.error_code)
         generation = joined.generation_id
         now = journal.now_ns()
-        journal.note("owned", now, "ok", keys=[self._key], group=self._group, generation=generation)
+        journal.note("owned", now, "ok", keys=[self._key], group=self.group, generation=generation)
         return TakenPlace(joined.member_id, generation, journal)
 
     def _commit(self, coordinator: Address, member: TakenPlace) -> None:
@@ -134,7 +134,7 @@ class LateMembers:
             "committed_leader_epoch": -1, "committed_metadata": "",
         }  # fmt: skip
         fields = {
-            "group_id": self._group, "generation_id_or_member_epoch": member.generation,
+            "group_id": self.group, "generation_id_or_member_epoch": member.generation,
             "member_id": member.member_id, "group_instance_id": None,
             "topics": [{"name": topic, "partitions": [row]}],
         }  # fmt: skip
@@ -147,7 +147,7 @@ class LateMembers:
         outcome, error = ("fail", code.name) if code in LATE else ("ok", None)
         member.journal.note(
             "commit", start, outcome, error=error,
-            group=self._group, generation=member.generation, committed={self._key: 0},
+            group=self.group, generation=member.generation, committed={self._key: 0},
         )  # fmt: skip
 
 

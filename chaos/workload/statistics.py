@@ -24,6 +24,9 @@ class Statistics:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._acks: defaultdict[str, list[int]] = defaultdict(list)
+        self._last_acks: dict[str, int] = {}
+        self._members: set[int] = set()
+        self._last_given: dict[str, int] = {}
         self._samples: defaultdict[tuple[Function, str], list[Sample]] = defaultdict(list)
         self._outcomes: defaultdict[str, list[tuple[int, Outcome]]] = defaultdict(list)
         self._acked: dict[str, int] = {}
@@ -33,17 +36,25 @@ class Statistics:
         with self._lock:
             took = Sample(operation.end, operation.end - operation.start)
             topics: set[str] = set()
+            if operation.f in ("assign", "subscribe"):
+                (self._members.add if operation.f == "subscribe" else self._members.discard)(
+                    operation.process
+                )
             for micro in operation.ops:
                 if isinstance(micro, Send):
                     topic = topic_of(micro.key)
                     topics.add(topic)
-                    if operation.outcome == "ok" or micro.offset is not None:
+                    if _is_acknowledged(micro, operation):
                         self._acks[topic].append(operation.end)
+                        _raise_to(self._last_acks, micro.key, operation.end)
                     if micro.offset is not None:
                         _raise_to(self._acked, micro.key, micro.offset)
                 else:
                     topics.update(map(topic_of, micro.messages))
                     self._note_poll(micro)
+                    if operation.f == "poll" and operation.process in self._members:
+                        for key in filter(micro.messages.get, micro.messages):
+                            _raise_to(self._last_given, key, operation.end)
             for topic in topics:
                 if operation.f == "send":
                     self._outcomes[topic].append((operation.end, operation.outcome))
@@ -68,6 +79,16 @@ class Statistics:
         with self._lock:
             return sum(since_ns <= end <= until_ns for end in self._acks[topic])
 
+    def last_acks(self) -> dict[str, int]:
+        """When each key was acknowledged last."""
+        with self._lock:
+            return dict(self._last_acks)
+
+    def last_given(self) -> dict[str, int]:
+        """When a member of a group was given a record of each key last; but for those who copy."""
+        with self._lock:
+            return dict(self._last_given)
+
     def outcomes(self, topic: str, since_ns: int, until_ns: int) -> Mapping[Outcome, int]:
         """How the sends (operations) of a topic ended that ended in that window."""
         with self._lock:
@@ -90,6 +111,11 @@ class Statistics:
         """Offset by key."""
         with self._lock:
             return dict(self._polled)
+
+
+def _is_acknowledged(send: Send, operation: Operation) -> bool:
+    """In a transaction nothing is before it is committed."""
+    return operation.outcome == "ok" or (send.offset is not None and operation.f != "txn")
 
 
 def _raise_to(highest: dict[str, int], key: str, offset: int) -> None:

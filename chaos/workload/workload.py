@@ -183,7 +183,8 @@ class Workload:
     def _ask_committed(self, patience_s: float) -> None:
         journal = self._final_readers[0].journal
         every_key = [key for each in self._topics for key in each.keys]
-        ask_committed(self._bootstrap, self.group, every_key, journal, patience_s)
+        for group in (self.group, self._late.group):
+            ask_committed(self._bootstrap, group, every_key, journal, patience_s)
         sources = {copier.source.name: copier.source.keys for copier in self._copiers}
         if sources:
             keys = [key for each in sources.values() for key in each]

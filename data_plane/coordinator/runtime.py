@@ -24,7 +24,9 @@ from functools import partial
 from itertools import count
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
+from data_plane.coordinator.loading import Loads
 from data_plane.coordinator.state_machine import (
+    RECORD_OVERHEAD_BYTES,
     CoordinatorResult,
     CoordinatorStateMachine,
     Instant,
@@ -104,7 +106,7 @@ class ShardLimits:
     load_slice_bytes: int = 5 * 1024 * 1024
     """offsets.load.buffer.size: what is read at a time while loading."""
     load_turn_bytes: int = 64 * 1024
-    """How much is replayed per iteration of the loop (some milliseconds' worth)."""
+    """How much is replayed per turn of the loop, of all partitions (some milliseconds' worth)."""
 
 
 class _DeferredReply(NamedTuple):
@@ -114,8 +116,6 @@ class _DeferredReply(NamedTuple):
     ticket: Ticket
     reply: object
 
-
-_RECORD_OVERHEAD_BYTES: Final = 32  # what lengths, deltas and attributes take at most
 
 _AS_COORDINATOR: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -144,6 +144,7 @@ class Shard(Generic[RecordT]):
         loop: asyncio.AbstractEventLoop,
         now_ms: Callable[[], int],
         limits: ShardLimits,
+        loads: Loads,
     ) -> None:
         self.partition = partition
         self.leader_epoch = leader_epoch
@@ -153,6 +154,7 @@ class Shard(Generic[RecordT]):
         self._loop = loop
         self._now_ms = now_ms
         self._limits = limits
+        self._loads = loads
         self._tickets = count()
         self._waiting: dict[Ticket, asyncio.Future[object]] = {}
         self._deferred: deque[_DeferredReply] = deque()
@@ -164,7 +166,7 @@ class Shard(Generic[RecordT]):
         """Kept here: of what is due at once, uvloop's handle does not say when."""
         self.load_s = 0.0
         """What the last load took."""
-        self._before_serving: list[Callable[[], None]] = []
+        self._before_serving: deque[Callable[[], None]] = deque()
         self._loading = supervised(loop, self._load(), f"load-coordinator-{partition}")
 
     @property
@@ -226,7 +228,7 @@ class Shard(Generic[RecordT]):
             producer_epoch=producer.epoch,
             timestamp=self._now_ms(),
         )
-        self._written = self._log.append(self.partition, self.leader_epoch, bytearray(marker))
+        self._write(marker)
         self._take(partial(self._state_machine.end_transaction, producer.producer_id, commit=commit))
         await self.submit(lambda ticket, at: CoordinatorResult(replies=[(ticket, None)]))
 
@@ -252,6 +254,7 @@ class Shard(Generic[RecordT]):
         if self._timer is not None:
             self._timer.cancel()
         self._deferred.clear()
+        self._before_serving.clear()
         for ticket in list(self._waiting):
             self._answer(ticket, BrokerError(ErrorCode.NOT_COORDINATOR))
 
@@ -293,18 +296,40 @@ class Shard(Generic[RecordT]):
 
     def _take(self, take: Callable[[], None]) -> None:
         """What is in the log is the truth: a machine that cannot take it serves no longer."""
+        if self.state is CoordinatorState.FAILED:
+            return  # it could not be written
         try:
             take()
         except Exception as e:  # noqa: BLE001
-            report_fault(
-                self._loop, f"the coordinator's partition {self.partition}, which is served no longer,", e
-            )
-            self.close()
-            self.state = CoordinatorState.FAILED
+            self._fail(e)
+
+    def _fail(self, error: Exception) -> None:
+        what = f"the coordinator's partition {self.partition}, which is to be loaded anew,"
+        report_fault(self._loop, what, error)
+        self.close()
+        self.state = CoordinatorState.FAILED
+        self._loads.failed(self.partition, self.leader_epoch)
+
+    def _write(self, batch: bytes) -> None:
+        """Raises BrokerError: then it is not in the log. Otherwise nobody knows, and the shard fails."""
+        try:
+            self._written = self._log.append(self.partition, self.leader_epoch, bytearray(batch))
+        except BrokerError:
+            raise
+        except Exception as e:  # noqa: BLE001
+            self._fail(e)
+
+    def _encoded(self, records: Sequence[RecordT]) -> list[tuple[bytes, bytes | None]]:
+        """Raises BrokerError."""
+        try:
+            return [self._state_machine.encode(record) for record in records]
+        except Exception as e:
+            report_fault(self._loop, f"a record for the coordinator's partition {self.partition}", e)
+            raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR) from e
 
     def _append(self, records: Sequence[RecordT], decision: CoordinatorResult[RecordT], at: Instant) -> int:
         """Append one batch: all of them, or as many as it can take; returns how many."""
-        pairs = [self._state_machine.encode(record) for record in records]
+        pairs = self._encoded(records)
         if not decision.atomic:
             pairs = pairs[: _fitting(pairs, self._log.max_batch_bytes(self.partition))]
         producer_id, epoch = decision.producer or (NO_PRODUCER_ID, -1)
@@ -314,7 +339,7 @@ class Shard(Generic[RecordT]):
             producer_epoch=epoch,
             transactional=decision.producer is not None,
         )
-        self._written = self._log.append(self.partition, self.leader_epoch, bytearray(batch))
+        self._write(batch)
         return len(pairs)
 
     def _on_replicated(self, offset: int) -> None:
@@ -392,15 +417,15 @@ class Shard(Generic[RecordT]):
         try:
             await self._replay_log()
             self._state_machine.loaded(self._instant())
-            for callback in self._before_serving:
-                callback()
+            while self._before_serving:  # each refers to this shard: a cycle would keep it when it is closed
+                self._before_serving.popleft()()
         except (BrokerError, ValueError, OSError) as e:
             self.state = CoordinatorState.FAILED
             logger.error("partition %d of the coordinator cannot be loaded: %s", self.partition, e)
+            self._loads.failed(self.partition, self.leader_epoch)
             return
         except Exception as e:  # noqa: BLE001
-            self.state = CoordinatorState.FAILED
-            report_fault(self._loop, f"the loading of the coordinator's partition {self.partition}", e)
+            self._fail(e)
             return
         self.state = CoordinatorState.ACTIVE
         self.load_s = self._loop.time() - began
@@ -411,14 +436,17 @@ class Shard(Generic[RecordT]):
         leadership is lost, and this shard closed."""
         offset, end = self._log.bounds(self.partition)
         self._written = end
-        while (offset := max(offset, self._log.bounds(self.partition)[0])) < end:  # records may be deleted
+        while offset < end:
+            await self._loads.turn()
+            if (offset := max(offset, self._log.bounds(self.partition)[0])) >= end:
+                return  # records were deleted meanwhile
             data = await self._log.read(self.partition, offset, self._limits.load_slice_bytes)
+            await self._loads.turn()
             replayed = since_turn = 0
             for position, header in iter_headers(data):
                 if header.next_offset > offset:
                     if not check_crc(data, position, header):
-                        message = f"the batch at offset {header.base_offset} is damaged"
-                        raise BrokerError(ErrorCode.CORRUPT_MESSAGE, message)
+                        raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"at offset {header.base_offset}")
                     offset = header.next_offset
                     if header.is_control:
                         self._replay_marker(data, position, header)
@@ -428,12 +456,9 @@ class Shard(Generic[RecordT]):
                 since_turn += header.size
                 if since_turn >= self._limits.load_turn_bytes:
                     since_turn = 0
-                    await asyncio.sleep(0)
+                    await self._loads.turn()
             if not replayed:
-                raise BrokerError(
-                    ErrorCode.KAFKA_STORAGE_ERROR, f"nothing to read at offset {offset} of {end}"
-                )
-            await asyncio.sleep(0)
+                raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"nothing at offset {offset} of {end}")
 
     def _replay_marker(self, data: bytes, position: int, header: BatchHeader) -> None:
         for marker in decode_batch(data, position):  # none, where compaction has been
@@ -469,7 +494,7 @@ def _fitting(pairs: Sequence[tuple[bytes, bytes | None]], max_bytes: int) -> int
     """How many of them go into one batch; one at least."""
     size = BATCH_OVERHEAD
     for fitting, (key, value) in enumerate(pairs):
-        size += _RECORD_OVERHEAD_BYTES + len(key) + len(value or b"")
+        size += RECORD_OVERHEAD_BYTES + len(key) + len(value or b"")
         if size > max_bytes and fitting:
             return fitting
     return len(pairs)

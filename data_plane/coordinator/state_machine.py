@@ -11,11 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from metadata_quorum.foundation.errors import ErrorCode
 
 RecordT = TypeVar("RecordT")
+
+RECORD_OVERHEAD_BYTES: Final = 32
+"""What lengths, deltas and attributes of a record take in a batch, at most."""
 
 Ticket = int
 """Names a request that waits for its answer; machines only pass it through."""

@@ -121,7 +121,8 @@ class AbortedTransactions:
     def overlapping(self, start: int, end: int) -> list[AbortedTransaction]:
         """Those with a record in [start, end)."""
         found: list[AbortedTransaction] = []
-        for entry in self.entries[self._index_of(start) :]:
+        for place in range(self._index_of(start), len(self.entries)):  # a slice would copy all that follow
+            entry = self.entries[place]
             if entry.first_offset < end:
                 found.append(entry)
             if entry.last_stable_offset >= end:

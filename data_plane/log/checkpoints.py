@@ -91,10 +91,11 @@ def encode_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
 
 def read_epochs(disk: Disk, path: str, may_block: MayBlock) -> list[tuple[int, int]]:
     """(epoch, start offset) in file order; empty where there is no file. Raises CheckpointError."""
+    data = _read(disk, path, may_block)
+    if data and not data.endswith(b"\n"):  # written without a sync: the last number may be cut short
+        raise CheckpointError(f"{path}: the last line is torn")
     try:
-        return [
-            (int(epoch), int(start)) for epoch, start in _decode(path, _read(disk, path, may_block), fields=2)
-        ]
+        return [(int(epoch), int(start)) for epoch, start in _decode(path, data, fields=2)]
     except ValueError as e:
         raise CheckpointError(f"{path}: {e}") from e
 

@@ -61,6 +61,10 @@ class UncleanableError(Exception):
     """A batch that a pass could not decode or rewrite."""
 
 
+class CleaningAbortedError(Exception):
+    """The pass was cancelled while it read."""
+
+
 @dataclass(frozen=True, slots=True)
 class LogToClean:
     """How much of a log may be cleaned, and whether it is time. Offsets; sizes in bytes."""
@@ -91,8 +95,10 @@ def log_to_clean(
     overdue = False
     end = segments[0].base_offset
     for segment, following in pairwise(segments):
-        too_new = now_ms - segment.max_timestamp < config.min_compaction_lag_ms
-        if following.base_offset > upper_offset or (config.min_compaction_lag_ms > 0 and too_new):
+        if following.base_offset > upper_offset:
+            break
+        min_lag = config.min_compaction_lag_ms
+        if min_lag > 0 and now_ms - segment.max_timestamp < min_lag:  # which may have to be read
             break
         end = following.base_offset
         cleanable.append(segment)
@@ -100,7 +106,8 @@ def log_to_clean(
             clean_bytes += segment.size
         else:
             dirty_bytes += segment.size
-            overdue = overdue or segment.waited_for_roll_ms(now_ms, now_ms) > config.max_compaction_lag_ms
+            max_lag = config.max_compaction_lag_ms
+            overdue = overdue or (max_lag < now_ms and segment.waited_for_roll_ms(now_ms, now_ms) > max_lag)
     return LogToClean(
         cleanable, max(first_dirty, segments[0].base_offset), end, clean_bytes, dirty_bytes, overdue
     )
@@ -143,6 +150,20 @@ class CleanWork:
     def run(self, may_block: MayBlock) -> None:
         """Read and write; on return the new segments are durable under their `.swap` names, unless the work
         was cancelled. Raises OSError, and UncleanableError; then `discard` what has been made."""
+        try:
+            self._write(may_block)
+        except CleaningAbortedError:
+            return
+        for replacement in self.replacements:
+            replacement.new.rename_indexes(files.SWAP)
+            self._sync_names(may_block)
+            with self._naming:
+                if self.cancelled:
+                    return
+                replacement.new.rename(files.SWAP)
+            self._sync_names(may_block)
+
+    def _write(self, may_block: MayBlock) -> None:
         latest, newest, self.cleaned_to = self._newest_offsets()
         cleaning = CompactionPass(
             latest,
@@ -158,14 +179,10 @@ class CleanWork:
         for group, group_end in _groups(sources, end, self.config.segment_bytes):
             self._rewrite(group, group_end, cleaning, may_block)
         self.last_removed = max(cleaning.removed, default=-1)
-        for replacement in self.replacements:
-            replacement.new.rename_indexes(files.SWAP)
-            self._sync_names(may_block)
-            with self._naming:
-                if self.cancelled:
-                    return
-                replacement.new.rename(files.SWAP)
-            self._sync_names(may_block)
+
+    def give_up(self) -> None:
+        """Nobody needs it any more: `run` ends soon, and what it has made is discarded."""
+        self.cancelled = True
 
     def cancel(self) -> None:
         """The log is about to change beneath the new segments (`run` may be at work meanwhile): none has a
@@ -191,6 +208,12 @@ class CleanWork:
             replacement.new.release()
         self._sync_names(may_block)
 
+    def _batches(self, segment: LogSegment) -> Iterator[tuple[Buffer, BatchHeader]]:
+        for found in batches_of(segment):
+            if self.cancelled:  # there may be hours of work left
+                raise CleaningAbortedError
+            yield found
+
     def _newest_offsets(self) -> tuple[dict[bytes, int], dict[int, Newest], int]:
         """Key -> newest offset over the dirty part, as far as memory allows; producers' newest batches; and
         how far that was."""
@@ -199,7 +222,7 @@ class CleanWork:
         used = 0
         transactions = CleanedTransactionMetadata(self.aborted)
         for segment in self.to_clean.segments:
-            for data, header in batches_of(segment):
+            for data, header in self._batches(segment):
                 note_newest(newest, header)
                 look = partial(newest_records, transactions, data, header, self.to_clean.first_dirty)
                 for record in _opened(segment, header, look):
@@ -225,7 +248,7 @@ class CleanWork:
         self.replacements.append(replacement)
         reached, epoch = base, -1
         for segment in group:
-            for data, header in batches_of(segment):
+            for data, header in self._batches(segment):
                 epoch = header.partition_leader_epoch
                 kept = _opened(segment, header, partial(cleaning.clean, data, header))
                 if kept is None:

@@ -45,18 +45,23 @@ class FlushWork:
         for data in self.files:
             data.sync(may_block)
         for path in self.snapshots:
-            try:
-                file = self.disk.open(path)
-            except FileNotFoundError:  # its segment has been deleted meanwhile
-                continue
-            file.sync(may_block)
-            file.close()
+            self._sync(path, may_block)
         if self.epochs is not None:
             self.disk.write_atomic(self.epochs_path, self.epochs, may_block)
         elif self.new_files:
             self.disk.sync_dir(self.directory, may_block)
         if self.new_directory:
+            # Durable records of nobody would be those of the next topic of the name.
+            self._sync(f"{self.directory}/{files.PARTITION_METADATA}", may_block)
             self.disk.sync_dir(os.path.dirname(self.directory) or ".", may_block)
+
+    def _sync(self, path: str, may_block: MayBlock) -> None:
+        try:
+            file = self.disk.open(path)
+        except FileNotFoundError:  # of a segment that has been deleted meanwhile; or nobody's log
+            return
+        file.sync(may_block)
+        file.close()
 
 
 class Unflushed:

@@ -86,8 +86,9 @@ class _Index(Generic[Entry]):
         return self._entries_in_file() + len(self._pending) // self.layout.size
 
     def open(self) -> File:
-        """The file, made if it is not there; it closes when nothing (a running flush) holds it any more."""
-        file = self._disk.open(self.path, create=True)
+        """The file; it closes when nothing (a running flush) holds it any more. It is made where there is
+        none, but not again where it has been removed with its segment. Raises OSError."""
+        file = self._disk.open(self.path, create=not self._written)
         if self._written is None:
             self._written = file.size() // self.layout.size
         return file

@@ -149,6 +149,7 @@ def load(
     active: LogSegment = contents.segments.peekitem(-1)[1]
     if active.size:
         active.hold()
+        active.look_up_age(may_block)
     else:
         active.release()
     if sync and not (clean or machine_restarted or is_new):
@@ -193,6 +194,8 @@ def _recovered(
         epochs,
         None if clean else recovery_point,
         may_block,
+        # Of what is before the log's start some may be there and some not: the log has restarted.
+        vouched_for=recovery_point if recovery_point > log_start_offset else 0,
         machine_restarted=machine_restarted,
     )
     if epochs is None:

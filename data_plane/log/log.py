@@ -334,15 +334,17 @@ class UnifiedLog:
 
     # --- truncation (truncation.py: the order of its steps)
 
-    def prepare_truncation(self, offset: int) -> TruncationWork | None:
-        """To drop every batch that reaches `offset`; None where there is none. Run it in an executor, make a
-        checkpoint with the present recovery point durable, then call `truncate_to`."""
+    def prepare_truncation(self, offset: int, *, restart: bool = False) -> TruncationWork | None:
+        """To drop every batch that reaches `offset`, None where there is none; with `restart` to drop all and
+        begin there. Run it in an executor, make a checkpoint with the present recovery point durable, then
+        call `truncate_to`."""
         check_consistent(self)
-        if offset >= self.log_end_offset:
+        if offset >= self.log_end_offset and not restart:
             return None
         self.cancel_cleaning()
-        work = TruncationWork(self.disk, self.directory, offset, self.log_segments.starting_up_to(offset))
-        self.unflushed.lower_recovery_point(work.base_offset)
+        kept = self.log_segments.starting_up_to(-1 if restart else offset)
+        work = TruncationWork(self.disk, self.directory, offset, kept)
+        self.unflushed.lower_recovery_point(0 if restart else work.base_offset)
         self.cleaned_to = min(self.cleaned_to, offset)  # or a new tombstone is removed before what it deletes
         self.prepared_truncation = work
         return work

@@ -103,7 +103,7 @@ class VerificationStateEntry(NamedTuple):
 
     epoch: int
     lowest_sequence: int
-    """Of the batches being verified: one that could not be admitted is sent again, and must come first."""
+    """Of the batches being verified. One that could not be admitted is sent again, and must come first."""
     from_zero: bool
     """Every transaction has an epoch of its own (transaction.version 2), and so its sequences begin at 0."""
     asked_at_ms: int

@@ -26,11 +26,11 @@ from metadata_quorum.foundation.batch import BatchHeader, CorruptBatchError
 from metadata_quorum.foundation.blocking import MayBlock
 
 MOST_GAPS: Final = 10_000
-"""Of one log in memory: some 1.5 MB."""
+"""Gaps of one log that are kept in memory: some 1.5 MB."""
 
 
 class RecordsLeft(NamedTuple):
-    """From an offset to the high watermark; at most so many where it is not exact."""
+    """Records from an offset to the high watermark; an upper bound if it is not exact."""
 
     records: int
     exact: bool

@@ -45,10 +45,12 @@ def find_end(
     recovery_point: int | None,
     may_block: MayBlock,
     *,
+    vouched_for: int,
     machine_restarted: bool,
 ) -> tuple[int, int]:
     """The end offset of the log, after whatever recovery it needs, and the offset from which on it was
-    scanned (its end: nothing was). No recovery point: a clean close."""
+    scanned (its end: nothing was). No recovery point: a clean close. `vouched_for`: records below it were
+    durable."""
     _drop_abandoned(disk, segments, recovery_point)
     last_base, last = segments.peekitem(-1)
     if recovery_point is None:
@@ -59,12 +61,12 @@ def find_end(
         except CorruptBatchError:
             recovery_point = last_base  # not so clean: check its end as after a crash
     end, scanned_from = _recover(
-        disk, segments, epochs, recovery_point, may_block, machine_restarted=machine_restarted
+        disk, segments, epochs, recovery_point, vouched_for, may_block, machine_restarted=machine_restarted
     )
-    if end < recovery_point and scanned_from > segments.peekitem(0)[0]:
+    if end < vouched_for and scanned_from > segments.peekitem(0)[0]:
         # The recovery point is from before a truncation, perhaps: nothing says where that was, nor which
         # later pages have reached the disk. So scan everything, and drop nothing that is good.
-        end, scanned_from = _recover(disk, segments, epochs, 0, may_block, machine_restarted=False)
+        end, scanned_from = _recover(disk, segments, epochs, 0, 0, may_block, machine_restarted=False)
     return end, scanned_from
 
 
@@ -90,6 +92,7 @@ def _recover(
     segments: SortedDict[int, LogSegment],
     epochs: EpochCache | None,
     recovery_point: int,
+    vouched_for: int,
     may_block: MayBlock,
     *,
     machine_restarted: bool,
@@ -119,7 +122,7 @@ def _recover(
         behind = [b for b in bases[i + 1 :] if segments[b].size]
         claimed = claimed_end(segment, position, end)
         if behind or good_batch_behind(segment, position, claimed):
-            if not machine_restarted or end < recovery_point:
+            if not machine_restarted or end < vouched_for:
                 raise LogCorruptError(segment.path, position, end, damage)
             lost = segment.size - position + sum(segments[b].size for b in behind)
             logger.warning(
@@ -153,7 +156,7 @@ def close_gap(segments: SortedDict[int, LogSegment], epochs: EpochCache) -> int:
 def _rebuild_damaged_indexes(
     disk: Disk, segments: SortedDict[int, LogSegment], bases: list[int], may_block: MayBlock
 ) -> None:
-    """Of segments that no later flush will sync."""
+    """Rebuild missing or damaged indexes of segments that no later flush will sync."""
     for base in bases:
         segment: LogSegment = segments[base]
         intact = True

@@ -50,6 +50,12 @@ def delete_old_segments(log: UnifiedLog, now_ms: int, high_watermark: int) -> li
     return log.take_deletions()
 
 
+def is_of_unknown_age(log: UnifiedLog) -> bool:
+    """Whether the age of its oldest segment counts, and is to be looked up first, where that may block."""
+    by_time = log.config.delete and log.config.retention_ms != UNLIMITED
+    return by_time and not log.segments[0].is_of_known_age
+
+
 def expired(
     segments: Sequence[LogSegment],
     config: LogConfig,
@@ -80,6 +86,8 @@ def expired(
 
 def _too_old(segment: LogSegment, config: LogConfig, now_ms: int) -> bool:
     if not config.delete or config.retention_ms == UNLIMITED:
+        return False
+    if not segment.is_of_known_age:  # nothing is read here: it is asked again when that is known
         return False
     newest = segment.max_timestamp if segment.max_timestamp >= 0 else segment.created_ms
     return now_ms - newest > config.retention_ms

@@ -236,7 +236,7 @@ class LogSegment:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Of the log and its three indexes, as they are named now. There may be no index of transactions."""
+        """Of the log and its three indexes, as they are named now; there may be no transaction index."""
         return self.path, self.offset_index.path, self.time_index.path, self.txn_index_path
 
     def rename(self, suffix: str) -> None:
@@ -398,6 +398,15 @@ class LogSegment:
         return self._max_timestamp
 
     @property
+    def is_of_known_age(self) -> bool:
+        """Whether `max_timestamp` is known without a look at the file."""
+        return self._max_timestamp is not None
+
+    def look_up_age(self, may_block: MayBlock) -> None:
+        """What `max_timestamp` and `waited_for_roll_ms` read at the first call. Raises OSError."""
+        self.waited_for_roll_ms(0, self.max_timestamp)
+
+    @property
     def offset_of_max_timestamp(self) -> int:
         """The last offset of the batch that brought `max_timestamp`."""
         return self._offset_of_max_timestamp if self.max_timestamp >= 0 else self.base_offset
@@ -471,8 +480,8 @@ class LogSegment:
         self.time_index.write_pending()
 
     def seal(self) -> None:
-        """No more appends: bring the indexes up to date, and forget where the batches end: who still reads
-        here finds it in the index."""
+        """No more appends: bring the indexes up to date, and forget where the batches end; readers that are
+        still here find it by the index."""
         self.bring_up_indexes()
         self._offset_ends, self._batch_ends = [], []
 

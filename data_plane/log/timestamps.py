@@ -64,8 +64,10 @@ def greatest(segments: Iterable[LogSegment]) -> TimestampAndOffset | None:
     newest = max(segments, key=lambda s: s.max_timestamp, default=None)
     if newest is None or newest.max_timestamp < 0:
         return None
-    greatest_ms = newest.max_timestamp  # appends go on meanwhile
-    start = newest.find(newest.offset_of_max_timestamp)
+    # Appends go on meanwhile, on the loop. In this order: the record of that time is not before that offset.
+    scan_from = newest.offset_of_max_timestamp
+    greatest_ms = newest.max_timestamp
+    start = newest.find(scan_from)
     for position, header in newest.headers(start, newest.size):
         if header.max_timestamp == greatest_ms:
             for record in _records(newest, position, header):

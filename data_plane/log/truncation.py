@@ -4,7 +4,8 @@ A checkpoint on disk may say that everything below some offset is durable. Once 
 that and written again, that is wrong: the next start would trust bytes that were never synced. So:
 
     log.prepare_truncation  the recovery point falls to the beginning of the segment that will be truncated,
-                            and does not rise until the truncation is applied or discarded
+                            to 0 where the log restarts (its leader's begins beyond its end), and does not
+                            rise until the truncation is applied or discarded
     TruncationWork.run      in an executor: where the log will end, and the state of its producers there
     the log's owner         makes a checkpoint durable that was started after `prepare_truncation`
     log.truncate_to         truncates. Refused if the log has changed in between
@@ -46,7 +47,7 @@ class TruncationWork:
 
     @property
     def base_offset(self) -> int:
-        """Of the segment that is truncated, or that the log restarts with."""
+        """Base offset of the segment that is truncated, or with which the log restarts."""
         base: int = self._segments.peekitem(-1)[0] if self._segments else self.end
         return base
 

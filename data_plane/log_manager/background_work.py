@@ -1,5 +1,5 @@
-"""Work on logs that runs beside the loop's other callers: tasks, what blocks in the executor, and sweeps over
-all replicas, which take many turns of the loop where there are many.
+"""Background work on logs: tasks, blocking work in the executor, and sweeps over all replicas, which take
+several turns of the loop if there are many.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from metadata_quorum.foundation.blocking import Blocking, MayBlock
 from metadata_quorum.foundation.supervision import supervised
 
 VISITED_PER_TURN: Final = 500
-"""Replicas; each takes a few microseconds."""
+"""Replicas that a sweep visits in one turn of the loop; each takes a few microseconds."""
 
 T = TypeVar("T")
 
 
 class BackgroundWork:
-    """The tasks of one broker's logs; at a shutdown they are waited for."""
+    """The tasks of one broker's logs; a shutdown waits for them."""
 
     def __init__(
         self,
@@ -61,7 +61,8 @@ class BackgroundWork:
             self._failures.report(directory, error)
 
     async def each(self, replicas: Iterable[T]) -> AsyncIterator[T]:
-        """All that are there now, over many turns of the loop, by when some may have been removed."""
+        """All `replicas` of this moment, over several turns of the loop; some may have been removed by their
+        turn."""
         for number, replica in enumerate(list(replicas)):
             if number and number % VISITED_PER_TURN == 0:
                 await asyncio.sleep(0)
@@ -70,9 +71,9 @@ class BackgroundWork:
             yield replica
 
     def sweep(self, replicas: Iterable[T], visit: Callable[[T], bool | None]) -> None:
-        """Visit all that are there now: the first ones at once, the others in later turns of the loop, by
-        when some may have been removed. Where a visit returns that it did much, the next turn begins with the
-        same one, which may have more to do."""
+        """Visit all `replicas` of this moment: the first ones at once, the others in later turns of the loop,
+        when some may have been removed. If `visit` returns True, it did much and may have more to do: the
+        next turn begins with the same replica."""
         every = list(replicas)
         visited = next(
             (at for at, each in enumerate(every[:VISITED_PER_TURN]) if visit(each)), VISITED_PER_TURN

@@ -1,10 +1,10 @@
-"""Checkpoint files and directory entries are made durable in the executor.
+"""Writes checkpoint files, and makes them and directory entries durable, in the executor.
 
 Periodically: high watermarks and log start offsets every replica.high.watermark.checkpoint.interval.ms,
-recovery points every log.flush.offset.checkpoint.interval.ms. While no replica moves, none is looked at, and
-nothing is written. Soon (`sync_soon`): after a log was created, renamed or deleted, since a new topic may
+recovery points every log.flush.offset.checkpoint.interval.ms. Only replicas whose offsets have changed are
+looked at. Soon (`sync_soon`): after a log was created, renamed or deleted, since a new topic may
 take the name of a deleted one and must not start with that one's offsets. And before a log is truncated: no
-checkpoint may claim more of it than is left.
+checkpoint may claim more of it than will be left.
 
     LogManager (unsynced, checkpoints_stale) -> here -> LogDir.checkpoint, sync_dir, partition.metadata
 """
@@ -33,9 +33,9 @@ logger = logging.getLogger(__name__)
 RETRY_S: Final = 1.0
 """Pause before a directory is synced again after an error that was not the disk's."""
 SYNCED_AT_ONCE: Final = 25
-"""New logs: each costs an fsync or two, and a truncation waits for those under way."""
+"""New logs whose identity is written at once: each costs an fsync or two, and a truncation waits for them."""
 TRUNCATIONS_PER_TURN: Final = 20
-"""Truncations that go on in one turn of the loop: each renames files and writes some."""
+"""Truncations that continue in one turn of the loop: each renames files and writes some."""
 
 
 class CheckpointWriter:
@@ -50,17 +50,17 @@ class CheckpointWriter:
         # Of truncations, which wait for checkpoints that are yet to begin, in the directory of their log.
         self._before_truncations: list[tuple[LogDir, asyncio.Future[bool]]] = []
         self._recovery_points_behind = True
-        """A replica has moved since they were written."""
+        """Whether offsets have changed since they were written."""
 
     # --- checkpoints --------------------------------------------------------------------------
 
     async def write(self, *, everything: bool = False) -> Set[LogDir]:
-        """Write high watermarks and log start offsets, with `everything` the recovery points too. In which
-        directories that is done."""
+        """Write high watermarks and log start offsets, with `everything` the recovery points too. Returns the
+        directories in which that succeeded."""
         written: set[LogDir] = set()
         # One at a time: two would rename each other's temporary files.
         async with self._writing:
-            self._take_moved()
+            self._take_uncheckpointed()
             if everything:
                 self._recovery_points_behind = False
             for directory in self._logs.dirs:
@@ -73,26 +73,27 @@ class CheckpointWriter:
                         written.add(directory)
         return written
 
-    async def write_moved(self) -> None:
-        """Write high watermarks and log start offsets of the replicas that have moved. Raises nothing."""
+    async def write_uncheckpointed(self) -> None:
+        """Write high watermarks and log start offsets of the replicas whose offsets have changed. Raises
+        nothing."""
         async with self._writing:
-            moved = self._take_moved()
+            changed = self._take_uncheckpointed()
             for directory in self._logs.dirs:
                 if not directory.online:
                     continue
                 if directory.is_checkpointed:
-                    offsets = await self._offsets_of(moved, directory)
-                    write = partial(_checkpoint_moved, directory, offsets)
+                    offsets = await self._offsets_of(changed, directory)
+                    write = partial(_update_in, directory, offsets)
                 else:
                     write = partial(_checkpoint_in, directory, await self._offsets_in(directory), False)
                 await self._checkpoint(write, directory)
 
-    def _take_moved(self) -> Sequence[LocalReplica]:
-        """Those that move from now on belong to the next checkpoints."""
-        moved = list(self._logs.moved)
-        self._logs.moved.clear()
-        self._recovery_points_behind |= bool(moved)
-        return moved
+    def _take_uncheckpointed(self) -> Sequence[LocalReplica]:
+        """Replicas whose offsets change from now on belong to the next checkpoints."""
+        changed = list(self._logs.uncheckpointed)
+        self._logs.uncheckpointed.clear()
+        self._recovery_points_behind |= bool(changed)
+        return changed
 
     async def _checkpoint(self, write: Callable[[MayBlock], None], directory: LogDir) -> bool:
         try:
@@ -113,8 +114,9 @@ class CheckpointWriter:
         return offsets
 
     async def _offsets_in(self, directory: LogDir) -> _Offsets:
-        """What is to be written, collected in many turns of the loop where there are many logs. Each is as it
-        is when its turn comes. A log that comes or goes meanwhile makes the checkpoints stale again."""
+        """The offsets of all logs in a directory, collected over several turns of the loop if there are many;
+        each as it is when its turn comes. A log that comes or goes meanwhile makes the checkpoints stale
+        again."""
         offsets = _Offsets()
         replicas = list(self._logs.replicas.items())
         known = directory.high_watermarks
@@ -134,18 +136,19 @@ class CheckpointWriter:
         """Periodic: high watermarks and log start offsets."""
         if self._logs.checkpoints_stale:  # one could not be written
             self.sync_soon()
-        elif self._logs.moved:
-            self._background.spawn(self.write_moved())
+        elif self._logs.uncheckpointed:
+            self._background.spawn(self.write_uncheckpointed())
 
     def write_all_soon(self) -> None:
         """Periodic: everything."""
-        if self._logs.moved or self._recovery_points_behind:
+        if self._logs.uncheckpointed or self._recovery_points_behind:
             self._logs.checkpoints_stale = True
             self.sync_soon()
 
     async def written_after_now(self, directory: LogDir) -> bool:
-        """Wait for its checkpoints with the recovery points of now, or later ones; whether they were written.
-        Many callers wait for the same ones. False once the broker closes: no more are begun then."""
+        """Wait until the directory's checkpoints have been written with the recovery points of this moment or
+        later ones. Returns whether they were; False once the broker closes. Many callers wait for the same
+        write."""
         if self._background.closed:
             return False
         waiter: asyncio.Future[bool] = self._background.loop.create_future()
@@ -221,7 +224,7 @@ class CheckpointWriter:
     # --- shutdown -----------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Nothing is truncated any more."""
+        """The broker stops: no more logs are truncated."""
         for _, waiter in self._before_truncations:
             waiter.cancel()
 
@@ -244,7 +247,7 @@ class CheckpointWriter:
             _checkpoint_in(directory, offsets, True, may_block)
             if len(consistent) == len(logs) and not directory.unopened:  # else the next start has to recover
                 # Never registered: nothing has been written since the last run.
-                epoch = directory.whole_epoch if broker_epoch < 0 else broker_epoch
+                epoch = directory.previous_broker_epoch if broker_epoch < 0 else broker_epoch
                 directory.mark_clean(epoch, may_block)
         except OSError as e:
             logger.error("Log directory %s could not be closed cleanly: %s", directory.path, e)
@@ -274,8 +277,8 @@ def _checkpoint_in(directory: LogDir, offsets: _Offsets, everything: bool, may_b
     directory.checkpoint(may_block, offsets.high_watermarks, points, offsets.log_starts, offsets.cleaned_to)
 
 
-def _checkpoint_moved(directory: LogDir, offsets: _Offsets, may_block: MayBlock) -> None:
-    directory.checkpoint_moved(may_block, offsets.high_watermarks, offsets.log_starts, offsets.cleaned_to)
+def _update_in(directory: LogDir, offsets: _Offsets, may_block: MayBlock) -> None:
+    directory.update_checkpoints(may_block, offsets.high_watermarks, offsets.log_starts, offsets.cleaned_to)
 
 
 def _sync_in(

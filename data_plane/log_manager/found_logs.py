@@ -1,7 +1,8 @@
-"""Logs found in the log directories at the start, until the metadata claims each of them or does not.
+"""Logs found in the log directories at the start, until the metadata claims each of them, or turns out not
+to.
 
-A log can be there and not be served: damaged in its middle, or perhaps in a directory that cannot be read.
-Its partition is offline then (KAFKA_STORAGE_ERROR): an empty log created in its place could come to lead, and
+A log may exist and yet not be usable: damaged in its middle, or perhaps in a directory that cannot be read.
+Its partition is then offline (KAFKA_STORAGE_ERROR): an empty log created in its place could come to lead, and
 acknowledged records would be lost.
 
 Used by log_manager.py, and by replication/ to say why a partition is offline.
@@ -46,7 +47,7 @@ class UnclaimedLog:
 
 
 def _newest(log: UnifiedLog) -> tuple[int, int]:
-    """Of two logs of a partition the one with the later epoch has what was committed."""
+    """Orders two logs of the same partition: the one with the later epoch has what was committed."""
     return log.epochs.latest, log.log_end_offset
 
 
@@ -56,7 +57,7 @@ class NotCreated(NamedTuple):
     topic_id: UUID
     reason: str
     retriable: bool
-    """The process had no file left for it, which passes."""
+    """Whether the reason is temporary: the process had no file descriptor left."""
 
 
 class UnclaimedLogs:
@@ -68,7 +69,8 @@ class UnclaimedLogs:
         self._logs: dict[TopicPartition, tuple[UnclaimedLog, ...]] = {}
         """One of each topic that has had the name, as a rule one."""
         self._offline: dict[TopicPartition, str] = {}  # and why
-        self._unreadable: set[TopicPartition] = set()  # of those, what lies on disk and cannot be opened
+        self._unreadable: dict[TopicPartition, tuple[LogDir, ...]] = {}
+        """Of those, what lies on disk and cannot be opened; and where."""
         self._not_created: dict[TopicPartition, NotCreated] = {}
         self._offline_ids: dict[tuple[UUID, int], TopicPartition] = {}
         self._unread_dir: str | None = None  # one that failed before it was known what lies in it
@@ -90,14 +92,15 @@ class UnclaimedLogs:
                 self._fail(directory, e)
                 continue
             self._offline.update(corrupt)
-            self._unreadable.update(corrupt)
+            for tp in corrupt:
+                self._unreadable[tp] = (*self._unreadable.get(tp, ()), directory)
             for tp, (log, topic_id) in logs.items():
                 self._enter(tp, UnclaimedLog(log, topic_id, directory), may_block)
 
     def _enter(self, tp: TopicPartition, found: UnclaimedLog, may_block: MayBlock) -> None:
-        """A topic's log in two directories was being moved from one to the other when the node died, and both
-        are equal; or the disk of one was away meanwhile, and has what is older. (Of two topics that had the
-        name one after the other both logs stay: metadata claims one.)"""
+        """If a topic's log is in two directories, either it was being moved when the node died, and both are
+        equal, or the disk of one was missing for a time, and has the older log. (If two topics had the same
+        name one after the other, both logs stay: metadata claims one.)"""
         others = self._logs.get(tp, ())
         known = next((each for each in others if each.topic_id == found.topic_id), None)
         if known is None:
@@ -130,7 +133,7 @@ class UnclaimedLogs:
         return tp in self._logs
 
     def __iter__(self) -> Iterator[TopicPartition]:
-        """Those that nothing has claimed yet."""
+        """The partitions whose logs nothing has claimed yet."""
         return iter(list(self._logs))
 
     def put(self, tp: TopicPartition, found: UnclaimedLog) -> None:
@@ -163,11 +166,11 @@ class UnclaimedLogs:
 
     @property
     def needs_retry(self) -> bool:
-        """Whether there are any whose creation is to be tried again."""
+        """Whether the creation of any is to be tried again."""
         return any(each.retriable for each in self._not_created.values())
 
     def take_retriable(self) -> list[tuple[UUID, int]]:
-        """Those, no longer called offline: the caller creates them."""
+        """Take out partitions whose creation is to be tried again; the caller creates them."""
         found = [(tp, each.topic_id) for tp, each in self._not_created.items() if each.retriable]
         for tp, topic_id in found:
             del self._not_created[tp]
@@ -175,23 +178,40 @@ class UnclaimedLogs:
         return [(topic_id, tp.partition) for tp, topic_id in found]
 
     def is_offline(self, tp: TopicPartition, topic_id: UUID) -> bool:
-        """Whether the topic's partition is here, and not to be served. What lies on disk lies in the way of
-        any topic of its name; what could not be created is of one topic."""
+        """Whether the topic's partition is assigned here but cannot be served. A log on disk is in the way of
+        any topic of its name; a log that could not be created concerns one topic."""
         if tp in self._offline:
             self._offline_ids[topic_id, tp.partition] = tp
             return True
         not_created = self._not_created.get(tp)
         return not_created is not None and not_created.topic_id == topic_id
 
-    def forget(self, topic_id: UUID) -> None:
-        """The topic is deleted. One of the same name begins without its failures, but for logs still on
-        disk."""
+    @property
+    def unreadable(self) -> Mapping[TopicPartition, Sequence[LogDir]]:
+        """What lies on disk and cannot be opened."""
+        return self._unreadable
+
+    def taken_away(self, tp: TopicPartition, directory: LogDir) -> None:
+        """What could not be opened lies there no longer."""
+        rest = tuple(each for each in self._unreadable.pop(tp) if each is not directory)
+        if rest:
+            self._unreadable[tp] = rest
+        else:
+            self._offline.pop(tp, None)
+
+    def forget(self, topic_id: UUID) -> Sequence[TopicPartition]:
+        """The topic is deleted. One of the same name begins without its failures, but for logs still on disk,
+        which are returned."""
+        unreadable = []
         for key in [key for key in self._offline_ids if key[0] == topic_id]:
             tp = self._offline_ids.pop(key)
-            if tp not in self._unreadable:
+            if tp in self._unreadable:
+                unreadable.append(tp)
+            else:
                 self._offline.pop(tp, None)
             if tp in self._not_created and self._not_created[tp].topic_id == topic_id:
                 del self._not_created[tp]
+        return unreadable
 
     def why_offline(self, tp: TopicPartition) -> str | None:
         not_created = self._not_created.get(tp)

@@ -48,11 +48,13 @@ class LogCleaner:
         self._now_ms = now_ms
         self.max_map_bytes = max_map_bytes
         self._running = False
+        self._work: CleanWork | None = None
         self._uncleanable: dict[LocalReplica, str] = {}  # and why
 
     @property
     def uncleanable(self) -> Mapping[LocalReplica, str]:
-        """What is not compacted until the next start, and why (uncleanable-partitions-count)."""
+        """Logs that are not compacted any more until the next start, and why
+        (uncleanable-partitions-count)."""
         return {p: why for p, why in self._uncleanable.items() if not p.removed}
 
     def uncleanable_in(self, directory: LogDir) -> int:
@@ -67,16 +69,21 @@ class LogCleaner:
         try:
             self._uncleanable = dict(self.uncleanable)
             cleaned: set[LocalReplica] = set()
-            while (replica := await self._dirtiest(cleaned)) is not None:
+            while (replica := await self._dirtiest(cleaned)) is not None and not self._background.closed:
                 cleaned.add(replica)
-                to_clean = self._due(replica)  # now: the look at all of them took many turns of the loop
+                to_clean = self._due(replica)  # again: looking at all of them took many turns of the loop
                 if to_clean is not None:
                     await self._clean(replica, to_clean)
         finally:
             self._running = False
 
+    def close(self) -> None:
+        """A stop does not wait until a large log has been read to its end."""
+        if self._work is not None and not self._work.replacing:
+            self._work.give_up()
+
     async def _dirtiest(self, cleaned: set[LocalReplica]) -> LocalReplica | None:
-        """Of those that are due, the one that gains most."""
+        """The log with the highest share of dirty bytes among those that are due."""
         dirtiest, highest = None, 0.0
         async for replica in self._background.each(self._logs.replicas):
             if not replica.log.config.compact or replica in cleaned:  # most are not compacted
@@ -87,8 +94,8 @@ class LogCleaner:
         return dirtiest
 
     def _due(self, replica: LocalReplica) -> LogToClean | None:
-        """What is to be cleaned of it, if anything. Not while it is copied to another directory: the cleaner
-        would overtake the copy."""
+        """What is to be cleaned of the replica's log, if anything. Nothing while it is copied to another
+        directory: the cleaner would overtake the copy."""
         directory = self._logs.replicas.get(replica)
         config = replica.log.config
         if directory is None or not directory.online or not config.compact:
@@ -110,6 +117,7 @@ class LogCleaner:
         log = replica.log
         now_ms = self._now_ms()
         work = plan_cleaning(log, to_clean, now_ms, self.max_map_bytes)
+        self._work = work
         try:
             await self._background.blocking(work.run)
             gone = replica.removed or replica.offline or replica.log is not log
@@ -137,6 +145,8 @@ class LogCleaner:
                 await self._discard(work)
         else:
             logger.info("%s", _summary(replica, work))
+        finally:
+            self._work = None
 
     def _give_up(self, replica: LocalReplica, error: Exception) -> None:
         """Leave that log as it is until the next start; the others are compacted all the same."""

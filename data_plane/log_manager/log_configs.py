@@ -41,8 +41,12 @@ class LogConfigs:
         )
 
     def of(self, image: MetadataImage, topic: str) -> LogConfig:
+        """Most topics have nothing of their own: a change of the defaults may be asked for all at once."""
+        values = image.config(_TOPIC, topic)
+        if not values:
+            return self.defaults
         return LogConfig.understood(
-            image.config(_TOPIC, topic),
+            values,
             self.defaults,
             lambda problem: logger.warning("Configuration of %s: skipped: %s", topic, problem),
         )

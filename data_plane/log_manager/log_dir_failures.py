@@ -20,7 +20,7 @@ LogDirFailureListener = Callable[[LogDir, OSError], None]
 
 
 class LogDirFailures:
-    """Those of one broker."""
+    """The failures of one broker's log directories."""
 
     def __init__(self, loop: ExceptionHandlerLoop) -> None:
         self._loop = loop

@@ -38,18 +38,19 @@ from metadata_quorum.foundation.supervision import ends_node
 
 logger = logging.getLogger(__name__)
 
-_OF_MOVED: Final = frozenset(
+_UPDATED: Final = frozenset(
     {checkpoints.REPLICATION_OFFSETS, checkpoints.LOG_START_OFFSETS, checkpoints.CLEANED_TO}
 )
-"""The checkpoints that take what has moved."""
+"""The checkpoints that are updated for single replicas whose offsets have changed."""
 
 SYNCED_ONE_BY_ONE: Final = 100
-"""Logs, after the process died. Of more, all that the file system holds is synced at once."""
+"""After a death of the process, up to this many logs are synced one by one; if there are more, the whole file
+system is synced at once."""
 
 _PARTITION_DIR: Final = re.compile(r"(.+)-(\d+)\Z")
 _FUTURE: Final = re.compile(r"(.+)-(\d+)\.[0-9a-f]{32}-future\Z")
 _MAX_NAME_BYTES: Final = 255
-_LEAVING: Final = re.compile(r".+\.[0-9a-f]{32}-(delete|stray)\Z")
+_LEAVING: Final = re.compile(r"(.+)-(\d+)\.[0-9a-f]{32}-(delete|stray)\Z")
 
 
 class LogDir:
@@ -67,15 +68,18 @@ class LogDir:
         self.clean = False  # the last shutdown was a clean one
         # The machine, since a process last ran here, which did not stop cleanly; or its disk had failed.
         self._machine_restarted = False
-        self.whole_epoch = -1  # broker epoch of the last run, if nothing of it is lost; see load
+        self.previous_broker_epoch = -1  # of the last run, if nothing of it is lost; see load
         self.high_watermarks: dict[TopicPartition, int] = {}
         self.cleaned_to: dict[TopicPartition, int] = {}
         self.unfinished: dict[TopicPartition, str] = {}
         """Unfinished copies of the last run, and their paths: they begin again."""
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
-        self.unopened: frozenset[TopicPartition] = frozenset()
-        """They lie here, and could not be opened: what is known of them stays."""
+        self.unopened: dict[TopicPartition, UUID | None] = {}
+        """Logs that could not be opened: what the checkpoints say of them stays. Their topics, if those can
+        be read."""
+        self._left: set[TopicPartition] = set()
+        """What the last run has set aside."""
         self._written: dict[str, Mapping[TopicPartition, int]] = {}
 
     def partition_path(self, tp: TopicPartition) -> str:
@@ -86,37 +90,66 @@ class LogDir:
     def load(
         self, defaults: LogConfig, topic_configs: Mapping[str, LogConfig], now_ms: int, may_block: MayBlock
     ) -> tuple[dict[TopicPartition, tuple[UnifiedLog, UUID]], dict[TopicPartition, str]]:
-        """Open every log here; recovers them where the last shutdown was unclean. Those that cannot be
-        opened (corrupt in their middle, say, or of nobody knows whom) are named with the reason; they are
-        nobody else's affair. Raises OSError of the disk.
+        """Open every log here, and recover them if the last shutdown was unclean. Logs that cannot be opened
+        (corrupt in the middle, say, or of an unknown topic) are returned with the reason; they do not affect
+        the others. Raises OSError of the disk.
 
-        Nothing of the last run is lost after a clean shutdown; nor where only the process died, however it
-        did: what it had written is in the page cache until the machine goes down. The boot id tells
-        one from the other. The logs are checked all the same: the last write may have been cut short."""
+        Nothing of the last run is lost after a clean shutdown, nor if only the process died, in whatever way:
+        what it had written stays in the page cache until the machine goes down. The boot id tells one from
+        the other. The logs are checked all the same: the last write may have been cut short."""
         disk = self.disk
         make_dirs_durably(disk, self.path, may_block)
+        self._read_state(may_block)
+        # Before `_open_all` forgets the entries of unidentified logs. Those may belong to an older log of the
+        # name; in either case nobody can say that nothing is lost.
+        known_ends = {tp: self._known_end(tp) for tp in self._known()}
+        logs, corrupt = self._open_all(defaults, topic_configs, now_ms, may_block)
+        gone = self._known() - logs.keys() - corrupt.keys()
+        for tp in gone:  # a new one of that name begins at 0
+            self.forget(tp)
+        ends = {tp: log.log_end_offset for tp, (log, _) in logs.items()}
+        ends |= dict.fromkeys(gone - self._left, 0)  # somebody has removed them, not this broker
+        is_lacking = any(_lacks(tp, end, known_ends.get(tp, 0)) for tp, end in ends.items())
+        if is_lacking and self.previous_broker_epoch >= 0:
+            self.previous_broker_epoch = -1
+            self.mark_running(-1)  # the checkpoints will not say it again, should this process die
+        if self.clean:
+            checkpoints.remove_clean_shutdown(disk, self.path, may_block)
+        if not self.clean or known_ends.keys() - self._known():
+            self._correct_checkpoints(logs, may_block)
+        self.clean = self._machine_restarted = False  # logs that are opened from now on are new
+        self.loaded = True
+        return logs, corrupt
+
+    def _read_state(self, may_block: MayBlock) -> None:
+        """How the last run ended, and the checkpoints that it left."""
+        disk = self.disk
         epoch = checkpoints.read_clean_shutdown(disk, self.path, may_block)
         self.clean = epoch is not None
         self._machine_restarted = not self.clean and checkpoints.machine_restarted(
             disk, self.path, self._boot_id, may_block
         )
-        self.whole_epoch = (
+        self.previous_broker_epoch = (
             checkpoints.read_running(disk, self.path, self._boot_id, may_block) if epoch is None else epoch
         )
         self.high_watermarks = self._offsets(checkpoints.REPLICATION_OFFSETS, may_block)
         self._recovery_points = self._offsets(checkpoints.RECOVERY_POINTS, may_block)
         self._log_starts = self._offsets(checkpoints.LOG_START_OFFSETS, may_block)
         self.cleaned_to = self._offsets(checkpoints.CLEANED_TO, may_block)
-        # What is said of a log that has not been identified may be said of an older one of its name. That it
-        # has lost nothing can be told of neither.
-        known_ends = {tp: self._known_end(tp) for tp in self._known()}
+
+    def _open_all(
+        self, defaults: LogConfig, topic_configs: Mapping[str, LogConfig], now_ms: int, may_block: MayBlock
+    ) -> tuple[dict[TopicPartition, tuple[UnifiedLog, UUID]], dict[TopicPartition, str]]:
+        disk = self.disk
         logs: dict[TopicPartition, tuple[UnifiedLog, UUID]] = {}
         corrupt: dict[TopicPartition, str] = {}
-        names = disk.list(self.path, may_block)
+        files = disk.sizes(self.path, may_block)  # of whatever names: a log is a directory
+        names = [name for name in disk.list(self.path, may_block) if name not in files]
         together = not (self.clean or self._machine_restarted) and len(names) > SYNCED_ONE_BY_ONE
         for tp, name in self._replicas_among(names, may_block):
             config = topic_configs.get(tp.topic, defaults)
             metadata = f"{self.path}/{name}/{PARTITION_METADATA}"
+            stored: checkpoints.PartitionMetadata | None = None
             try:
                 stored = checkpoints.read_partition_metadata(disk, metadata, may_block)
                 if not stored.known_to_checkpoints:
@@ -129,21 +162,24 @@ class LogDir:
                 known = isinstance(e, LogCorruptError | checkpoints.CheckpointError | CorruptBatchError)
                 logger.error("%s stays offline: %s", tp, e, exc_info=not known)
                 corrupt[tp] = str(e)
+                self.unopened[tp] = None if stored is None else stored.topic_id
         if together:
             disk.sync_below(self.path, may_block)
-        for tp in self._known() - logs.keys() - corrupt.keys():  # a new one of that name begins at 0
-            self.forget(tp)
-        self.unopened = frozenset(corrupt)
-        if any(_lacks(tp, log, known_ends.get(tp, 0)) for tp, (log, _) in logs.items()):
-            self.whole_epoch = -1
-        if self.clean:
-            checkpoints.remove_clean_shutdown(disk, self.path, may_block)
-        else:  # recovery has fallen back behind some, and rewritten what they vouched for
-            points = {tp: log.recovery_point for tp, (log, _) in logs.items()}
-            self.checkpoint(may_block, recovery_points={**self._recovery_points, **points})
-        self.clean = self._machine_restarted = False  # logs that are opened from now on are new
-        self.loaded = True
         return logs, corrupt
+
+    def _correct_checkpoints(
+        self, logs: Mapping[TopicPartition, tuple[UnifiedLog, UUID]], may_block: MayBlock
+    ) -> None:
+        """Recovery has fallen back behind some recovery points, and rewritten what they vouched for. What is
+        said of a log that is gone is not to be believed of the next one of its name, either."""
+        points = {tp: log.recovery_point for tp, (log, _) in logs.items()}
+        self.checkpoint(
+            may_block,
+            self.high_watermarks,
+            {**self._recovery_points, **points},
+            self._log_starts,
+            self.cleaned_to,
+        )
 
     def _replicas_among(
         self, names: Iterable[str], may_block: MayBlock
@@ -152,17 +188,21 @@ class LogDir:
         for name in names:
             leaving, future = _LEAVING.match(name), _FUTURE.match(name)
             if leaving:
-                if leaving[1] == "delete":
+                self._left.add(TopicPartition(leaving[1], int(leaving[2])))
+                if leaving[3] == "delete":
                     self.disk.remove_tree(f"{self.path}/{name}", may_block)
             elif future:
-                self.unfinished[TopicPartition(future[1], int(future[2]))] = f"{self.path}/{name}"
+                tp = TopicPartition(future[1], int(future[2]))
+                if tp in self.unfinished:  # begun anew, and the node died before this one was removed
+                    self.disk.remove_tree(self.unfinished[tp], may_block)
+                self.unfinished[tp] = f"{self.path}/{name}"
             else:
-                tp = self._partition_of(name)
-                if tp is not None:
-                    yield tp, name
+                replica = self._partition_of(name)
+                if replica is not None:
+                    yield replica, name
 
     def _known_end(self, tp: TopicPartition) -> int:
-        """Up to where it had records that were durable, or committed, by the checkpoints."""
+        """The end of the records that were durable or committed, according to the checkpoints."""
         return max(self._recovery_points.get(tp, 0), self.high_watermarks.get(tp, 0))
 
     def open_log(
@@ -210,8 +250,9 @@ class LogDir:
         return log
 
     def _remove_half_made(self, path: str, topic_id: UUID, may_block: MayBlock) -> None:
-        """A log that could not be created to its end, for want of files, lies in the way of the next topic of
-        its name. It was never served: whatever else lies here has an owner, or is no longer new."""
+        """Remove a log whose creation failed half-way, for want of file descriptors, and which is in the way
+        of the next topic of its name. It was never served: whatever else is here has an owner, or is no
+        longer new."""
         metadata = f"{path}/{PARTITION_METADATA}"
         stored = checkpoints.read_partition_metadata(self.disk, metadata, may_block)
         if stored.topic_id in (None, topic_id) or stored.known_to_checkpoints:
@@ -286,17 +327,17 @@ class LogDir:
     @property
     def is_checkpointed(self) -> bool:
         """Whether this process has written the checkpoints as a whole."""
-        return self._written.keys() >= _OF_MOVED
+        return self._written.keys() >= _UPDATED
 
-    def checkpoint_moved(
+    def update_checkpoints(
         self,
         may_block: MayBlock,
         high_watermarks: Mapping[TopicPartition, int],
         log_starts: Mapping[TopicPartition, int],
         cleaned_to: Mapping[TopicPartition, int],
     ) -> None:
-        """As `checkpoint`: of these partitions, which have a high watermark each, anew; the others stay as
-        they were written last."""
+        """Write the checkpoints with new offsets for these partitions, each of which has a high watermark;
+        the others stay as they were written last."""
         for name, offsets in (
             (checkpoints.REPLICATION_OFFSETS, high_watermarks),
             (checkpoints.LOG_START_OFFSETS, log_starts),
@@ -317,7 +358,7 @@ class LogDir:
         checkpoints.write_clean_shutdown(self.disk, self.path, broker_epoch, may_block)
 
     def mark_running(self, broker_epoch: int) -> None:
-        """From now on the broker runs in that epoch."""
+        """Note durably that the broker runs in that epoch."""
         if self._boot_id:
             checkpoints.write_running(self.disk, self.path, broker_epoch, self._boot_id)
 
@@ -341,18 +382,22 @@ class LogDir:
         self._log_starts.pop(tp, None)
         self.cleaned_to.pop(tp, None)
 
-    def set_aside(self, tp: TopicPartition, log: UnifiedLog, tag: UUID, suffix: str) -> str:
+    def set_aside(self, tp: TopicPartition, log: UnifiedLog | None, tag: UUID, suffix: str) -> str:
         """Rename a replica's directory; returns the new path. Durable after a `sync_dir` of the log
-        directory."""
+        directory. `log` is None where it could not be opened."""
         behind = f"-{tp.partition}.{tag.hex}-{suffix}"
         path = f"{self.path}/{tp.topic[: _MAX_NAME_BYTES - len(behind)]}{behind}"
-        log.disk.move(path)  # work in the executor finds the log's files under the new name
+        if log is None:
+            self.disk.rename(self.partition_path(tp), path)
+            del self.unopened[tp]
+        else:
+            log.disk.move(path)  # work in the executor finds the log's files under the new name
         self.forget(tp)
         return path
 
 
-def _lacks(tp: TopicPartition, log: UnifiedLog, known_end: int) -> bool:
-    """Whether the log has lost records that were durable or committed before `known_end`."""
-    if known_end > log.log_end_offset:
-        logger.error("%s ends at offset %d, and had records up to %d", tp, log.log_end_offset, known_end)
-    return known_end > log.log_end_offset
+def _lacks(tp: TopicPartition, end: int, known_end: int) -> bool:
+    """Whether a log with that end has lost records that were durable or committed before `known_end`."""
+    if known_end > end:
+        logger.error("%s ends at offset %d, and had records up to %d", tp, end, known_end)
+    return known_end > end

@@ -23,7 +23,7 @@ from uuid import UUID
 from data_plane.log.config import LogConfig
 from data_plane.log.log import UnifiedLog
 from data_plane.log_manager.background_work import BackgroundWork
-from data_plane.log_manager.found_logs import DELETED, UnclaimedLog, UnclaimedLogs
+from data_plane.log_manager.found_logs import DELETED, STRAY, UnclaimedLog, UnclaimedLogs
 from data_plane.log_manager.local_replica import LocalReplica
 from data_plane.log_manager.log_configs import LogConfigs
 from data_plane.log_manager.log_creation import CreatedLogs, NewLog
@@ -64,8 +64,8 @@ class LogManager:
         self.unclaimed = UnclaimedLogs(rng, failures.fail)
         self.unsynced: dict[LogDir, deque[UnifiedLog]] = {}
         """Directories in which a log was created or renamed since they were synced; the created logs."""
-        self.moved: dict[LocalReplica, None] = {}
-        """Replicas that are new, or with other offsets than the checkpoints have; a set has no order."""
+        self.uncheckpointed: dict[LocalReplica, None] = {}
+        """Replicas that are new, or have other offsets than the checkpoints; a set has no order."""
         self.checkpoints_stale = False
         """The checkpoint files name logs that are gone, or offsets that no longer hold."""
         self._failures = failures
@@ -88,9 +88,9 @@ class LogManager:
         self.unclaimed.load(self.dirs, self.configs.defaults, configs, self._now_ms(), may_block)
 
     @property
-    def whole_epoch(self) -> int:
+    def previous_broker_epoch(self) -> int:
         """The broker epoch of the last run, if everything stored then is here; else -1."""
-        epochs = {directory.whole_epoch for directory in self.dirs if directory.online}
+        epochs = {directory.previous_broker_epoch for directory in self.dirs if directory.online}
         whole = len(epochs) == 1 and self.unclaimed.whole and all(d.online for d in self.dirs)
         return epochs.pop() if whole else -1
 
@@ -117,12 +117,12 @@ class LogManager:
         return next((each for each in self.dirs if each.path == path.rstrip("/")), None)
 
     def prefer_dir(self, tp: TopicPartition, directory: LogDir) -> None:
-        """Where the replica's log is to be created."""
+        """Choose the directory in which the replica's log will be created."""
         self._preferred[tp] = directory
 
     def add(self, replica: LocalReplica, directory: LogDir) -> None:
         self._dir_of[replica] = directory
-        self.moved[replica] = None
+        self.uncheckpointed[replica] = None
         self._held[directory] += 1
         self._preferred.pop(replica.tp, None)
 
@@ -160,6 +160,7 @@ class LogManager:
     def get_or_create(self, tp: TopicPartition, topic_id: UUID, config: LogConfig) -> PlacedLog | None:
         """The log of a replica that is new here: found at the start, or created. None where there cannot be
         one now. Raises OSError that is not the disk's (no file descriptor left)."""
+        self.clear_way(tp, topic_id, DELETED)
         found: UnclaimedLog | None = None
         for each in sorted(self.unclaimed.take(tp), key=lambda each: each.topic_id != topic_id):
             if found is None and each.belongs_to(topic_id):
@@ -211,6 +212,7 @@ class LogManager:
         """Where `get_or_create` would create the logs of these partitions, which are new here."""
         held = self._held.copy()
         for tp, topic_id, registration, config in new:
+            self.clear_way(tp, topic_id, DELETED)
             self.unclaimed.suspect(tp, registration)
             directory = self._directory_for(tp, held)
             if directory is not None and not self.unclaimed.is_offline(tp, topic_id):
@@ -228,6 +230,8 @@ class LogManager:
 
     def set_aside(self, tp: TopicPartition, log: UnifiedLog, directory: LogDir, suffix: str) -> None:
         """Close and rename a log; `suffix`: DELETED removes its files later, STRAY keeps them."""
+        if log.cleaning is not None:
+            log.cleaning.give_up()
         try:
             log.close()
         except OSError as e:
@@ -235,15 +239,32 @@ class LogManager:
                 return
         self._rename(tp, log, directory, suffix)
 
-    def _rename(self, tp: TopicPartition, log: UnifiedLog, directory: LogDir, suffix: str) -> None:
+    def forget(self, topic_id: UUID) -> None:
+        """The topic is deleted: what could not be opened of it goes, too."""
+        for tp in self.unclaimed.forget(topic_id):
+            self.clear_way(tp, None, DELETED)
+
+    def clear_way(self, tp: TopicPartition, topic_id: UUID | None, suffix: str) -> None:
+        """Set aside what lies here under the partition's name, cannot be opened, and is not of that topic.
+        Whose it is may not be known: then it may be that topic's, and its files are kept in any case."""
+        for directory in self.unclaimed.unreadable.get(tp, ()):
+            its_topic = directory.unopened[tp]
+            if directory.online and (topic_id is None or its_topic not in (None, topic_id)):
+                logger.warning("%s, which cannot be opened, is of no topic any longer; set aside", tp)
+                if self._rename(tp, None, directory, STRAY if its_topic is None else suffix):
+                    self.unclaimed.taken_away(tp, directory)
+
+    def _rename(self, tp: TopicPartition, log: UnifiedLog | None, directory: LogDir, suffix: str) -> bool:
         try:
             path = directory.set_aside(tp, log, UUID(int=self._rng.getrandbits(128)), suffix)
         except OSError as e:
             self._failures.report(directory, e)
-            return
+            return False
         self.checkpoints_stale = True
         self.unsynced.setdefault(directory, deque())
         if suffix == DELETED:
             remove = partial(directory.disk.remove_tree, path)
-            delay = log.config.file_delete_delay_ms / 1000
+            config = self.configs.defaults if log is None else log.config
+            delay = config.file_delete_delay_ms / 1000
             self._background.timer.call_later(delay, partial(self._background.run_in, directory, remove))
+        return True

@@ -54,6 +54,7 @@ class Truncation:
             failures.storage_failed(replica, e)
             return False
         if replica.move is not None:
-            replica.move.truncate(self._work.end)
-        replica.high_watermark = min(replica.high_watermark, log.log_end_offset)
+            replica.move.truncate(0 if self._work.restarts_empty else self._work.end)
+        # A log that has restarted begins behind what was the high watermark.
+        replica.high_watermark = max(min(replica.high_watermark, log.log_end_offset), log.log_start_offset)
         return True

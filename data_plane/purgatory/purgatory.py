@@ -75,7 +75,7 @@ class ThresholdPurgatory:
         return wait
 
     def discard(self, wait: OffsetWait) -> None:
-        """Remove a wait; it is not in here any more while `_complete` calls those before it."""
+        """Remove a wait, unless it was already taken out to be completed."""
         waiters = self._waiters
         place = bisect_left(waiters, wait.offset, key=_needed_offset)
         while place < len(waiters) and waiters[place].offset == wait.offset:
@@ -110,7 +110,8 @@ class ThresholdPurgatory:
         self._complete(completed, error)
 
     def _complete(self, completed: list[OffsetWait], outcome: ErrorCode) -> None:
-        """Removed before the first callback, which may add or cancel waits of this partition."""
+        """Call back waits that have been removed from `_waiters`, since a callback may add or cancel
+        others."""
         for wait in completed:
             if wait._purgatory is not None:
                 wait._purgatory = None
@@ -124,7 +125,7 @@ class DelayedOperation:
     """One request that waits for several partitions, with one deadline.
 
     `add` or `settle` every partition, then `start`. `on_done(outcomes)` gets an outcome per partition, in
-    that order: NONE, the partition's error, or REQUEST_TIMED_OUT.
+    the same order: NONE, the partition's error, or REQUEST_TIMED_OUT.
     """
 
     __slots__ = ("_deadline", "_on_done", "_open", "_waits", "outcomes")

@@ -97,7 +97,7 @@ class ClientQuotas:
     # -- changes of the cluster's metadata: a credit ----------------------------------------------
 
     def mutated(self, client: QuotaClient, count: int, now: float, *, strict: bool) -> tuple[bool, float]:
-        """Count so many partitions created or deleted. Whether it may be done, and how long to pause.
+        """Count partitions to be created or deleted. Returns whether it may be done, and how long to pause.
         `strict`: the client understands a refusal, and what it owes must be back before it may go on."""
         limit = self._limits[QuotaType.MUTATIONS].of_client(client)
         if limit is None:

@@ -30,7 +30,7 @@ class QuotaWindow:
 
     @property
     def whole_s(self) -> float:
-        """Without the sample that is being filled."""
+        """How many seconds the window covers without the sample that is being filled."""
         return (self.samples - 1) * self.sample_s
 
 

@@ -1,4 +1,4 @@
-"""How fast replicas that catch up may be copied, so that who moves them does not starve the users.
+"""How fast replicas that are catching up may be copied, so that moving them does not starve clients.
 
     leader     what this broker sends to followers      leader.replication.throttled.rate, …replicas
     follower   what this broker fetches from leaders    follower.replication.throttled.rate, …replicas
@@ -123,7 +123,7 @@ class ReplicationQuotas:
             quota.configure(float(values[key]) if key in values else None)
 
     def _own(self, replicas: str) -> frozenset[int] | None:
-        """Of `partition:broker, …` the partitions on this broker."""
+        """The partitions on this broker in a list of `partition:broker, …`."""
         text = replicas.strip()
         if text == EVERY_PARTITION:
             return None

@@ -30,7 +30,7 @@ class TopicStats:
 
     def __init__(self) -> None:
         self.replicas = 0
-        """Of the topic on this broker."""
+        """How many replicas of the topic this broker has."""
         self.messages_in = 0
         self.bytes_in = 0
         self.bytes_out = 0
@@ -44,7 +44,7 @@ class TopicStats:
         self.failed_fetch_requests = 0
 
     def appended(self, messages: int, size: int) -> None:
-        """By a producer or a coordinator; a batch that was there already is a request without bytes."""
+        """Count an append by a producer or a coordinator; a duplicate batch is a request without bytes."""
         self.produce_requests += 1
         if size:
             self.messages_in += messages
@@ -66,7 +66,7 @@ COUNTERS = tuple(name for name in TopicStats.__slots__ if name != "replicas")
 
 
 class BrokerTopicStats:
-    """Of all topics that have a replica here."""
+    """The stats of all topics that have a replica here."""
 
     def __init__(self) -> None:
         self._by_topic: dict[str, TopicStats] = {}
@@ -92,7 +92,7 @@ class BrokerTopicStats:
             self._gone.add(stats)
 
     def total(self) -> TopicStats:
-        """Of all topics, those that are gone included."""
+        """The totals of all topics, including those that are gone."""
         total = TopicStats()
         total.add(self._gone)
         for stats in self._by_topic.values():

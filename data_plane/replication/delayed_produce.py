@@ -1,10 +1,10 @@
 """acks=all: answering a produce when every in-sync replica has it.
 
-The records are in the leader's log already; the produce waits for each partition's high watermark to reach
-the offset after its last record. It fails early where that cannot happen: leadership lost, ISR below
-min.insync.replicas, disk failed. All of that may have happened already: of very many partitions the first
-are appended in an earlier turn of the loop than the one in which the wait begins. After the request's timeout
-the remaining partitions answer REQUEST_TIMED_OUT; their records stay, and may yet be replicated.
+The records are already in the leader's log; the produce waits for each partition's high watermark to reach
+the offset after its last record. It fails early if that cannot happen any more: leadership lost, ISR below
+min.insync.replicas, disk failed. All of this may have happened before the wait begins, because a request with
+very many partitions is appended in several turns of the loop. After the request's timeout the remaining
+partitions are answered with REQUEST_TIMED_OUT; their records stay, and may still be replicated.
 
 Path of the data: api/produce -> partition.append_as_leader -> here -> (follower fetches raise the high
 watermark) -> reply.
@@ -21,7 +21,7 @@ from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import NO_EPOCH
 
 Appended = tuple[Partition, int, int]
-"""With the offset after the last record, and the leader epoch in which it was appended."""
+"""A partition, the offset after the last record, and the leader epoch in which it was appended."""
 
 
 def await_replication(
@@ -31,10 +31,8 @@ def await_replication(
     timeout: float,
     on_done: Callable[[list[ErrorCode]], None],
 ) -> None:
-    """Call `on_done` with an outcome per partition, in that order.
-
-    It is called at once where nothing is left to wait for.
-    """
+    """Call `on_done` with an outcome per partition, in the same order; at once if there is nothing to wait
+    for."""
     wait = DelayedOperation(on_done)
     for partition, needed_offset, leader_epoch in appended:
         outcome = _outcome(partition, needed_offset, leader_epoch)
@@ -46,7 +44,8 @@ def await_replication(
 
 
 def _outcome(partition: Partition, needed_offset: int, leader_epoch: int) -> ErrorCode | None:
-    """None: it is to be waited for. The loss of leadership ends a wait, but not one that is yet to begin."""
+    """The outcome, if it is known already; None: wait. (A loss of leadership ends only waits that have
+    begun.)"""
     leader = partition.leader
     if leader is None or leader.leader_epoch != leader_epoch:  # it may have been truncated in between
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -66,8 +65,8 @@ def await_deletion(
     timeout: float,
     on_done: Callable[[list[ErrorCode]], None],
 ) -> None:
-    """The same for DeleteRecords: until every live replica's log begins at the offset or later, which only
-    the leader sees."""
+    """The same for DeleteRecords: wait until every live replica's log begins at the offset or later. Only the
+    leader knows that."""
     wait = DelayedOperation(on_done)
     for partition, offset in deleted:
         try:

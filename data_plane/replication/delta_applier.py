@@ -37,7 +37,7 @@ from metadata_quorum.metadata.image import MetadataImage
 logger = logging.getLogger(__name__)
 
 CREATED_ON_LOOP: Final = 8
-"""Up to so many new logs are created on the loop; more are created in the executor before."""
+"""Up to this many new logs are created on the loop; more are created in the executor beforehand."""
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ class DeltaApplier:
         self._brokers.take_registrations(image.brokers)
         bounded(self._loop, "the change of brokers", self._brokers.take_changes, delta)
         for topic_id in delta.deleted_topics:
-            self._unclaimed.forget(topic_id)
+            self._logs.forget(topic_id)
             topic = delta.image.topics_by_id.get(topic_id)
             if topic is not None:
                 changes.removed += self.remove([(topic_id, number) for number in topic.partitions])
@@ -97,7 +97,7 @@ class DeltaApplier:
                     self._apply_partition(tp, topic_id, registration, image, changes)
                 except Exception as error:  # noqa: BLE001
                     self._give_up_change(tp, topic_id, error)
-        if delta.changed_brokers:
+        if delta.changed_brokers or delta.changed_configs:  # who may join; what min.insync.replicas held back
             now = self._loop.time()
 
             def expand(partition: IsrRequester) -> None:
@@ -174,10 +174,10 @@ class DeltaApplier:
         return partition
 
     def _report_directory(self, partition: Partition, registration: PartitionRegistration) -> None:
-        """Tell the controller in which directory the replica lies, where the metadata says otherwise."""
+        """Tell the controller in which directory the replica is, if the metadata says otherwise."""
         if self._assignments is None:
             return
-        # A replica that was given up serves nobody until the next start: another is to lead.
+        # A replica that was given up does not serve until the next start: another one should lead.
         directory = LOST_DIR if partition.log.inconsistent else self._logs.dir_of(partition).directory_id
         number = partition.tp.partition
         if registration.directory(self._context.broker_id) == directory:
@@ -200,7 +200,7 @@ class DeltaApplier:
         changes: LocalReplicaChanges,
         error: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ) -> None:
-        """Remove the replica and its files; requests that wait at it get `error`."""
+        """Remove the replica and its files; requests that wait for it get `error`."""
         partition.removed = True
         self._moves.cancel(partition)
         partition.stop(error)
@@ -238,7 +238,7 @@ class DeltaApplier:
 
     @property
     def needs_retry(self) -> bool:
-        """Whether there are partitions whose creation failed for a reason that passes."""
+        """Whether there are partitions whose creation failed for a temporary reason."""
         return self._unclaimed.needs_retry
 
     def retry_delta(self, image: MetadataImage) -> MetadataDelta:
@@ -253,11 +253,14 @@ class DeltaApplier:
     # --- strays -------------------------------------------------------------------------------
 
     def remove_stray_replicas(self, image: MetadataImage) -> None:
-        """Set aside logs found on disk that the metadata, complete now, does not place here."""
+        """Set aside logs found on disk that the metadata, complete by now, does not assign to this broker."""
         for tp in self._unclaimed:
             for stray in () if self._placed_here(tp, image) else self._unclaimed.take(tp):
                 logger.warning("%s is no replica of this broker any longer; set aside", tp)
                 self._logs.set_aside(tp, stray.log, stray.directory, STRAY)
+        for tp in list(self._unclaimed.unreadable):
+            if not self._placed_here(tp, image):
+                self._logs.clear_way(tp, None, STRAY)
         for directory in self._logs.dirs:
             for tp in [tp for tp in directory.unfinished if tp not in self._registry]:
                 remove = partial(directory.disk.remove_tree, directory.unfinished.pop(tp))

@@ -53,7 +53,7 @@ class IsrRequester(Protocol):
         """Ask again for a follower that may join the ISR."""
 
     def maybe_shrink_isr(self, now: float) -> None:
-        """Ask for what lag, and followers that may join, have made of the ISR."""
+        """Ask for the changes that lagging followers, and followers that may join, make necessary."""
 
     @property
     def is_settled(self) -> bool:
@@ -78,7 +78,7 @@ class IsrStats:
 
 
 MOST_IN_REQUEST: Final = 500
-"""Changes: to write so many takes some 15 ms."""
+"""Changes in one request; it takes some 15 ms to encode."""
 
 
 class AlterPartitionManager:
@@ -124,7 +124,7 @@ class AlterPartitionManager:
             partition.maybe_expand_isr(self._loop.time())
 
     async def _send(self, batch: dict[IsrRequester, AlterPartitionItem]) -> bool:
-        """True where some items must be sent again; they are back in the queue."""
+        """Returns whether some items must be sent again; they are back in the queue."""
         items = list(batch.values())
         try:
             answers = await self._channel.alter_partitions(items)

@@ -16,12 +16,14 @@ elect from either; a record below the high watermark is on all of both.
 At most one change is in flight. How its answer is taken:
 
     answer                                         the change
-    success, partition epoch not older             committed as answered, if nobody leaves; else left pending:
-                                                   the min.insync.replicas that made those who left eligible
-                                                   leaders comes with the metadata
+    success, partition epoch not older             committed as answered, if it grows the ISR; if it shrinks
+    it,
+                                                   left pending until the metadata comes, which also has the
+                                                   min.insync.replicas by which replicas that left became
+                                                   eligible leaders
     INELIGIBLE_REPLICA, OPERATION_NOT_ATTEMPTED    rolled back: it was not committed
     any other definite refusal                     left pending: the metadata decides
-    no answer, NOT_CONTROLLER, timeouts            sent again: it may have been committed
+    no answer, NOT_CONTROLLER, timeouts            sent again: it may or may not have been committed
 """
 
 from __future__ import annotations
@@ -87,7 +89,7 @@ class FollowerReplica:
         self.clock: FetchClock | None = None
 
     def fetched(self, offset: int, log_start_offset: int, leader_end: int, now: float) -> None:
-        """It fetches from `offset`, so it holds everything before. `now` in seconds."""
+        """The follower fetches from `offset`, so it has everything before. `now` in seconds."""
         if offset >= leader_end:
             self.last_caught_up = now
         elif offset >= self.leader_end_at_last_fetch and self.last_fetch > self.last_caught_up:
@@ -162,9 +164,9 @@ _RESOLVED_BY_METADATA: Final = frozenset(
 class LeaderState:
     """Leadership of one partition in one leader epoch.
 
-    `eligible` maps the brokers that may be in an ISR (unfenced, not shutting down) to their epochs.
-    The broker changes it as metadata arrives, and so may the answers of `online` about their log directories:
-    a replica on a failed disk does not join, and the high watermark does not wait for it.
+    `eligible` maps the brokers that may be in an ISR (unfenced, not shutting down) to their epochs; `online`
+    says whether a log directory is online. Both change as metadata arrives. A replica on a failed disk does
+    not join, and the high watermark does not wait for it.
     """
 
     __slots__ = (
@@ -220,7 +222,8 @@ class LeaderState:
             registration.leader_epoch == self.leader_epoch, Invariant.ONE_LEADER_PER_EPOCH, registration
         )
         invariant(self._local_id in registration.isr, Invariant.ISR_WELL_FORMED, registration)
-        # The answer to our own change lacks these, and may have come before.
+        # Taken even if the epoch is not newer: the answer to our own change may have come first, without
+        # these.
         self._directories = {r: registration.directory(r) for r in registration.replicas}
         self._take_replicas(registration, now)
         if registration.partition_epoch == self.partition_epoch:
@@ -239,9 +242,9 @@ class LeaderState:
         self.replicas = registration.replicas
 
     def handle_response(self, change: PendingIsrChange, answer: AlterPartitionResult) -> IsrOutcome:
-        """The controller's answer to `change`."""
+        """Take the controller's answer to `change`."""
         if self.change is not change:
-            return IsrOutcome.IGNORED  # metadata was quicker
+            return IsrOutcome.IGNORED  # the metadata came first
         if answer.error == ErrorCode.NONE:
             if answer.leader_epoch != self.leader_epoch or answer.partition_epoch < self.partition_epoch:
                 return IsrOutcome.IGNORED
@@ -378,8 +381,8 @@ class LeaderState:
     # --- high watermark -----------------------------------------------------------------------
 
     def high_watermark(self, current: int, leader_end: int, now: float, own_end: int) -> int:
-        """The high watermark after news of any kind; never below `current`. `own_end` is how much of
-        the leader's own log counts (less than all where only fsynced records do).
+        """The high watermark after any change; never below `current`. `own_end` is how much of
+        the leader's own log counts (with flush.messages=1 only what is fsynced).
 
         It waits for the maximal ISR and for followers about to join it: otherwise one could join, be
         elected, and lack records that had been exposed in between. Below min.insync.replicas it does not

@@ -7,7 +7,7 @@ cannot do itself it asks of its context (partition_context.py).
 
     Produce            api/produce -> append_as_leader -> log; watchers wake the followers' fetches
     a follower's Fetch fetch/reader -> follower_fetched -> high watermark -> purgatories, watchers
-    its own Fetch      fetch/fetcher -> append_as_follower, truncate_to, restart_at
+    its own Fetch      fetch/fetcher -> append_as_follower, truncate_to
     metadata           delta_applier.py -> become_leader, become_follower
 """
 
@@ -91,8 +91,8 @@ class Partition:
     # --- role ---------------------------------------------------------------------------------
 
     def become_leader(self, registration: PartitionRegistration, now: float) -> bool:
-        """Lead in the registration's leader epoch, or take its newer state. True where the epoch is new.
-        Raises BrokerError where the replica is offline."""
+        """Lead in the registration's leader epoch, or take over its newer state. True if the epoch is new.
+        Raises BrokerError if the replica is offline or removed."""
         self._check_usable()
         if registration.leader_epoch < self.leader_epoch:
             return False
@@ -104,7 +104,7 @@ class Partition:
                 self._isr_committed(leader, now)
             return False
         epoch_start = self.log.log_end_offset
-        # Opened even before the first append: followers must be able to learn where it begins.
+        # Assigned before the first append, so that followers can learn where the epoch begins.
         self.log.assign_epoch(registration.leader_epoch)
         self.leader = LeaderState(
             self._context.broker_id,
@@ -118,13 +118,11 @@ class Partition:
         )
         self._took_role(registration)
         self._isr_committed(self.leader, now)
-        if self.flushes_each_append and self.log.unflushed_records:
-            # What an earlier process wrote counts once it is flushed.
-            self._context.log_work.flush(self)
+        self._flush_if_due()
         return True
 
     def become_follower(self, registration: PartitionRegistration) -> bool:
-        """Follow the registration's leader, if it has one. True where the leader or its epoch is new."""
+        """Follow the registration's leader, if it has one. True if the leader or its epoch is new."""
         if registration.leader_epoch < self.leader_epoch:
             return False
         followed = (self.leader_epoch, self.leader_id)
@@ -152,7 +150,7 @@ class Partition:
             purgatory.fail_all(error)
 
     def _took_role(self, registration: PartitionRegistration) -> None:
-        self.log.discard_truncation()  # another leader may have what was to be dropped
+        self.log.discard_truncation()  # the new leader may have what was to be truncated
         self.leader_id = registration.leader
         self.leader_epoch = registration.leader_epoch
         self.partition_epoch = registration.partition_epoch
@@ -163,6 +161,7 @@ class Partition:
         self.log.config = config
         if self.leader is not None:
             self.leader.configure(config.min_insync_replicas)
+            self._flush_if_due()
 
     # --- leader: append -----------------------------------------------------------------------
 
@@ -175,8 +174,8 @@ class Partition:
         now_ms: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
     ) -> AppendInfo:
-        """Append what a producer sent; offsets and leader epoch are written into `records`. `now` in seconds
-        of the loop, `now_ms` of the wall clock.
+        """Append what a producer sent; offsets and leader epoch are written into `records`. `now` is the
+        loop's time in seconds, `now_ms` the wall clock's in milliseconds.
 
         Raises BrokerError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, KAFKA_STORAGE_ERROR, and what the
         log refuses.
@@ -200,7 +199,7 @@ class Partition:
             leader.appended(end_before, now)
             self._context.unsettled[self] = None
             if info.rolled or log.config.flush_messages != NEVER_FLUSH:
-                self._flush_if_due(info)
+                self._flush_if_due(rolled=info.rolled)
             if len(leader.isr) == 1:
                 self._advance_high_watermark(leader, now)
             self.watchers.log_grew()
@@ -213,21 +212,22 @@ class Partition:
 
     def flushed(self, now: float) -> None:
         """The log is durable up to its recovery point."""
-        self._context.moved[self] = None
+        self._context.uncheckpointed[self] = None
         if self.leader is not None:
             self._advance_high_watermark(self.leader, now)
         self._flush_purgatory.reached(self.log.recovery_point)
 
     def when_flushed(self, callback: Callable[[ErrorCode], None]) -> None:
         """Call back once everything now in the log is durable, or with an error."""
-        if self.offline or self.removed:  # no flush will come, nor has who waits been told
+        if self.offline or self.removed:  # no flush will come, and those who waited were failed before
             callback(ErrorCode.KAFKA_STORAGE_ERROR if self.offline else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return
         self._flush_purgatory.add(self.log.log_end_offset, callback)
         self._context.log_work.flush(self)
 
-    def _flush_if_due(self, info: AppendInfo) -> None:
-        if info.rolled or self.log.unflushed_records >= self.log.config.flush_messages:
+    def _flush_if_due(self, *, rolled: bool = False) -> None:
+        """Also what an earlier process wrote, or what was written under another configuration."""
+        if rolled or self.log.unflushed_records >= self.log.config.flush_messages:
             self._context.log_work.flush(self)
 
     # --- leader: followers --------------------------------------------------------------------
@@ -265,15 +265,15 @@ class Partition:
         return self.leader is None or self.leader.is_settled(self.log.log_end_offset)
 
     def maybe_shrink_isr(self, now: float) -> None:
-        """Every half of replica.lag.time.max.ms: propose to drop laggards, and to add who can join."""
+        """Every half of replica.lag.time.max.ms: propose to drop laggards, and to add those that can join."""
         leader = self.leader
         if leader is not None:
             self._ask_for(leader.shrink(self.log.log_end_offset, now))
-            # A caught-up non-member that has fallen behind no longer holds the high watermark back.
+            # A follower that was about to join and has fallen behind stops holding the high watermark back.
             self.maybe_expand_isr(now)
 
     def maybe_expand_isr(self, now: float) -> None:
-        """The brokers that may be in an ISR have changed."""
+        """The set of brokers that may be in an ISR has changed."""
         leader = self.leader
         if leader is not None:
             self._ask_for(leader.expand_any(self.high_watermark, now))
@@ -298,7 +298,7 @@ class Partition:
 
     def _isr_committed(self, leader: LeaderState, now: float) -> None:
         if leader.under_min_isr:
-            # The high watermark does not rise below min ISR: these produces could only time out.
+            # Below min.insync.replicas the high watermark does not rise: these produces could only time out.
             self.high_watermark_purgatory.fail_all(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         self._advance_high_watermark(leader, now)
         self._ask_for(leader.expand_any(self.high_watermark, now))
@@ -320,9 +320,9 @@ class Partition:
 
     def _raise_high_watermark(self, offset: int) -> None:
         self.high_watermark = offset
-        if self.log.producers.unreplicated:  # nobody may ever ask for the last stable offset
+        if self.log.producers.unreplicated:  # tidied here too: maybe nobody asks for the last stable offset
             self.log.producers.replicated_to(offset)
-        self._context.moved[self] = None
+        self._context.uncheckpointed[self] = None
         self.high_watermark_purgatory.reached(offset)
         self.watchers.readable_range_changed()
 
@@ -341,7 +341,7 @@ class Partition:
             except (OSError, InconsistentLogError) as e:
                 self.storage_failed(e)
             if info is not None and (info.rolled or log.config.flush_messages != NEVER_FLUSH):
-                self._flush_if_due(info)
+                self._flush_if_due(rolled=info.rolled)
         end = log.log_end_offset
         offset = leader_hw if leader_hw < end else end
         if offset > self.high_watermark:
@@ -350,45 +350,32 @@ class Partition:
             self._advance_log_start(min(leader_start, self.high_watermark))
         return end
 
-    def truncate_to(self, offset: int, done: Callable[[bool], None]) -> None:
-        """Truncate to `offset`, beyond which the leader has something else. `done` is called with whether it
-        is, once that is durable; until then the log refuses appends (log_manager/truncation.py)."""
+    def truncate_to(self, offset: int, done: Callable[[bool], None], *, restart: bool = False) -> None:
+        """Truncate to `offset`, beyond which the leader has something else; or, with `restart`, drop all: the
+        leader's log begins there, beyond the end of ours. `done` is called with whether it is, once that is
+        durable; until then the log refuses appends (log_manager/truncation.py)."""
         log = self.log
         if self.offline or self.removed:
             done(False)
             return
         try:
-            work = log.prepare_truncation(offset)
+            work = log.prepare_truncation(offset, restart=restart)
         except InconsistentLogError as e:
             self._context.failures.storage_failed(self, e)
             done(False)
             return
         if work is None:
-            # At most an epoch that was opened here and never written in.
+            # Nothing is beyond `offset`, except perhaps an epoch that began here and has no records.
             log.epochs.truncate_from_end(log.log_end_offset)
             done(True)
             return
         self._context.log_work.truncate(Truncation(self, work, done))
 
-    def restart_at(self, offset: int) -> None:
-        """Drop the whole log and start at `offset`: the leader's log begins beyond the end of ours. Raises
-        BrokerError."""
-        self._check_usable()
-        if self.move is not None:
-            self.move.truncate(0)
-        try:
-            self.log.truncate_fully_and_start_at(offset)
-        except (OSError, InconsistentLogError) as e:
-            self.storage_failed(e)
-        self._context.log_work.delete_files(self, self.log.take_deletions())
-        self.high_watermark = offset
-        self.after_truncation()
-        self.watchers.role_changed()
-
     def after_truncation(self) -> None:
-        """The log was truncated, or a prepared truncation was discarded. Whoever waits for what is present
-        to be durable waits for no more than is left; and flushes that ended in between did not count."""
-        self._context.moved[self] = None
+        """The log was truncated, or a prepared truncation was discarded. Those who wait for a flush now wait
+        for no more than what is left; and flushes that ended in between did not count, so flush again."""
+        self._context.uncheckpointed[self] = None
+        self.watchers.readable_range_changed()
         if self._flush_purgatory:
             self._flush_purgatory.lower(self.log.log_end_offset)
             self._context.log_work.flush(self)
@@ -396,8 +383,8 @@ class Partition:
     # --- reading ------------------------------------------------------------------------------
 
     def check_epoch(self, current_leader_epoch: int, *, leader_only: bool) -> None:
-        """Raises BrokerError where the client's leader epoch is not ours (-1: not checked), or where we do
-        not lead and it must read from the leader."""
+        """Raises BrokerError if the client's leader epoch is not ours (-1: not checked), or if we do not lead
+        and the client must read from the leader."""
         self._check_usable()
         if current_leader_epoch != NO_EPOCH and current_leader_epoch != self.leader_epoch:
             if current_leader_epoch < self.leader_epoch:
@@ -462,7 +449,7 @@ class Partition:
 
     def log_start_moved(self) -> None:
         """The log start offset is higher: retention, DeleteRecords, or the leader's has moved."""
-        self._context.moved[self] = None
+        self._context.uncheckpointed[self] = None
         self.watchers.readable_range_changed()
         if self.low_watermark_purgatory:
             self.low_watermark_purgatory.reached(self.low_watermark())
@@ -476,7 +463,7 @@ class Partition:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(self.tp))
 
     def refuse_as_not_leader(self) -> NoReturn:
-        """Raises NOT_LEADER_OR_FOLLOWER; of a replica that cannot be used, why."""
+        """Raises NOT_LEADER_OR_FOLLOWER, or the reason why the replica cannot be used at all."""
         self._check_usable()
         raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} is led by {self.leader_id}")
 

@@ -52,7 +52,7 @@ class PartitionContext:
     log_work: LogWork
     failures: ReplicaFailures
     topic_stats: BrokerTopicStats = field(default_factory=BrokerTopicStats)
-    moved: dict[LocalReplica, None] = field(default_factory=dict)
+    uncheckpointed: dict[LocalReplica, None] = field(default_factory=dict)
     """Replicas with other offsets than the checkpoints have (log_manager/checkpoint_writer.py)."""
     unsettled: dict[IsrRequester, None] = field(default_factory=dict)
-    """Those that lead and were not settled (`is_settled`) when they were looked at last, or changed since."""
+    """Leaders that were not settled (`is_settled`) when they were last looked at, or have changed since."""

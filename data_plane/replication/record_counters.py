@@ -14,7 +14,7 @@ from data_plane.replication.partition import Partition
 from metadata_quorum.foundation.model import TopicPartition
 
 MOST_KEPT: Final = 1_000
-"""Those asked for last."""
+"""How many counters are kept: those that were used last."""
 
 
 class _Known(NamedTuple):
@@ -27,7 +27,7 @@ class _Known(NamedTuple):
 
 
 class RecordCounters:
-    """Of one broker."""
+    """The record counters of one broker."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[TopicPartition, _Known] = OrderedDict()

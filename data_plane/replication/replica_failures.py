@@ -20,7 +20,7 @@ from metadata_quorum.foundation.supervision import ExceptionHandlerLoop, bounded
 
 
 class FailureHandler:
-    """For the replicas of one broker."""
+    """Handles the failures of one broker's replicas."""
 
     def __init__(
         self,

@@ -160,7 +160,7 @@ class ReplicaManager:
             self.executor,
             self.failures,
             self.topic_stats,
-            self.logs.moved,
+            self.logs.uncheckpointed,
             self._unsettled,
         )
         self.applier = DeltaApplier(
@@ -280,6 +280,7 @@ class ReplicaManager:
         if self._assignments is not None:
             await self._assignments.close()
         self.checkpoints.close()
+        self.cleaner.close()
         await self.background.drain()
         for partition in self._registry:
             if not partition.offline:

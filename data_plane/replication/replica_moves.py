@@ -155,6 +155,7 @@ class ReplicaMoves:
         log = self._open(partition, directory, tag)
         if log is None:
             return
+        partition.log.cancel_cleaning()  # it would overtake the copy
         move = ReplicaMove(self, partition, directory, log)
         self._moves[partition] = partition.move = move
         name = f"move of {partition.tp} to {directory.path}"

@@ -1,26 +1,29 @@
-"""AddPartitionsToTxn, AddOffsetsToTxn: what a producer's transaction is to write to, told to its coordinator.
+"""AddPartitionsToTxn, AddOffsetsToTxn: tell the coordinator to which partitions a transaction will write.
 
-    producers, and brokers for theirs -> here -> TransactionCoordinator
+    producers, or brokers for them -> here -> TransactionCoordinator
 
-Very many partitions are looked up, and answered, in pieces; they are added together, or none is.
+Very many partitions are looked up and answered in pieces; either all of them are added, or none, and before
+what comes behind them on their connection ends their transaction.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from itertools import islice
 from typing import Any, Final
 
 from data_plane.coordinator.state_machine import ProducerIdAndEpoch
-from data_plane.coordinator.topics import OFFSETS_TOPIC
+from data_plane.coordinator.topics import INTERNAL_TOPICS, OFFSETS_TOPIC
 from kraft.api.authz.checks import READ_GROUP, WRITE_TRANSACTIONAL_ID
 from kraft.api.authz.group_checks import add_partitions
 from kraft.api.context import BrokerContext, NodeContext
+from kraft.api.offset_partitions import is_more_than
 from kraft.api.request_context import RequestContext
 from kraft.api.response import error_code_only
 from kraft.api.row import ApiRow, Response
-from kraft.api.slices import each_within, in_slices
+from kraft.api.slices import FIRST_SHARE, each_within, in_slices
 from kraft.api.transactions import NAMED_BEFOREHAND, NAMED_BY_WRITING, error_for_version
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
@@ -28,28 +31,43 @@ from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 
 ADDED_AT_ONCE: Final = 2000
-"""AddPartitionsToTxn: partitions that are looked up, or answered, between two turns of the loop."""
+"""AddPartitionsToTxn: partitions that are looked up, or answered, in one turn of the loop."""
 TRANSACTIONS_AT_ONCE: Final = 100
-"""The same, from version 4 on: each is a task."""
+"""AddPartitionsToTxn from version 4 on: transactions that are handled at once, each in a task."""
 _FIRST_OF_BROKERS: Final = 4
-"""AddPartitionsToTxn: many transactions at once, for brokers."""
+"""AddPartitionsToTxn: from here on it is for brokers, with many transactions at once."""
 
 _Outcomes = Callable[[TopicPartition], ErrorCode]
-"""What became of a partition: to make a table of a hundred thousand takes as long as to make the answer."""
+"""The outcome for a partition. A function, because a table of a hundred thousand would take as long to make
+as the response."""
 
 
 async def handle_add_partitions(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     if ctx.version >= _FIRST_OF_BROKERS:
         return await _add_for_brokers(broker, request)
-    producer = ProducerIdAndEpoch(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
-    transactional_id = request.v3_and_below_transactional_id
     topics = request.v3_and_below_topics
-    requested = await _partitions(broker.node, topics)
-    if ctx.connection.gone:
-        return {"results_by_topic_v3_and_below": []}  # to nobody: its transaction may have ended meanwhile
-    outcomes = await _add(broker, transactional_id, producer, requested, NAMED_BEFOREHAND)
-    answered = await _results(broker.node, topics, lambda tp: error_for_version(ctx, outcomes(tp)))
+    state = ctx.connection.state
+    if is_more_than(ADDED_AT_ONCE // FIRST_SHARE, topics):  # the end of its transaction may come behind it
+        state.long_commits = state.long_commits or asyncio.Lock()
+    async with state.long_commits or nullcontext():
+        outcomes = await _add_for_producer(broker, ctx, request)
+    if outcomes is None:
+        return {"results_by_topic_v3_and_below": []}  # nobody reads it
+    named = outcomes
+    answered = await _results(broker.node, topics, lambda tp: error_for_version(ctx, named(tp)))
     return {"results_by_topic_v3_and_below": answered}
+
+
+async def _add_for_producer(broker: BrokerContext, ctx: RequestContext, request: Message) -> _Outcomes | None:
+    """None where its connection has gone: its transaction may have ended meanwhile."""
+    producer = ProducerIdAndEpoch(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+    requested = await _partitions(broker.node, request.v3_and_below_topics)
+    if ctx.connection.gone:
+        return None
+    if any(tp.topic in INTERNAL_TOPICS for tp in requested):
+        return _only_for_coordinators
+    transactional_id = request.v3_and_below_transactional_id
+    return await _add(broker, transactional_id, producer, requested, NAMED_BEFOREHAND)
 
 
 def add_partitions_error(request: Message, code: ErrorCode, message: str) -> Response:
@@ -64,7 +82,7 @@ def add_partitions_error(request: Message, code: ErrorCode, message: str) -> Res
 
 
 async def _add_for_brokers(broker: BrokerContext, request: Message) -> Response:
-    """Together, since some wait until an earlier transaction has ended."""
+    """At the same time, since some wait until an earlier transaction has ended."""
     results: list[dict[str, Any]] = []
     turns = broker.node.long_work.request()
     left = iter(request.transactions)
@@ -95,7 +113,7 @@ async def _add(
     partitions: Mapping[TopicPartition, bool],
     client_version: int,
 ) -> _Outcomes:
-    """All of them, or none."""
+    """Add all of them or none."""
     if not all(partitions.values()):
         return _unknown(partitions)
     try:
@@ -139,27 +157,24 @@ async def handle_add_offsets(broker: BrokerContext, ctx: RequestContext, request
 
 
 async def _partitions(node: NodeContext, topics: Iterable[Message]) -> dict[TopicPartition, bool]:
-    """Each that is named, and whether it is there."""
+    """Each partition that is named, and whether it exists."""
     there: dict[TopicPartition, bool] = {}
-    async for topic, number in in_slices(node.long_work, each_within(topics, _numbers), ADDED_AT_ONCE):
+    async for topic, number in in_slices(node.long_work, each_within(topics, "partitions"), ADDED_AT_ONCE):
         if number is not None:
-            there[TopicPartition(topic.name, number)] = _exists(node, topic.name, number)
+            tp = TopicPartition(topic.name, number)
+            there[tp] = node.image.partition(tp) is not None
     return there
 
 
-def _numbers(topic: Message) -> list[int]:
-    numbers: list[int] = topic.partitions
-    return numbers
-
-
-def _exists(node: NodeContext, name: str, number: int) -> bool:
-    topic = node.image.topic(name)
-    return topic is not None and number in topic.partitions
-
-
 def _unknown(there: Mapping[TopicPartition, bool]) -> _Outcomes:
-    """One of them is not there."""
+    """The outcomes if at least one of the partitions does not exist."""
     return lambda tp: ErrorCode.OPERATION_NOT_ATTEMPTED if there[tp] else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _only_for_coordinators(tp: TopicPartition) -> ErrorCode:
+    """Whatever rights a client has; AddOffsetsToTxn names a group."""
+    refused = tp.topic in INTERNAL_TOPICS
+    return ErrorCode.TOPIC_AUTHORIZATION_FAILED if refused else ErrorCode.OPERATION_NOT_ATTEMPTED
 
 
 def _all_alike(code: ErrorCode) -> _Outcomes:
@@ -169,7 +184,7 @@ def _all_alike(code: ErrorCode) -> _Outcomes:
 async def _results(node: NodeContext, topics: Iterable[Message], outcomes: _Outcomes) -> list[dict[str, Any]]:
     answered: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []
-    async for topic, number in in_slices(node.long_work, each_within(topics, _numbers), ADDED_AT_ONCE):
+    async for topic, number in in_slices(node.long_work, each_within(topics, "partitions"), ADDED_AT_ONCE):
         if number is None:
             rows = []
             answered.append({"name": topic.name, "results_by_partition": rows})

@@ -26,9 +26,9 @@ CREATE_TIMEOUT_MS: Final = 10_000
 PATIENCE_S: Final = 3.0
 LOOK_EVERY_S: Final = 0.02
 MOST_AT_ONCE: Final = 100
-"""Topics being created; who asks for more has them created when it asks again."""
+"""Topics that are being created at the same time; further ones are created when the client asks again."""
 LOOKS: Final = 50
-"""What was created is known here when this broker has read that far in the metadata: a moment later."""
+"""How often to look whether this broker has read the new topic in the metadata, which takes a moment."""
 
 
 def unknown_topic_error(name: str) -> ErrorCode:
@@ -39,7 +39,7 @@ def unknown_topic_error(name: str) -> ErrorCode:
 
 
 def request_creation(broker: BrokerContext, name: str) -> bool:
-    """Have the topic created; False where it may not be, or there is no room."""
+    """Have the topic created; False if its name is invalid, or too many are being created."""
     if len(broker.creating_topics) >= MOST_AT_ONCE or name_problem(name) is not None:
         return False
     _begin(broker, name)
@@ -47,7 +47,7 @@ def request_creation(broker: BrokerContext, name: str) -> bool:
 
 
 def _begin(broker: BrokerContext, name: str) -> asyncio.Task[bool]:
-    """Its creation, which may be under way already."""
+    """Start the creation, unless it is already in progress."""
     if name not in broker.creating_topics:
         broker.creating_topics[name] = supervised(
             broker.node.loop, _create(broker, name), f"creation of {name}"
@@ -58,8 +58,8 @@ def _begin(broker: BrokerContext, name: str) -> asyncio.Task[bool]:
 async def creation(broker: BrokerContext, name: str) -> None:
     """Have it created, and wait a little until this broker knows it.
 
-    A transactional producer of librdkafka asks three times for its group's coordinator, in a third of a
-    second, and then no more until something else happens to it; Kafka leaves it to that.
+    A transactional producer of librdkafka asks three times for its group's coordinator, within a third of a
+    second, and then no more until something else happens to it. Kafka does not wait for that.
     """
     done, _ = await asyncio.wait((_begin(broker, name),), timeout=PATIENCE_S)
     if not (done and done.pop().result()):

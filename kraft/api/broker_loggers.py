@@ -83,7 +83,7 @@ def _logger(name: str) -> logging.Logger:
 
 
 def _is_logger(known: object) -> bool:
-    """Not a mere place in the tree of names."""
+    """Whether it is a logger, and not only a name in the tree between two loggers."""
     return isinstance(known, logging.Logger)
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Final
 
 from kraft.api.authz.checks import DESCRIBE_CONFIGS_OF_CLUSTER
 from kraft.api.context import BrokerContext
 from kraft.api.request_context import RequestContext
 from kraft.api.row import ApiRow, Response
+from kraft.api.slices import in_slices
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import ResourceType
 from metadata_quorum.metadata.image import MetadataImage
 
+LOOKED_AT_PER_SLICE: Final = 2000
 LISTED: Final = (
     ResourceType.CLIENT_METRICS,
     ResourceType.BROKER_LOGGER,
@@ -24,30 +26,30 @@ LISTED: Final = (
 )
 
 
-def handle(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
-    wanted = request.resource_types if ctx.version >= 1 else [ResourceType.CLIENT_METRICS]
-    if unknown := sorted(set(wanted) - set(LISTED)):
+async def handle(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
+    wanted = set(request.resource_types if ctx.version >= 1 else [ResourceType.CLIENT_METRICS])
+    if unknown := sorted(wanted - set(LISTED)):
         raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported resource types {unknown}")
-    return {
-        "error_code": int(ErrorCode.NONE),
-        "config_resources": [
-            {"resource_name": name, "resource_type": int(kind)}
-            for kind in LISTED
-            if not wanted or kind in wanted
-            for name in _names(broker.node.image, ctx.listener, kind)
-        ],
-    }
+    listed = []
+    for kind in LISTED:
+        if wanted and kind not in wanted:
+            continue
+        resources = _resources(broker.node.image, ctx.listener, kind)
+        async for found, name in in_slices(broker.node.long_work, resources, LOOKED_AT_PER_SLICE):
+            if found == kind:
+                listed.append({"resource_name": name, "resource_type": int(kind)})
+    return {"error_code": int(ErrorCode.NONE), "config_resources": listed}
 
 
-def _names(image: MetadataImage, listener: str, kind: ResourceType) -> Iterator[str]:
+def _resources(image: MetadataImage, listener: str, kind: ResourceType) -> Iterable[tuple[int, str]]:
+    """The resources of that type, perhaps among others."""
     match kind:
         case ResourceType.TOPIC:
-            yield from sorted(image.topics_by_name)
+            return ((kind, name) for name in image.topics_by_name)
         case ResourceType.BROKER | ResourceType.BROKER_LOGGER:
-            for broker, _ in image.alive_brokers(listener):
-                yield str(broker.broker_id)
+            return [(kind, str(broker.broker_id)) for broker, _ in image.alive_brokers(listener)]
         case _:
-            yield from sorted(name for configured, name in image.configs if configured == kind)
+            return image.configs
 
 
 ROWS: Final = (ApiRow(ApiKey.LIST_CONFIG_RESOURCES, (0, 1), (DESCRIBE_CONFIGS_OF_CLUSTER,), broker=handle),)

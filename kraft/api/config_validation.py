@@ -22,17 +22,20 @@ from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode, FatalError
 from metadata_quorum.foundation.model import ResourceType
 from metadata_quorum.foundation.topic_configs import DYNAMIC_BROKER_CONFIGS
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
 from metadata_quorum.protocol.commands import CONFIG_APPEND, CONFIG_DELETE, CONFIG_SET, CONFIG_SUBTRACT
 from metadata_quorum.protocol.replies import ConfigResult
 
 RESOURCES_PER_SLICE: Final = 200
-"""And configs of them, between two turns of the loop."""
+"""Resources, and configs of resources, that are checked in one turn of the loop."""
 NAMED_PER_SLICE: Final = 2000
+_LONGEST_ID: Final = 10
+"""Digits of the id of a broker."""
 MOST_CONFIGS: Final = 1000
-"""Of one resource: some ten times what a broker has keys."""
+"""Configs of one resource in a request: some ten times as many as a broker has keys."""
 
 Validate = Callable[[Message], ConfigResult | None]
-"""Of a resource without errors so far: its outcome, or None if the controller decides."""
+"""For a resource without errors so far: the outcome, or None if the controller decides."""
 
 _ALTERABLE: Final = frozenset(
     {ResourceType.TOPIC, ResourceType.BROKER, ResourceType.GROUP, ResourceType.CLIENT_METRICS}
@@ -40,15 +43,23 @@ _ALTERABLE: Final = frozenset(
 _REPORTERS: Final = frozenset({"metric.reporters"})
 """May change without effect."""
 _FIXED: Final = FIXED_IN_KAFKA.union(NO_EFFECT)
+_LOGINS: Final = "sasl.jaas.config"
+"""Behind a mechanism's name."""
 _OVERRIDES: Final = re.compile(r"(|[^,]+:[0-9]{1,9}(,[^,]+:[0-9]{1,9})*)", re.ASCII)
 """HOST:COUNT,…"""
 _OPERATIONS: Final = frozenset({CONFIG_SET, CONFIG_DELETE, CONFIG_APPEND, CONFIG_SUBTRACT})
 
 
 async def outcomes(
-    node: NodeContext, resources: Sequence[Message], *, incremental: bool, levels: Validate | None = None
+    node: NodeContext,
+    resources: Sequence[Message],
+    *,
+    incremental: bool,
+    levels: Validate | None = None,
+    present: MetadataImage = EMPTY_IMAGE,
 ) -> list[ConfigResult | None]:
-    """Of each resource what is known of it now. `levels`: takes those of broker loggers."""
+    """The outcome for each resource that is known already. `levels`: handles those of broker loggers.
+    `present`: has the values to which a change adds or from which it takes."""
     times: Counter[tuple[int, str]] = Counter()
     async for resource in in_slices(node.long_work, resources, NAMED_PER_SLICE):
         times[resource.resource_type, resource.resource_name] += 1
@@ -64,7 +75,7 @@ async def outcomes(
                 continue
             if kind not in _ALTERABLE:
                 raise _invalid(f"Unknown resource type {kind}")
-            _check_values(node, kind, name, resource, incremental=incremental)
+            _check_values(node, present, resource, incremental=incremental)
             found.append(None)
         except BrokerError as error:
             found.append(ConfigResult(kind, name, error.code, error.message))
@@ -93,19 +104,22 @@ def _check_form(resource: Message, *, incremental: bool) -> None:
             raise _invalid(f"Unknown operations type {each.config_operation}")
 
 
-def _check_values(node: NodeContext, kind: int, name: str, resource: Message, *, incremental: bool) -> None:
+def _check_values(node: NodeContext, present: MetadataImage, resource: Message, *, incremental: bool) -> None:
+    kind, name = resource.resource_type, resource.resource_name
     values = {
         each.name: each.value
         for each in resource.configs
         if not (incremental and each.config_operation == CONFIG_DELETE)
     }
     if kind == ResourceType.BROKER:
+        if len(name) > _LONGEST_ID:
+            raise _invalid(f"Invalid broker name '{name[:_LONGEST_ID]}...'")
         check_broker_values(values, per_broker=bool(name))
     elif kind == ResourceType.GROUP:
         if incremental:  # its values must fit together with those that it has
             gone = {each.name for each in resource.configs} - values.keys()
-            present = node.image.config(ResourceType.GROUP, name)
-            values = {key: value for key, value in present.items() if key not in gone} | values
+            before = present.config(ResourceType.GROUP, name)
+            values = {key: value for key, value in before.items() if key not in gone} | values
         problem = group_config_problem(values, node.config)
         if problem:
             raise BrokerError(ErrorCode.INVALID_CONFIG, problem)
@@ -135,8 +149,10 @@ def check_broker_values(values: Mapping[str, str], *, per_broker: bool) -> None:
 
 def _may_change(key: str) -> bool:
     """What nobody knows may be set to anything."""
-    if base_name(key) != key:
-        return True
+    base = base_name(key)
+    if base != key:
+        known = base in ROWS or base in _FIXED or base.endswith(_LOGINS)
+        return not known or base in PER_LISTENER or base in CLUSTER_WIDE_OF_LISTENERS or base in CLASSES
     row = ROWS.get(key)
     if row is not None:
         return row.rule.update is not Update.READ_ONLY

@@ -10,6 +10,7 @@ A value is described with its source and the chain it was taken from ("synonyms"
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from enum import IntEnum
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -17,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from kraft.api import broker_loggers
 from kraft.api.authz.topic_checks import authorize_configs
 from kraft.api.broker_loggers import LevelChange
-from kraft.api.config_validation import outcomes
+from kraft.api.config_validation import NAMED_PER_SLICE, outcomes
 from kraft.api.context import ControllerContext, NodeContext
 from kraft.api.group_configs import group_default
 from kraft.api.request_context import RequestContext
@@ -53,7 +54,7 @@ from metadata_quorum.security.acls import AclOperation
 
 ALTERED_PER_SLICE: Final = 500
 RESOURCES_PER_SLICE: Final = 3
-"""Between two turns of the loop: a broker has two hundred keys."""
+"""Resources that are described in one turn of the loop: a broker has two hundred keys."""
 _INTERNAL: Final = "internal."
 """Keys for tests: like Kafka, we show them only where they are set."""
 
@@ -117,8 +118,8 @@ async def handle_describe(node: NodeContext, ctx: RequestContext, request: Messa
 
 
 def _described(resource: Message) -> Hashable:
-    """What of which resource."""
-    return resource.resource_type, resource.resource_name, frozenset(resource.configuration_keys or ())
+    """Which one: of one that is named twice, with what keys soever, the first counts."""
+    return resource.resource_type, resource.resource_name
 
 
 def _describe(node: NodeContext, request: Message, resource: Message) -> dict[str, Any]:
@@ -182,7 +183,7 @@ def _entries(node: NodeContext, resource: Message, documented: bool) -> Iterator
 
 
 def _subscription(node: NodeContext, name: str, documented: bool) -> Iterator[dict[str, Any]]:
-    """Of client metrics; it need not be there to have defaults, which have no synonyms here."""
+    """A client metrics subscription. One that does not exist has defaults too; here they have no synonyms."""
     if not name:
         raise BrokerError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
     values = node.image.config(ResourceType.CLIENT_METRICS, name)
@@ -313,21 +314,33 @@ async def handle_alter_loggers(node: NodeContext, ctx: RequestContext, request: 
 async def handle_incremental_alter(
     controller: ControllerContext, ctx: RequestContext, request: Message
 ) -> Response:
-    known = await outcomes(
-        controller.node,
-        request.resources,
-        incremental=True,
-        levels=partial(_alter_levels, controller.node, request),
-    )
-    results = await _results(
-        controller.node,
-        request.resources,
-        known,
-        lambda resources: controller.quorum_controller.incremental_alter_configs(
-            [_change(each) for each in resources], validate_only=request.validate_only
-        ),
-    )
+    async with await _turn(controller, request.resources):
+        known = await outcomes(
+            controller.node,
+            request.resources,
+            incremental=True,
+            levels=partial(_alter_levels, controller.node, request),
+            present=controller.quorum_controller.image,
+        )
+        results = await _results(
+            controller.node,
+            request.resources,
+            known,
+            lambda resources: controller.quorum_controller.incremental_alter_configs(
+                [_change(each) for each in resources], validate_only=request.validate_only
+            ),
+        )
     return await _all_altered(controller.node, known, results)
+
+
+async def _turn(
+    controller: ControllerContext, resources: Sequence[Message]
+) -> AbstractAsyncContextManager[None]:
+    """A group's values must fit together: two changes, each of which fits the values of before, need not."""
+    async for each in in_slices(controller.node.long_work, resources, NAMED_PER_SLICE):
+        if each.resource_type == ResourceType.GROUP:
+            return controller.group_config_changes
+    return nullcontext()
 
 
 async def _results(
@@ -367,7 +380,7 @@ def _replacement(resource: Message) -> ConfigReplacement:
 async def _all_altered(
     node: NodeContext, known: Sequence[ConfigResult | None], results: Iterable[ConfigResult]
 ) -> Response:
-    """In the order asked for."""
+    """The results in the order of the request."""
     rest = iter(results)
     return {
         "responses": [
@@ -396,15 +409,16 @@ def _alter_levels(node: NodeContext, request: Message, resource: Message) -> Con
 
 
 async def handle_alter(controller: ControllerContext, ctx: RequestContext, request: Message) -> Response:
-    known = await outcomes(controller.node, request.resources, incremental=False)
-    results = await _results(
-        controller.node,
-        request.resources,
-        known,
-        lambda resources: controller.quorum_controller.alter_configs(
-            [_replacement(each) for each in resources], validate_only=request.validate_only
-        ),
-    )
+    async with await _turn(controller, request.resources):
+        known = await outcomes(controller.node, request.resources, incremental=False)
+        results = await _results(
+            controller.node,
+            request.resources,
+            known,
+            lambda resources: controller.quorum_controller.alter_configs(
+                [_replacement(each) for each in resources], validate_only=request.validate_only
+            ),
+        )
     return await _all_altered(controller.node, known, results)
 
 

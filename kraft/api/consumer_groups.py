@@ -24,7 +24,7 @@ from kraft.api.authz.group_checks import group_operations, hide_members, subscri
 from kraft.api.context import BrokerContext, NodeContext
 from kraft.api.request_context import RequestContext
 from kraft.api.row import ApiRow, Response
-from kraft.api.slices import GROUPS_PER_SLICE, each_once, in_slices
+from kraft.api.slices import GROUPS_PER_SLICE, each_once, in_slices, of_name
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -40,6 +40,8 @@ _BLANKS: Final = "".join(map(chr, range(ord(" ") + 1)))
 """What Java's trim takes off."""
 TOPICS_PER_SLICE: Final = 2000
 """ConsumerGroupHeartbeat: what a member says that it owns."""
+DESCRIBED_PER_SLICE: Final = 2000
+"""ConsumerGroupDescribe: members, their topics and partitions."""
 _CLASSIC_MEMBER: Final = 0
 _CONSUMER_MEMBER: Final = 1
 
@@ -158,13 +160,19 @@ async def handle_describe(broker: BrokerContext, ctx: RequestContext, request: M
         operation_bits(AclResourceType.GROUP) if request.include_authorized_operations else OPERATIONS_OMITTED
     )
     groups = []
-    async for group_id in each_once(broker.node.long_work, request.group_ids, GROUPS_PER_SLICE, str):
+    async for group_id in each_once(broker.node.long_work, request.group_ids, GROUPS_PER_SLICE, str, of_name):
         try:
             described = await broker.group_coordinator.describe_consumer_group(group_id)
         except BrokerError as error:
             groups.append(_undescribed(group_id, error.code, error.message))
         else:
-            groups.append({**_described(described, broker.node.image), "authorized_operations": operations})
+            members = [
+                _described_member(each, broker.node.image)
+                async for each in in_slices(
+                    broker.node.long_work, described.members, DESCRIBED_PER_SLICE, _weight
+                )
+            ]
+            groups.append({**_described(described), "members": members, "authorized_operations": operations})
     return {"groups": groups}
 
 
@@ -186,7 +194,15 @@ def _undescribed(group_id: str, code: ErrorCode, message: str) -> Mapping[str, A
     }
 
 
-def _described(group: DescribedConsumerGroup, image: MetadataImage) -> dict[str, Any]:
+def _weight(described: DescribedConsumerMember) -> int:
+    """What a member is described by."""
+    member = described.member
+    topics = len(member.assigned) + len(described.target) + len(member.metadata.subscribed_topic_names)
+    return 1 + topics + sum(map(len, (*member.assigned.values(), *described.target.values())))
+
+
+def _described(group: DescribedConsumerGroup) -> dict[str, Any]:
+    """The description of a group, without its members."""
     return {
         "error_code": 0,
         "error_message": None,
@@ -195,7 +211,6 @@ def _described(group: DescribedConsumerGroup, image: MetadataImage) -> dict[str,
         "group_epoch": group.epoch,
         "assignment_epoch": group.assignment_epoch,
         "assignor_name": group.assignor,
-        "members": [_described_member(each, image) for each in group.members],
     }
 
 
@@ -217,7 +232,7 @@ def _described_member(described: DescribedConsumerMember, image: MetadataImage) 
 
 
 def _named_topics(assignment: Assignment, image: MetadataImage) -> dict[str, Any]:
-    """Without topics that are gone, for they have no name."""
+    """Assigned partitions by topic name; deleted topics, which have none, are left out."""
     rows = []
     for topic_id in sorted(assignment):
         topic = image.topic(topic_id)

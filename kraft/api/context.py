@@ -1,4 +1,4 @@
-"""What a request handler is given of the node it runs in; of the request: request_context.py.
+"""What a request handler is given of its node. (What it is given of the request is in request_context.py.)
 
     NodeContext         what every node has
     BrokerContext       the broker's parts, and the node
@@ -48,9 +48,9 @@ from metadata_quorum.metadata.metadata_cache import MetadataCache
 from metadata_quorum.security.authorizer import Authorizer
 
 MAX_LONG_CHECKS: Final = 2
-"""At a time: what they unpack is memory that no budget counts."""
+"""At a time, because no budget counts the memory into which they decompress."""
 MAX_SEARCHES: Final = 2
-"""At a time: others need the executor's threads, too."""
+"""At a time, because others need the executor's threads too."""
 OUTSIDE_THE_LOOP: Final = MayBlock("in the executor")
 
 
@@ -74,7 +74,7 @@ class NodeContext:
     committed_metadata: MetadataCache = field(default_factory=MetadataCache)
     """All that it knows to be committed; ahead of the other while a broker acts on a change."""
     controller_channel: ControllerChannel
-    """To the active controller, on whichever node it is."""
+    """The channel to the active controller, on whichever node that is."""
     logins: Mapping[str, LoginRules] = field(default_factory=dict)
     """How clients log in, by listener; listeners that ask for no login are not in it."""
     scram_users: ScramUsers
@@ -84,11 +84,11 @@ class NodeContext:
     """None while nothing is limited."""
     loop_health: LoopHealth = field(default_factory=LoopHealth)
     requests: RequestMetrics = field(default_factory=RequestMetrics)
-    """How many came, what became of them, where their time went."""
+    """How many requests came, their outcomes, and where their time went."""
     client_telemetry: ClientTelemetry = field(default_factory=ClientTelemetry)
-    """What clients push of their own metrics."""
+    """The metrics that clients push (KIP-714)."""
     faults: Mapping[str, int] = field(default_factory=dict)
-    """How often work has failed of a bug, by the place in the code
+    """How often work has failed because of a bug, by the place in the code
     (metadata_quorum/foundation/supervision.py)."""
 
     @property
@@ -97,7 +97,7 @@ class NodeContext:
         return self.metadata_cache.image
 
     def blocking(self, work: Callable[[MayBlock], Result], /) -> asyncio.Future[Result]:
-        """Run what blocks outside the loop."""
+        """Run `work`, which may block, in the executor."""
         return self.loop.run_in_executor(None, work, OUTSIDE_THE_LOOP)
 
 
@@ -117,31 +117,31 @@ class BrokerContext:
     marker_writer: MarkerWriter
     producer_ids: ProducerIds
     console_channels: BrokerChannels
-    """To the other brokers, for what is shown to people. A broker of another make may end the connection at
-    it: nothing that matters is to be lost with it."""
+    """To the other brokers, only for what is shown to people. A broker of Apache Kafka may close the
+    connection upon such a request, so nothing that matters may share it."""
     lifecycle: BrokerLifecycle
     failover_metadata: FailoverMetadata
-    """Brokers that die or may have died."""
+    """Metadata for clients while brokers die, or may have died."""
     timer: WheelTimer
-    """For the many deadlines of waiting requests."""
+    """The timer for the many deadlines of waiting requests."""
     long_checks: asyncio.Semaphore = field(default_factory=partial(asyncio.Semaphore, MAX_LONG_CHECKS))
-    """Of produced records that are checked in other threads."""
+    """Held while produced records are validated in another thread."""
     searches: asyncio.Semaphore = field(default_factory=partial(asyncio.Semaphore, MAX_SEARCHES))
-    """For offsets by time; looks at headers, for lags."""
+    """Held while offsets are searched by time, or batch headers read for lags."""
     long_record_counts: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """One at a time: until it is answered it takes some 20 MB."""
+    """Held by a long RecordCounts request: until it is answered it takes some 20 MB."""
     record_counters: RecordCounters = field(default_factory=RecordCounters)
     creating_topics: dict[str, asyncio.Task[bool]] = field(default_factory=dict)
     """Topics that are just being created on demand."""
 
     @property
     def suspected_brokers(self) -> Collection[int]:
-        """Those that may just have died: no client should be sent to them."""
+        """Brokers that may just have died: no client should be sent to them."""
         return self.failover_metadata.suspected
 
     @property
     def client_image(self) -> MetadataImage:
-        """The metadata that clients are shown who look for a leader or a coordinator."""
+        """The metadata for clients that look for a leader or a coordinator."""
         return self.failover_metadata.client_image(self.node.metadata_cache.image)
 
 
@@ -155,4 +155,6 @@ class ControllerContext:
     metadata_reader: MetadataReader
     """The metadata log, for the brokers that fetch it."""
     broker_heard: Callable[[int], None]
-    """Called with the id of every broker whose heartbeat has come."""
+    """Called with the broker's id for every heartbeat."""
+    group_config_changes: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """One at a time, from when it is judged by a group's values until it has become some of them."""

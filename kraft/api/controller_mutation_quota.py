@@ -42,5 +42,5 @@ class ControllerMutationQuota:
 
     @property
     def throttle_time_ms(self) -> int:
-        """For the response."""
+        """The throttle time for the response."""
         return round(self._pause_s * MS_PER_S)

@@ -4,8 +4,8 @@
                    \\-> raw handler (Produce, Fetch, Raft) ---------------------> header + buffers
 
 Errors:
-* no such API, not on this listener, or not in this version: the connection ends, as Kafka's does
-  (ApiVersions alone is answered, in version 0, with UNSUPPORTED_VERSION and the range that we know);
+* no such API, not on this listener, or not in this version: the connection is closed, as in Kafka
+  (only ApiVersions is answered, in version 0, with UNSUPPORTED_VERSION and the range that we know);
 * `BrokerError`: the API's own error response;
 * anything else is reported to the error boundary (metadata_quorum/foundation/supervision.py), and if the node
   survives the client gets UNKNOWN_SERVER_ERROR; a request without a response ends its connection.
@@ -54,13 +54,13 @@ from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.supervision import awaited, report_fault
 
 MAX_DECODED_BYTES: Final = 64 * 1024 * 1024
-"""What one request may take in memory when it is decoded: some 200,000 topics or partitions."""
+"""What one request may take in memory once it is decoded: some 200,000 topics or partitions."""
 
 _ENVELOPE: Final = ApiKey.ENVELOPE
 """Bound once: every request is compared with it, and looking up a member of an enum takes 0.3 µs."""
 
 LONG_BODY_BYTES: Final = 2 * 1024
-"""A longer body may have thousands of items, at a byte or two each."""
+"""A request with a longer body is long: it may have thousands of items, at a byte or two each."""
 
 
 class _Call(NamedTuple):
@@ -69,9 +69,9 @@ class _Call(NamedTuple):
     ctx: RequestContext
     row: ApiRow
     request: Message
-    """What authorization has left of it."""
+    """Without the items that authorization has refused."""
     complete: ResponseCompletion | None = None
-    """What authorization does with the handler's response."""
+    """Adds those items to the handler's response."""
     envelope: RequestContext | None = None
     """The context of the envelope that it came in."""
 
@@ -89,8 +89,8 @@ class Dispatcher:
         controller: ControllerContext | None = None,
         also: Container[ApiKey] = (),
     ) -> None:
-        """`roles`: what each listener serves, by its name. `broker`, `controller`: where the node is one.
-        `also`: APIs that ApiVersions lists on this node, and not on every one."""
+        """`roles`: what each listener serves, by its name. `broker`, `controller`: set if the node is one.
+        `also`: APIs that ApiVersions lists on this node but not on every node."""
         self._node = node
         self._broker = broker
         self._controller = controller
@@ -103,11 +103,11 @@ class Dispatcher:
         self._exclusive = {int(key) for key, row in rows.items() if row.exclusive}
         self._in_turn = {int(key) for key, row in rows.items() if row.in_turn}
         self._has_schemas: set[bytes] = set()
-        """API keys and versions whose schemas are loaded, as requests begin with them."""
+        """API keys and versions whose schemas are loaded, in the bytes with which requests begin."""
         self._tasks: dict[asyncio.Task[Buffers], None] = {}
         self._decoder = ThreadPoolExecutor(1, "decoder")
         self._large_decoder = ThreadPoolExecutor(1, "large decoder")
-        """For frames of megabytes: they wait for each other, and no other frame waits for them."""
+        """For large frames: they wait for each other, and no other frame waits for them."""
 
     def is_exclusive(self, api_key: int) -> bool:
         """Whether such a request must run alone on its connection."""
@@ -156,6 +156,7 @@ class Dispatcher:
         if len(body) > LONG_BODY_BYTES:
             ctx.is_long = True
             started.pause_others()
+            started.keep()
             return self._start(self._run_long(ctx, row, body, started), ctx)
         request, size = _decode(ctx.api_key, ctx.version, body)
         _charge(started, size)
@@ -184,31 +185,30 @@ class Dispatcher:
     async def _run_long(
         self, ctx: RequestContext, row: ApiRow, body: memoryview, started: StartedRequest
     ) -> Buffers:
-        """Decoded and authorized in another thread. Requests behind it on its connection wait, and never
-        start if this one ends the connection. A client's wait for its answer, as with Kafka: some of
-        sixty kilobytes each, half answered, took gigabytes. For the same reason it is decoded in its turn."""
+        """Decode and authorize in another thread. Requests behind it wait, a client's until the answer, as in
+        Kafka: half-answered ones of 60 KB each take gigabytes. So a client's is also decoded in its turn."""
         decoder = self._large_decoder if len(body) > SMALL_FRAME_BYTES else self._decoder
         run = partial(self._node.loop.run_in_executor, decoder)
         waits = _is_from_client(ctx) and not row.concurrent
         resume_others = _no_others if waits else started.resume_others
-        await self._node.long_work.begin(ctx.connection, waits=waits)
         decoding = self._node.long_work.in_a_thread if waits else nullcontext
-        with decoding():
-            request, size = await run(_decode, ctx.api_key, ctx.version, body)
-        _charge(started, size)
-        call = _Call(ctx, row, request)
-        if self._is_for_controller(call):
-            forwarded = self._start(self._forward(call, body), ctx)
-            resume_others()
-            return await forwarded
-        if ctx.api_key == _ENVELOPE:
-            try:
-                call, size = await run(self._open_envelope, call)
-            except BrokerError as error:
-                resume_others()
-                return self._error_reply(call, error)
-            _charge(started, size)
         try:
+            await self._node.long_work.begin(ctx.connection, waits=waits)
+            with decoding():
+                request, size = await run(_decode, ctx.api_key, ctx.version, body)
+            _charge(started, size)
+            call = _Call(ctx, row, request)
+            if self._is_for_controller(call):
+                forwarded = self._start(self._forward(call, body), ctx)
+                resume_others()
+                return await forwarded
+        finally:
+            body = memoryview(b"")  # what it was decoded to may wait for long
+            started.let_go()
+        try:
+            if ctx.api_key == _ENVELOPE:
+                call, size = await run(self._open_envelope, call)
+                _charge(started, size)
             with decoding():
                 authorized = await run(self._authorize, call)
         except Exception as error:  # noqa: BLE001
@@ -230,7 +230,7 @@ class Dispatcher:
         return self._controller is not None and self._controller.quorum_controller.is_active
 
     def _authorize(self, call: _Call) -> _Call | Response:
-        """What is left of it for its handler; a response if that is nothing. Raises `BrokerError`."""
+        """The request for its handler, or a response if everything in it is refused. Raises `BrokerError`."""
         authorizer = self._node.authorizer
         if authorizer is None:
             return call
@@ -240,7 +240,7 @@ class Dispatcher:
         return result
 
     def _run_handler(self, call: _Call, authorized: _Call | Response) -> Buffers | asyncio.Future[Buffers]:
-        """Run the handler, unless authorization has left nothing for it, and encode the response."""
+        """Run the handler, unless authorization has refused everything, and encode the response."""
         result: Result
         if isinstance(authorized, _Call):
             call = authorized
@@ -262,7 +262,7 @@ class Dispatcher:
         return task
 
     def _call_handler(self, call: _Call) -> Result:
-        """Hand the request to its handler, with what that needs of the node."""
+        """Call the handler of the request, with the context that it needs."""
         ctx, row, request = call.ctx, call.row, call.request
         if row.node is not None and (row.is_local is None or row.is_local(request)):
             return row.node(self._node, ctx, request)
@@ -275,7 +275,7 @@ class Dispatcher:
         return handler(self._controller, ctx, request)
 
     async def close(self) -> None:
-        """Cancel the requests that are not answered yet."""
+        """Cancel all requests that have not been answered."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -284,7 +284,7 @@ class Dispatcher:
         self._large_decoder.shutdown(wait=False, cancel_futures=True)
 
     async def _reply_when_done(self, call: _Call, result: Awaitable[Response | None]) -> Buffers:
-        """The reply of a handler that does not answer at once, or answers at length."""
+        """The reply of a handler that does not answer at once, or whose response is long."""
         if call.ctx.cost is not None and isinstance(result, Coroutine):
             result = call.ctx.cost.watching(result)
         try:
@@ -299,7 +299,7 @@ class Dispatcher:
             return await self._long_error_reply(call, error)
 
     async def _encode_off_loop(self, call: _Call, response: Response) -> Buffers:
-        """Encoded in another thread: ten thousand topics take a fifth of a second."""
+        """Encode a long response in another thread: ten thousand topics take a fifth of a second."""
         ctx = call.ctx
         run = partial(self._node.loop.run_in_executor, None)
         with self._node.long_work.in_a_thread():
@@ -350,7 +350,7 @@ class Dispatcher:
         return code, message
 
     def _encode(self, call: _Call, response: Response | None) -> Buffers:
-        """The bytes of the reply, once authorization and quotas have added their part to the response."""
+        """The bytes of the reply, after authorization and quotas have added their parts to the response."""
         if response is not None:
             response = self._throttled(call, response if call.complete is None else call.complete(response))
         return _sealed(call, _encoded(call.ctx, response))
@@ -445,12 +445,12 @@ class Dispatcher:
 
 
 def _is_from_client(ctx: RequestContext) -> bool:
-    """Perhaps from a broker: it, too, is answered in order there."""
+    """Whether it came on a listener for clients. Brokers may share it, and are then treated like clients."""
     return ctx.role is Role.BROKER
 
 
 def _no_others() -> None:
-    """They wait for the answer."""
+    """In the place of `resume_others`, for a request whose connection waits until it is answered."""
 
 
 async def _returning(response: Response) -> Response:
@@ -496,5 +496,5 @@ def _encoded(ctx: RequestContext, response: Response | None) -> Buffers:
 
 
 def _sealed(call: _Call, reply: Buffers) -> Buffers:
-    """In an envelope again, if the request came in one."""
+    """The reply, in an envelope if the request came in one."""
     return reply if call.envelope is None else _encoded(call.envelope, seal_reply(call.ctx, reply))

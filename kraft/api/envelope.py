@@ -129,4 +129,4 @@ def decode_address(packed: bytes) -> str:
 
 
 ROWS: Final = (ApiRow(ApiKey.ENVELOPE, (0, 0), (CLUSTER_ACTION,), on_error=envelope_error),)
-"""Without a handler: the dispatcher opens envelopes."""
+"""Envelopes have no handler: the dispatcher opens them."""

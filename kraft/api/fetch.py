@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Final
+from uuid import UUID
 
 from fetch.delayed_fetch import LOOKS_PER_TURN
 from fetch.messages import NO_SESSION, FetchedPartition, FetchParams, FetchRequest, FetchResponse
@@ -40,21 +41,22 @@ from metadata_quorum.foundation.errors import NO_ERROR, BrokerError, ErrorCode
 from metadata_quorum.foundation.supervision import awaited, report_fault
 
 SMALL_BYTES: Final = 8 * 1024
-"""Of a request: decoding one up to this size takes less time than handing it to another thread and back."""
+"""A request up to this size is decoded in less time than handing it to another thread and back takes."""
 PARTITION_BYTES: Final = 400
 """What one partition of a request takes in memory until it is answered."""
 
 PARKED_BYTES: Final = 64 * 1024
-"""Of one answer that has waited, read at once: one append may answer a thousand."""
+"""How much is read at once for a fetch that was parked: one append may answer a thousand of them."""
 
 Unread = list[tuple[FetchedPartition, Exception]]
-"""What could not be read, and why: the disk failed, a batch is not where it should be, or a bug."""
+"""Partitions that could not be read, and why: the disk failed, a batch is not where it should be, or a
+bug."""
 
 
 def handle(broker: BrokerContext, ctx: RequestContext, body: memoryview) -> Reply:
     most, started = partition_lookup.max_request_partitions(broker.replica_manager), ctx.connection.started()
     if len(body) > SMALL_BYTES:
-        return _parked(broker.node, ctx, _long_fetch(broker, ctx, body, most, started))
+        return _parked(broker.node, ctx, _long_fetch(broker, ctx, body, most, started), started)
     request = read_fetch_request(ctx.version, body, most)
     return _fetch(broker, ctx, request, started)
 
@@ -65,19 +67,25 @@ def handle_metadata(
     """On the controllers' listener."""
     if len(body) > SMALL_BYTES:
         started = ctx.connection.started()
-        return _parked(controller.node, ctx, _long_metadata_fetch(controller, ctx, body, started))
+        work = _long_metadata_fetch(controller, ctx, body, started)
+        return _parked(controller.node, ctx, work, started)
     request = read_fetch_request(ctx.version, body, partition_lookup.MAX_UNKNOWN_PARTITIONS)
     return metadata_fetch.handle(controller, ctx, request)
 
 
 def _parked(
-    node: NodeContext, ctx: RequestContext, work: Coroutine[object, object, Buffers]
+    node: NodeContext,
+    ctx: RequestContext,
+    work: Coroutine[object, object, Buffers],
+    started: StartedRequest,
 ) -> asyncio.Future[Buffers]:
-    """Called off when the connection is gone: else it would open a session for nobody."""
+    """Cancelled when the connection is gone: otherwise it would open a session for nobody."""
+    started.keep()
     reading = awaited(node.loop, work, "Fetch")
     parked = ctx.connection.parked
     parked[reading] = reading.cancel
     reading.add_done_callback(lambda done: parked.pop(done, None))
+    reading.add_done_callback(lambda _: started.let_go())
     return reading
 
 
@@ -85,10 +93,14 @@ async def _long_fetch(
     broker: BrokerContext, ctx: RequestContext, body: memoryview, most: int, started: StartedRequest
 ) -> Buffers:
     request = await _read_long(broker.node, ctx, body, most, started)
-    if not request.from_follower:  # of a thousand partitions it takes ten milliseconds
+    body = memoryview(b"")  # need not be held any longer
+    if not request.from_follower:  # a thousand partitions take ten milliseconds
         await broker.node.long_work.request().pause()
     reply = _fetch(broker, ctx, request, started)
-    return await reply.wait(broker.node.loop) if isinstance(reply, DelayedReply) else reply
+    if not isinstance(reply, DelayedReply):
+        return reply
+    started.resume_others()  # a newer one may have come before this one waited
+    return await reply.wait(broker.node.loop)
 
 
 async def _long_metadata_fetch(
@@ -96,6 +108,7 @@ async def _long_metadata_fetch(
 ) -> Buffers:
     most = partition_lookup.MAX_UNKNOWN_PARTITIONS
     request = await _read_long(controller.node, ctx, body, most, started)
+    body = memoryview(b"")  # no longer held
     reply = metadata_fetch.handle(controller, ctx, request)
     return await reply if isinstance(reply, asyncio.Future) else reply
 
@@ -103,11 +116,12 @@ async def _long_metadata_fetch(
 async def _read_long(
     node: NodeContext, ctx: RequestContext, body: memoryview, most: int, started: StartedRequest
 ) -> FetchRequest:
-    """Decoded outside the loop. Until it is done no other fetch starts on its connection."""
+    """Decode a request outside the loop. Until it is answered no other fetch starts on its connection."""
     try:
         request = await node.loop.run_in_executor(None, read_fetch_request, ctx.version, body, most)
     except MalformedMessage as error:
         raise ProtocolError(str(error)) from None
+    started.let_go()  # it may wait for long
     started.charge(PARTITION_BYTES * (len(request.partitions) + len(request.forgotten)))
     return request
 
@@ -139,7 +153,7 @@ def _params(broker: BrokerContext, ctx: RequestContext, request: FetchRequest) -
 
 
 def _read_nearby(node: NodeContext, ctx: RequestContext, params: FetchParams) -> None:
-    """Let a consumer that names its rack be sent to a replica there."""
+    """Send a consumer that names its rack to a replica there, if there is one."""
     if node.config.replica_selector_class != RACK_AWARE:
         return
     rack, listener = params.request.rack_id, ctx.listener
@@ -153,7 +167,7 @@ def _read_nearby(node: NodeContext, ctx: RequestContext, params: FetchParams) ->
 
 
 class _Fetch:
-    """One request on its way."""
+    """One fetch request from its arrival to its reply."""
 
     __slots__ = ("_answer", "_broker", "_ctx", "_node", "_now", "_params", "_started")
 
@@ -184,8 +198,9 @@ class _Fetch:
 
     def _found(self, response: FetchResponse) -> None:
         """Called once, perhaps still from within `start`."""
-        if response.session_id != NO_SESSION:
-            self._ctx.connection.state.fetch_session_id = response.session_id
+        session_id = response.session_id
+        if session_id != self._ctx.connection.state.fetch_session_id and session_id != NO_SESSION:
+            self._opened(session_id)
         if len(response.partitions) > LOOKS_PER_TURN:
             self._later()
             writing = awaited(self._node.loop, self._write_many(response), "Fetch")
@@ -196,7 +211,7 @@ class _Fetch:
             most = min(most, PARKED_BYTES)
         cold, left = read_first(response.partitions, most)
         if cold or self._answer is not None:  # else it is sent at once
-            self._started.charge(most)  # what is read counts until it is sent
+            self._started.charge(most)  # what is read counts until the reply is there
         if cold:
             self._broker.fetch_service.cold_reads += len(cold)
             self._later()
@@ -204,6 +219,13 @@ class _Fetch:
             reading.add_done_callback(lambda done: self._read(response, done))
             return
         self._reply(response)
+
+    def _opened(self, session_id: int) -> None:
+        """A session; a connection has one."""
+        state = self._ctx.connection.state
+        if state.fetch_session_id is not None:
+            self._broker.fetch_service.sessions.drop(state.fetch_session_id)
+        state.fetch_session_id = session_id
 
     def _read(self, response: FetchResponse, done: asyncio.Future[Unread]) -> None:
         if done.cancelled():
@@ -213,23 +235,11 @@ class _Fetch:
 
     def _note(self, unread: Unread) -> None:
         for each, error in unread:
-            if each.slice is not None and each.slice.is_stale():  # nothing is wrong with the log
+            if each.slice is not None and each.slice.is_stale():  # it was truncated: nothing is wrong with it
                 continue
             corrupt = isinstance(error, CorruptBatchError)
             each.error = ErrorCode.CORRUPT_MESSAGE if corrupt else ErrorCode.KAFKA_STORAGE_ERROR
-            self._read_failed(each, error)
-
-    def _read_failed(self, each: FetchedPartition, error: Exception) -> None:
-        if not isinstance(error, OSError):
-            report_fault(self._node.loop, f"reading {each.topic or each.topic_id}-{each.partition}", error)
-            return
-        if is_gone(error):
-            return
-        try:
-            partition = partition_lookup.find(self._broker, each.topic, each.topic_id, each.partition)
-        except BrokerError:
-            return  # it has been removed
-        self._broker.replica_manager.failures.storage_failed(partition, error)
+            _read_failed(self._broker, each.topic, each.topic_id, each.partition, error)
 
     def _reply(self, response: FetchResponse) -> None:
         if self._answer is not None:  # else it was found in this turn of the loop
@@ -242,13 +252,15 @@ class _Fetch:
             self._answer.settle(partial(_written, self._node, self._ctx, self._params.request, response))
 
     def _send_from_files(self, partitions: Iterable[FetchedPartition]) -> None:
-        """What was not read."""
+        """Let the records that were not read be sent from their files."""
         for each in partitions:
             if each.slice is not None and each.records is None and each.error is NO_ERROR:
-                each.region = each.slice.region(self._node.blocking, partial(self._read_failed, each))
+                # Refers to nothing of this request: a cycle would keep the whole answer.
+                failed = partial(_read_failed, self._broker, each.topic, each.topic_id, each.partition)
+                each.region = each.slice.region(self._node.blocking, failed)
 
     async def _write_many(self, response: FetchResponse) -> Buffers:
-        """An answer of very many partitions, in pieces; it is encoded outside the loop."""
+        """Prepare a response of very many partitions in pieces, and encode it outside the loop."""
         node, ctx, request = self._node, self._ctx, self._params.request
         left = min(self._broker.fetch_piece_bytes(), PARKED_BYTES)
         self._started.charge(left)
@@ -273,16 +285,29 @@ class _Fetch:
             self._later().settle(done.result)
 
 
+def _read_failed(broker: BrokerContext, topic: str, topic_id: UUID, number: int, error: Exception) -> None:
+    if not isinstance(error, OSError):
+        report_fault(broker.node.loop, f"reading {topic or topic_id}-{number}", error)
+        return
+    if is_gone(error):
+        return
+    try:
+        partition = partition_lookup.find(broker, topic, topic_id, number)
+    except BrokerError:
+        return  # it has been removed
+    broker.replica_manager.failures.storage_failed(partition, error)
+
+
 def _leave_out_stale(partitions: Iterable[FetchedPartition]) -> None:
-    """Nothing is sent of what was truncated since it was found: another leader has been elected."""
+    """Leave out records that were truncated since they were found: another leader has been elected."""
     for each in partitions:
         if each.slice is not None and each.error is NO_ERROR and each.slice.is_stale():
             each.error, each.records = ErrorCode.NOT_LEADER_OR_FOLLOWER, None
 
 
 def read_first(partitions: Iterable[FetchedPartition], most: int) -> tuple[list[FetchedPartition], int]:
-    """Read so many bytes of what the page cache has: what is found out now can be told in the answer. Returns
-    the partitions that another thread has to look at, and how much it may read of them."""
+    """Read up to `most` bytes that are in the page cache: an error that is found now can still be answered.
+    Returns the partitions that have to be read in another thread, and how much may be read of them."""
     cold: list[FetchedPartition] = []
     for each in partitions:
         piece = each.slice
@@ -310,7 +335,7 @@ def _read_cached(each: FetchedPartition) -> bool:
 
 
 def _read_cold(cold: list[FetchedPartition], left: int, may_block: MayBlock) -> Unread:
-    """Place and read what the page cache does not have. Returns what could not be read."""
+    """Locate and read what the page cache does not have. Returns what could not be read."""
     unread: Unread = []
     for each in cold:
         assert each.slice is not None
@@ -342,7 +367,8 @@ def _explain_errors(
     first: int,
     hints: dict[int, LeaderHint],
 ) -> None:
-    """`first`: the place of these partitions in the response."""
+    """Turn the errors of partitions into those that the client is to see, and add who leads instead. `first`:
+    the place of these partitions in the response."""
     for place, each in enumerate(partitions, first):
         if each.error is not NO_ERROR:
             each.error = partition_lookup.error_of_absence(

@@ -8,6 +8,8 @@ What the envelope holds is in envelope.py.
 
 from __future__ import annotations
 
+from typing import Final
+
 from kraft.api.context import NodeContext
 from kraft.api.envelope import ENVELOPE_VERSION, seal_request
 from kraft.api.request_context import RequestContext
@@ -19,11 +21,17 @@ from kraft.wire.header import response_body
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.primitives import INT32
 
+ENVELOPE_BYTES: Final = 256
+"""What an envelope and its header add to the request inside, at most."""
+
 
 async def forward(node: NodeContext, ctx: RequestContext, body: memoryview) -> Buffers:
     """The whole reply to a client's request, as the active controller gave it. Raises `BrokerError`
     if no controller answered, or if it refused the envelope."""
     envelope = seal_request(ctx, body)
+    if sum(map(len, envelope.values())) + ENVELOPE_BYTES > node.config.socket_request_max_bytes:
+        # The controller would end the connection, on which all that this node asks of it waits.
+        raise BrokerError(ErrorCode.INVALID_REQUEST, f"{len(body)} bytes are too many to be forwarded")
     answer = await node.controller_channel.request(ApiKey.ENVELOPE, ENVELOPE_VERSION, envelope)
     if answer.error_code != ErrorCode.NONE:
         raise BrokerError(ErrorCode(answer.error_code))

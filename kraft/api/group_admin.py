@@ -5,18 +5,22 @@ from __future__ import annotations
 from typing import Any, Final
 
 from data_plane.coordinator.groups.classic.states import ClassicGroupState
-from data_plane.coordinator.groups.messages import DescribedGroup
+from data_plane.coordinator.groups.messages import DescribedGroup, DescribedMember
 from kraft.api.authz.checks import FilterByAuthorized, authorize_names
 from kraft.api.authz.group_checks import group_operations
 from kraft.api.context import BrokerContext
 from kraft.api.request_context import RequestContext
 from kraft.api.row import ApiRow, Response
-from kraft.api.slices import GROUPS_PER_SLICE, each_once, in_slices
+from kraft.api.slices import GROUPS_PER_SLICE, each_once, in_slices, of_name
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.security.acls import OPERATIONS_OMITTED, AclOperation, AclResourceType, operation_bits
 
+LISTED_PER_SLICE: Final = 2000
+"""ListGroups: each takes a microsecond or two."""
+MEMBERS_PER_SLICE: Final = 1000
+"""DescribeGroups."""
 _FIRST_TO_MISS_GROUPS: Final = 6
 """DescribeGroups: an unknown group is an error; before, it is a dead one."""
 
@@ -24,20 +28,21 @@ _FIRST_TO_MISS_GROUPS: Final = 6
 async def handle_list(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     states = {state.lower() for state in request.states_filter or ()}
     types = {kind.lower() for kind in request.types_filter or ()}
-    listed = await broker.group_coordinator.list_groups()
-    return {
-        "error_code": 0,
-        "groups": [
-            {
-                "group_id": group_id,
-                "protocol_type": protocol_type,
-                "group_state": state,
-                "group_type": kind.value,
-            }
-            for group_id, protocol_type, state, kind in listed
-            if (not states or state.lower() in states) and (not types or kind.value in types)
-        ],
-    }
+    groups = []
+    async for listed in broker.group_coordinator.list_groups():
+        async for group_id, protocol_type, state, kind in in_slices(
+            broker.node.long_work, listed, LISTED_PER_SLICE
+        ):
+            if (not states or state.lower() in states) and (not types or kind.value in types):
+                groups.append(
+                    {
+                        "group_id": group_id,
+                        "protocol_type": protocol_type,
+                        "group_state": state,
+                        "group_type": kind.value,
+                    }
+                )
+    return {"error_code": 0, "groups": groups}
 
 
 def list_error(request: Message, code: ErrorCode, message: str) -> Response:
@@ -49,12 +54,15 @@ async def handle_describe(broker: BrokerContext, ctx: RequestContext, request: M
         operation_bits(AclResourceType.GROUP) if request.include_authorized_operations else OPERATIONS_OMITTED
     )
     groups = []
-    async for group_id in each_once(broker.node.long_work, request.groups, GROUPS_PER_SLICE, str):
+    async for group_id in each_once(broker.node.long_work, request.groups, GROUPS_PER_SLICE, str, of_name):
         try:
             described = await broker.group_coordinator.describe_group(group_id)
         except BrokerError as error:
             described = DescribedGroup(group_id, "", error=error.code, message=error.message)
-        groups.append(_described(described, ctx.version, operations))
+        answer = _described(described, ctx.version, operations)
+        async for member in in_slices(broker.node.long_work, described.members, MEMBERS_PER_SLICE):
+            answer["members"].append(_described_member(member))
+        groups.append(answer)
     return {"groups": groups}
 
 
@@ -64,6 +72,7 @@ def describe_error(request: Message, code: ErrorCode, message: str) -> Response:
 
 
 def _described(group: DescribedGroup, version: int, operations: int) -> dict[str, Any]:
+    """The description of a group, without its members."""
     missing = group.error is ErrorCode.GROUP_ID_NOT_FOUND
     error = ErrorCode.NONE if missing and version < _FIRST_TO_MISS_GROUPS else group.error
     return {
@@ -73,25 +82,26 @@ def _described(group: DescribedGroup, version: int, operations: int) -> dict[str
         "group_state": ClassicGroupState.DEAD.value if missing else group.state,
         "protocol_type": group.protocol_type,
         "protocol_data": group.protocol,
-        "members": [
-            {
-                "member_id": member.member_id,
-                "group_instance_id": member.instance_id,
-                "client_id": member.client_id,
-                "client_host": member.client_host,
-                "member_metadata": member.metadata,
-                "member_assignment": member.assignment,
-            }
-            for member in group.members
-        ],
+        "members": [],
         "authorized_operations": operations if group.error is ErrorCode.NONE else OPERATIONS_OMITTED,
+    }
+
+
+def _described_member(member: DescribedMember) -> dict[str, Any]:
+    return {
+        "member_id": member.member_id,
+        "group_instance_id": member.instance_id,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "member_metadata": member.metadata,
+        "member_assignment": member.assignment,
     }
 
 
 async def handle_delete(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     results = []
     async for group_id in in_slices(
-        broker.node.long_work, dict.fromkeys(request.groups_names), GROUPS_PER_SLICE
+        broker.node.long_work, dict.fromkeys(request.groups_names), GROUPS_PER_SLICE, of_name
     ):
         try:
             outcome = await broker.group_coordinator.delete_group(group_id)

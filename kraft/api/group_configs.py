@@ -13,6 +13,7 @@ from data_plane.coordinator.groups.consumer.rules import HEARTBEAT_INTERVAL, SES
 from kraft.config.node_config import Config
 
 _BOUNDED: Final = (HEARTBEAT_INTERVAL, SESSION_TIMEOUT)
+_MOST_DIGITS: Final = 100
 
 
 def group_default(key: str, config: Config) -> str | None:
@@ -31,8 +32,8 @@ def _problems(values: Mapping[str, str], config: Config) -> Iterator[str]:
     effective: dict[str, int] = {}
     for key in _BOUNDED:
         text = values.get(key) or group_default(key, config) or ""
-        if not text.isdecimal():
-            return
+        if not text.isdecimal() or len(text) > _MOST_DIGITS:
+            return  # no int32, as the controller will say
         value = effective[key] = int(text)
         if key not in values:
             continue

@@ -1,13 +1,14 @@
 """A group's committed offsets: OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete.
 
-The group's coordinator stores them (data_plane/coordinator/groups); here requests of any version become
-calls of it, very many partitions several calls. From version 10 on topics are named by id.
+The group's coordinator stores them (data_plane/coordinator/groups). Here requests of any version become calls
+of it; a request with very many partitions becomes several calls. From version 10 on, which is unstable in
+Kafka 4.1 and therefore not in the table of APIs yet, topics are named by id.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import islice
@@ -49,13 +50,12 @@ from kraft.api.offset_partitions import (
 )
 from kraft.api.request_context import RequestContext
 from kraft.api.row import ApiRow, Response
-from kraft.api.slices import GROUPS_PER_SLICE, each_once, each_within, in_slices
+from kraft.api.slices import GROUPS_PER_SLICE, each_once, each_within, in_slices, of_name
 from kraft.broker.txn_verification import RETRIABLE
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import NO_EPOCH, ZERO_UUID, TopicPartition
-from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.security.acls import AclOperation, AclResourceType
 
 _FIRST_WITH_TOPIC_IDS: Final = 10
@@ -64,11 +64,12 @@ _FIRST_WITH_EPOCHS: Final = 9
 _FIRST_WITH_GROUPS: Final = 8
 """OffsetFetch: many groups at once."""
 _FIRST_TO_SAY_ABORTABLE: Final = 4
-"""TxnOffsetCommit: TRANSACTION_ABORTABLE is understood; before, it is INVALID_TXN_STATE."""
+"""TxnOffsetCommit: clients of older versions get INVALID_TXN_STATE in place of TRANSACTION_ABORTABLE."""
 _FIRST_TO_ADD: Final = 5
-"""TxnOffsetCommit: the group joins the transaction by being committed to (transaction.version 2)."""
+"""TxnOffsetCommit: from here on a group joins the transaction by being committed to (transaction.version
+2)."""
 PIECE: Final = 1000
-"""Partitions that are committed or deleted at once; each takes some 7 microseconds, half of them in the
+"""Partitions that are committed or deleted at once; each takes some 7 microseconds, half of that in the
 coordinator."""
 
 
@@ -76,7 +77,8 @@ coordinator."""
 
 
 async def handle_commit(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
-    """In the order in which a connection sends them: the last offset of a partition is to stay."""
+    """Commits of one connection are carried out in the order in which they came, so that the last offset of a
+    partition stays."""
     state = ctx.connection.state
     if is_more_than(PIECE, request.topics):
         state.long_commits = state.long_commits or asyncio.Lock()
@@ -86,7 +88,7 @@ async def handle_commit(broker: BrokerContext, ctx: RequestContext, request: Mes
         async with state.long_commits:
             pass  # what came before is committed
         if ctx.connection.gone:
-            return {"topics": []}  # to nobody
+            return {"topics": []}  # nobody reads it
     errors: Mapping[TopicPartition, ErrorCode] = {}
     by_id = ctx.version >= _FIRST_WITH_TOPIC_IDS
     names = [topic_name(broker.node.image, topic, by_id) for topic in request.topics]
@@ -99,8 +101,8 @@ async def handle_commit(broker: BrokerContext, ctx: RequestContext, request: Mes
 
 
 async def _commit_in_pieces(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
-    """Each is decided and replicated before the next one, and may be refused although others were not. None
-    is when the connection has gone: what its client commits over another one is newer."""
+    """Each piece is decided and replicated before the next one, and may be refused although others were not.
+    Ends when the connection has gone: what its client commits on another connection is newer."""
     by_id, image = ctx.version >= _FIRST_WITH_TOPIC_IDS, broker.node.image
     names = await all_names(broker, request.topics, by_id=by_id)
     offsets = await all_offsets(broker, request, names, by_id=by_id)
@@ -109,7 +111,7 @@ async def _commit_in_pieces(broker: BrokerContext, ctx: RequestContext, request:
     for start in range(0, len(offsets), PIECE):
         await turns.pause()  # where there is one copy, nothing else is waited for
         if ctx.connection.gone:
-            return {"topics": []}  # to nobody
+            return {"topics": []}  # nobody reads it
         now = broker.node.image
         piece = tuple(
             each
@@ -153,13 +155,13 @@ def commit_error(request: Message, code: ErrorCode, message: str) -> Response:
 async def handle_transactional_commit(
     broker: BrokerContext, ctx: RequestContext, request: Message
 ) -> Response:
-    """Offsets that count when the producer's transaction commits; as above, in order."""
+    """Offsets that take effect when the producer's transaction commits. In order, as above."""
     state = ctx.connection.state
     if is_long := is_more_than(PIECE, request.topics):
         state.long_commits = state.long_commits or asyncio.Lock()
     async with state.long_commits or nullcontext():
         if ctx.connection.gone:
-            return {"topics": []}  # to nobody: its transaction may have ended meanwhile
+            return {"topics": []}  # nobody reads it, and its transaction may have ended meanwhile
         return await _transactional_commit(broker, ctx, request, is_long=is_long)
 
 
@@ -171,7 +173,7 @@ async def _transactional_commit(
     if is_long:
         offsets = await all_offsets(broker, request, names, by_id=False)
         if ctx.connection.gone:
-            return {"topics": []}  # to nobody: its transaction may have ended meanwhile
+            return {"topics": []}  # nobody reads it, and its transaction may have ended meanwhile
     else:
         offsets = tuple(offsets_to_commit(broker.node.image, request.topics, names, by_id=False))
     errors: Mapping[TopicPartition, ErrorCode] = {}
@@ -188,7 +190,8 @@ async def _transactional_commit(
 async def _commit_in_transaction(
     broker: BrokerContext, ctx: RequestContext, request: Message, offsets: Sequence[OffsetToCommit]
 ) -> Mapping[TopicPartition, ErrorCode]:
-    """All in the same transaction, which a part that is refused must not commit. Raises `BrokerError`."""
+    """Commit all offsets in the same transaction: where it has ended in between, the rest is refused. Raises
+    `BrokerError`."""
     service, verifier = broker.group_coordinator, broker.transaction_verifier
     if not request.group_id:
         raise BrokerError(ErrorCode.INVALID_GROUP_ID)
@@ -205,7 +208,7 @@ async def _commit_in_transaction(
             outcomes = await verifier.ask(request.transactional_id, producer, {place: guard}, add=add)
             if outcomes[place] is not ErrorCode.NONE:
                 raise BrokerError(_as_group_coordinator(outcomes[place], ctx.version))
-            # A marker has come between, perhaps while another led: asked again, it is another transaction.
+            # A marker was written in between, perhaps under another leader: what was verified is over.
             if not guard.holds or partition.leader_epoch != leader_epoch:
                 raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         errors: dict[TopicPartition, ErrorCode] = {}
@@ -243,9 +246,9 @@ async def _commit_piece(
 
 
 def _as_group_coordinator(code: ErrorCode, version: int) -> ErrorCode:
-    """What the transactions coordinator said, as its client's group coordinator says it."""
+    """The transaction coordinator's error, as the group coordinator reports it to the client."""
     if code in RETRIABLE or (code is ErrorCode.CONCURRENT_TRANSACTIONS and version < _FIRST_TO_ADD):
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # asked again without looking for another coordinator
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # the client retries at the same coordinator
     if code is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < _FIRST_TO_SAY_ABORTABLE:
@@ -264,7 +267,11 @@ def transactional_commit_error(request: Message, code: ErrorCode, message: str) 
 async def handle_fetch(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     if ctx.version >= _FIRST_WITH_GROUPS:
         groups = each_once(
-            broker.node.long_work, request.groups, GROUPS_PER_SLICE, lambda group: group.group_id
+            broker.node.long_work,
+            request.groups,
+            GROUPS_PER_SLICE,
+            lambda group: group.group_id,
+            lambda group: of_name(group.group_id),
         )
         return {"groups": [await _fetch_group(broker, ctx, request, group) async for group in groups]}
     wanted = FetchOffsets(request.group_id, None, request.require_stable)
@@ -272,7 +279,7 @@ async def handle_fetch(broker: BrokerContext, ctx: RequestContext, request: Mess
 
 
 def fetch_error(request: Message, code: ErrorCode, message: str) -> Response:
-    """Version 1 has room for it at the partitions only."""
+    """Version 1 has room for the error only at the partitions."""
     failed = [
         {"name": topic.name, "partitions": [_no_offset(index, code) for index in topic.partition_indexes]}
         for topic in request.topics or ()
@@ -300,18 +307,18 @@ async def _fetch_group(
 async def _fetch(
     broker: BrokerContext, wanted: FetchOffsets, topics: list[Message] | None, *, by_id: bool
 ) -> list[dict[str, Any]]:
-    """The topics of the response, in the order of the request; None requests all."""
+    """The topics of the response, in the order of the request. `topics` None: all of them."""
     service = broker.group_coordinator
     if topics is None:
         reply = await service.fetch_offsets(wanted)
-        return _all_topics(broker.node.image, reply, by_id=by_id)
+        return await _all_topics(broker, reply, by_id=by_id)
     answered: list[dict[str, Any]] = []
     wanted_rows: dict[TopicPartition, list[dict[str, Any]]] = {}  # of those that are looked up next
-    seen: set[TopicPartition] = set()
+    seen: dict[str | None, set[int]] = {}  # numbers: freeing as many partitions at once stalls the loop
     has_looked, name = False, None
     rows: list[dict[str, Any]] = []
     async for topic, index in in_slices(
-        broker.node.long_work, each_within(topics, _indexes), OFFSETS_PER_SLICE
+        broker.node.long_work, each_within(topics, "partition_indexes"), OFFSETS_PER_SLICE
     ):
         if index is None:
             rows = []
@@ -319,20 +326,15 @@ async def _fetch(
             name = topic_name(broker.node.image, topic, by_id)
         elif name is None:
             rows.append(_no_offset(index, ErrorCode.UNKNOWN_TOPIC_ID))
-        elif (place := TopicPartition(name, index)) not in seen:
-            seen.add(place)
-            wanted_rows[place] = rows
+        elif index not in (numbers := seen.setdefault(name, set())):
+            numbers.add(index)
+            wanted_rows[TopicPartition(name, index)] = rows
         if len(wanted_rows) == OFFSETS_PER_SLICE:
             await _look_up(service, wanted, wanted_rows)
             wanted_rows, has_looked = {}, True
     if wanted_rows or not has_looked:
         await _look_up(service, wanted, wanted_rows)
     return answered
-
-
-def _indexes(topic: Message) -> list[int]:
-    indexes: list[int] = topic.partition_indexes
-    return indexes
 
 
 async def _look_up(
@@ -343,13 +345,28 @@ async def _look_up(
         its_rows.append(_offset(reply, place))
 
 
-def _all_topics(image: MetadataImage, reply: OffsetsReply, *, by_id: bool) -> list[dict[str, Any]]:
-    partitions: dict[str, list[dict[str, Any]]] = {}
-    for place in sorted(reply.offsets):
-        partitions.setdefault(place.topic, []).append(_offset(reply, place))
-    topics = []
-    for name, rows in partitions.items():
-        topic = image.topic(name)
+def _in_order(
+    places: Mapping[str, Iterable[TopicPartition]],
+) -> Iterator[tuple[str, TopicPartition | None]]:
+    """Each topic, and behind it its partitions."""
+    for name in sorted(places):
+        yield name, None
+        for each in sorted(places[name]):
+            yield name, each
+
+
+async def _all_topics(broker: BrokerContext, reply: OffsetsReply, *, by_id: bool) -> list[dict[str, Any]]:
+    image, work = broker.node.image, broker.node.long_work
+    places: dict[str, list[TopicPartition]] = {}
+    async for place in in_slices(work, reply.offsets, OFFSETS_PER_SLICE):
+        places.setdefault(place.topic, []).append(place)
+    topics: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
+    async for name, each in in_slices(work, _in_order(places), OFFSETS_PER_SLICE):
+        if each is not None:
+            rows.append(_offset(reply, each))
+            continue
+        rows, topic = [], image.topic(name)
         if by_id and topic is None:
             continue  # gone, and there is no other way to name it
         named = {"topic_id": topic.id} if by_id and topic is not None else {"name": name}
@@ -386,7 +403,8 @@ def _no_offset(index: int, code: ErrorCode) -> dict[str, Any]:
 
 
 async def handle_delete(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
-    """In pieces, as it is repeated where it was broken off. With its last offset a group may end."""
+    """In pieces, since a client that was interrupted repeats its request. A group may end with its last
+    offset."""
     names = await all_names(broker, request.topics, by_id=False)
     known: dict[TopicPartition, None] = {}
     named = named_partitions(request.topics, names)
@@ -403,7 +421,7 @@ async def handle_delete(broker: BrokerContext, ctx: RequestContext, request: Mes
         except BrokerError as error:
             if not errors or error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
                 raise
-            errors |= dict.fromkeys(piece, ErrorCode.NONE)  # it had nothing else
+            errors |= dict.fromkeys(piece, ErrorCode.NONE)  # the group ended with an earlier piece
         if not (piece := tuple(islice(left, PIECE))):
             break
         await turns.pause()
@@ -415,7 +433,7 @@ def delete_error(request: Message, code: ErrorCode, message: str) -> Response:
 
 
 def _refused_deletions(request: Message, code: ErrorCode, message: str) -> Response:
-    """For topics whose offsets the principal may not delete, of a group that it may."""
+    """The answer for topics whose offsets the principal may not delete, of a group that it may change."""
     topics = [
         {
             "name": topic.name,

@@ -30,7 +30,7 @@ from kraft.api.context import BrokerContext
 from kraft.api.request_context import RequestContext
 from kraft.api.response import error_code_only
 from kraft.api.row import ApiRow, Response
-from kraft.api.slices import in_slices
+from kraft.api.slices import in_slices, of_name
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from kraft.wire.coordinator_type import CoordinatorType
@@ -69,7 +69,7 @@ async def handle_find_coordinator(broker: BrokerContext, ctx: RequestContext, re
     keys = request.coordinator_keys if ctx.version >= _FIRST_WITH_KEYS else [request.key]
     found = [
         _find(broker, ctx, request.key_type, key)
-        async for key in in_slices(broker.node.long_work, keys, COORDINATORS_PER_SLICE)
+        async for key in in_slices(broker.node.long_work, keys, COORDINATORS_PER_SLICE, of_name)
     ]
     if ctx.version >= _FIRST_WITH_KEYS:
         return {"coordinators": found}

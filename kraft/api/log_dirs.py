@@ -97,13 +97,8 @@ def _each_move(dirs: Iterable[Message]) -> Iterator[tuple[str, Message | None, i
     """(path, None, None) for each directory; behind it as `each_within`."""
     for directory in dirs:
         yield directory.path, None, None
-        for topic, number in each_within(directory.topics, _numbers):
+        for topic, number in each_within(directory.topics, "partitions"):
             yield directory.path, topic, number
-
-
-def _numbers(topic: Message) -> list[int]:
-    numbers: list[int] = topic.partitions
-    return numbers
 
 
 def _move(broker: BrokerContext, tp: TopicPartition, path: str) -> ErrorCode:

@@ -1,14 +1,14 @@
-"""Long requests share the event loop: in each turn of the loop one of them does one piece of its work.
+"""Long requests share the event loop: in each of its turns one of them does one piece of its work.
 
     request -> slices.py -> LongRequest.pause() --> the loop's other callbacks, a piece of another one --> on
     frame of a client -> dispatch.py -> LongWork.begin() --> decoded in a thread --> handler -> slices.py
 
 With `asyncio.sleep(0)` instead, a hundred clients with large requests would make every turn a hundred
-pieces long. A half answered request takes memory, so only the `AT_ONCE` oldest take turns, as many as Kafka
-has request handlers; the others have not started, and those with long frames have not been decoded: that
-takes twenty times the frame. What is being decoded or encoded counts among them. A request that waits for
-something else, such as the controller, blocks none of the others. One whose client has gone ends where it
-waits for its turn.
+pieces long. A half-answered request takes memory, so only the `AT_ONCE` oldest take turns, as many as Kafka
+has request handler threads. The others have not started, and those with long frames are not even decoded,
+which takes twenty times the frame. Requests that are being decoded or encoded count among the `AT_ONCE`. A
+request that waits for something else, such as the controller, blocks none of the others. A request whose
+client has gone ends at its next pause.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Begun(NamedTuple):
 
 
 _begun: ContextVar[_Begun | None] = ContextVar("begun", default=None)
-"""What the current task serves, where that is long from the beginning."""
+"""The request that the current task serves, if it is known to be long from the beginning."""
 
 
 class LongWork:
@@ -46,7 +46,7 @@ class LongWork:
         self._places = count()
         self._in_turn: deque[Turn] = deque()
         self._behind: list[tuple[int, int, Turn]] = []
-        """A heap of places, numbers and turns: the oldest first."""
+        """Those that wait to be among `_in_turn`: a heap of places, numbers and turns, the oldest first."""
         self._numbers = count()
         self._is_called = False
         self._in_threads = 0
@@ -62,26 +62,28 @@ class LongWork:
             self._call()
 
     def another_request(self) -> None:
-        """What is started from here on is no part of what the current task serves: that may let others go on,
-        of its connection or of any. They have places of their own, and do not end with its client."""
+        """What is started from here on does not belong to the request that the current task serves: a task
+        may let other requests continue, of its connection or of others. They get places of their own, and do
+        not end with its client."""
         if _begun.get() is not None:
             _begun.set(None)
 
     async def begin(self, client: Peer, *, waits: bool) -> None:
-        """The current task serves a request that is long from the beginning: it has a place behind all that
-        are there, which it keeps in whatever it does. `waits`: first for its turn."""
+        """The current task serves a request that is known to be long: it takes a place behind all others, and
+        keeps it whatever it does. `waits`: wait for its turn first."""
         begun = _Begun(next(self._places), client)
         _begun.set(begun)
         if waits:
             await self.request().pause()
 
     def request(self) -> LongRequest:
-        """A request that turns out to be long. Its place is behind all that are there, unless it has one."""
+        """A request that turns out to be long. It takes a place behind all others, unless it has one
+        already."""
         begun = _begun.get()
         return LongRequest(self, next(self._places)) if begun is None else LongRequest(self, *begun)
 
     def join(self, place: int) -> Turn:
-        """Wait behind all who came earlier: a newcomer takes no turn while an older request is half done."""
+        """Wait behind all earlier requests: a newcomer takes no turn while an older one is half done."""
         turn: Turn = self._loop.create_future()
         heapq.heappush(self._behind, (place, next(self._numbers), turn))
         self._call()
@@ -97,7 +99,8 @@ class LongWork:
             self._loop.call_soon(self._next)
 
     def _next(self) -> None:
-        """Who is let go on runs in the next turn, and has come back by the time that this is called again."""
+        """Let the next request do a piece. It does so in the next turn of the loop, and if it waits for
+        another turn, it has joined again by the time that this is called again."""
         self._is_called = False
         while self._behind and self._has_room:
             self._in_turn.append(heapq.heappop(self._behind)[2])
@@ -111,7 +114,7 @@ class LongWork:
 
 
 class LongRequest:
-    """One of them; `LongWork.request` makes it."""
+    """One long request; made by `LongWork.request`."""
 
     def __init__(self, work: LongWork, place: int, client: Peer | None = None) -> None:
         self._work = work
@@ -119,8 +122,8 @@ class LongRequest:
         self._client = client
 
     async def pause(self) -> None:
-        """Between two pieces, each of a few milliseconds, and before the first one. Does not return when the
-        client has gone: the task is cancelled."""
+        """Wait for the next turn: before the first piece, and between pieces of a few milliseconds each. Does
+        not return if the client has gone: the task is cancelled."""
         if self._client is None:
             await self._work.join(self._place)
             return

@@ -93,10 +93,11 @@ def metadata_error(request: Message, code: ErrorCode, message: str) -> Response:
 async def handle_describe_topic_partitions(
     broker: BrokerContext, ctx: RequestContext, request: Message
 ) -> Response:
-    """Topics in the order of their names, at most so many partitions, and where to go on."""
+    """Topics in the order of their names, with a limited number of partitions, and a cursor to continue
+    from."""
     image = broker.node.image
     view = _View(image, ctx.listener, version=13)
-    # To sort very many names takes long.
+    # Sorting very many names takes long.
     names = await broker.node.blocking(lambda may_block: _pages_from(request, image))
     limit = min(request.response_partition_limit, broker.node.config.max_request_partition_size_limit)
     left = max(limit, 1)
@@ -237,7 +238,7 @@ def _every_topic(view: _View) -> Iterator[dict[str, Any]]:
 
 
 def _named_topics(broker: BrokerContext, view: _View, request: Message) -> Iterator[dict[str, Any] | None]:
-    """Something for every name: None for those that come later, or have been."""
+    """An item for every name: None for duplicates, and for unknown topics, which come at the end."""
     creates = request.allow_auto_topic_creation and broker.node.config.auto_create_topics_enable
     may_create = auto_topic_creation.MOST_AT_ONCE if creates else 0
     unknown: list[str] = []

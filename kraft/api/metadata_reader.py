@@ -1,4 +1,5 @@
-"""The metadata log as it is fetched from this node: how far each observer has come, and who waits for more.
+"""The metadata log for those that fetch it here: how far each observer has come, and which fetches wait for
+more.
 
 committed records --node/controller_role--> MetadataReader.committed --> metadata_fetch.py answers
 """
@@ -6,10 +7,15 @@ committed records --node/controller_role--> MetadataReader.committed --> metadat
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
 
 from metadata_quorum.metadata.metadata_log import MetadataLog
+
+OBSERVER_MS: Final = 300_000
+"""Who has not fetched for so long observes no more."""
+MOST_OBSERVERS: Final = 10_000
+"""Those that fetched last are kept, since a client may say any id."""
 
 
 class ObserverState(NamedTuple):
@@ -25,11 +31,16 @@ class MetadataReader:
 
     def __init__(self, log: MetadataLog, loop: asyncio.AbstractEventLoop, now_ms: Callable[[], int]) -> None:
         self.log = log
-        self.observers: dict[int, ObserverState] = {}
-        """Brokers that fetch from this node, by id."""
+        self._observers: dict[int, ObserverState] = {}
         self._loop = loop
         self._now_ms = now_ms
         self._waiting: dict[asyncio.Future[None], None] = {}
+
+    @property
+    def observers(self) -> Mapping[int, ObserverState]:
+        """Brokers that fetch from this node, by id; first those that fetched longest ago."""
+        self._forget_silent()
+        return self._observers
 
     def committed(self) -> None:
         """The log has grown."""
@@ -42,10 +53,19 @@ class MetadataReader:
         """A broker has everything before `fetch_offset`. A replica id below 0 is no broker's."""
         if replica_id >= 0:
             now_ms = self._now_ms()
-            before = self.observers.get(replica_id)
+            before = self._observers.pop(replica_id, None)
             caught_up = fetch_offset >= self.log.end_offset
             last = -1 if before is None else before.caught_up_at_ms
-            self.observers[replica_id] = ObserverState(fetch_offset, now_ms, now_ms if caught_up else last)
+            self._observers[replica_id] = ObserverState(fetch_offset, now_ms, now_ms if caught_up else last)
+            self._forget_silent()
+
+    def _forget_silent(self) -> None:
+        since = self._now_ms() - OBSERVER_MS
+        while self._observers:
+            oldest = next(iter(self._observers))
+            if self._observers[oldest].fetched_at_ms >= since and len(self._observers) <= MOST_OBSERVERS:
+                break
+            del self._observers[oldest]
 
     def more(self, timeout_s: float) -> asyncio.Future[None]:
         """Done when something is committed, or after `timeout_s`."""

@@ -35,9 +35,9 @@ VERSION: Final = 0
 PER_SLICE: Final = 200
 """Partitions or groups that are looked at in one turn of the loop."""
 MOST_TRANSACTIONS: Final = 500
-"""That one coordinator tells."""
+"""Transactions that one coordinator lists."""
 MOST_OPEN: Final = 20
-"""Transactions that one partition tells: the oldest hold back the last stable offset."""
+"""Transactions that one partition lists: the oldest hold back the last stable offset."""
 
 
 def handle(broker: BrokerContext, ctx: RequestContext, body: memoryview) -> asyncio.Future[Buffers]:
@@ -55,7 +55,7 @@ async def _answer(broker: BrokerContext, ctx: RequestContext) -> Buffers:
 
 
 async def node_view(broker: BrokerContext) -> dict[str, Any]:
-    """As JSON has it."""
+    """What this node knows, as JSON has it."""
     node, now = broker.node, broker.node.loop.time()
     partitions, groups = list(broker.replica_manager), list(broker.group_coordinator.summaries())
     transactions = list(islice(broker.transaction_coordinator.unfinished(), MOST_TRANSACTIONS))
@@ -122,7 +122,7 @@ def _group(group: GroupSummary, image: MetadataImage) -> dict[str, Any]:
 def _assigned(
     assigned: Mapping[UUID, frozenset[int]] | bytes, image: MetadataImage
 ) -> dict[str, list[int]] | None:
-    """By topic; None where only the group's own clients know."""
+    """The assignment by topic; None if only the group's own clients understand it."""
     if isinstance(assigned, bytes):
         try:
             named = read_assignment(assigned)

@@ -1,8 +1,8 @@
-"""The partitions that a request about a group's offsets names, and what it is answered for each of them.
+"""The partitions that a request about a group's offsets names, and the row of the response for each of them.
 
-    request -> group_offsets.py -> here: those that are there -> GroupCoordinator -> here: a row for each
+    request -> group_offsets.py -> here: those that exist -> GroupCoordinator -> here: a row for each
 
-Very many are gone through in pieces.
+Very many partitions are processed in pieces.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ OFFSETS_PER_SLICE: Final = 1_000
 
 
 def is_more_than(limit: int, topics: Sequence[Message]) -> bool:
-    """Whether there are more topics and partitions than that."""
+    """Whether there are more topics and partitions than `limit`."""
     return len(topics) > limit or sum(1 + len(topic.partitions) for topic in topics) > limit
 
 
 async def all_names(broker: BrokerContext, topics: Sequence[Message], *, by_id: bool) -> list[str | None]:
-    """Of each topic. Few are looked up at once."""
+    """The name of each topic; None for an id that no topic has. Very many are looked up in pieces."""
     image = broker.node.image
     if len(topics) <= OFFSETS_PER_SLICE:
         return [topic_name(image, topic, by_id) for topic in topics]
@@ -41,7 +41,7 @@ async def all_names(broker: BrokerContext, topics: Sequence[Message], *, by_id: 
 async def all_offsets(
     broker: BrokerContext, request: Message, names: Iterable[str | None], *, by_id: bool
 ) -> list[OffsetToCommit]:
-    """Of partitions that are there; the last one of each, for nothing else would stay of it."""
+    """The offsets of existing partitions, only the last one of each, looked up in pieces."""
     offsets: dict[TopicPartition, OffsetToCommit] = {}
     named = named_partitions(request.topics, names)
     image = broker.node.image
@@ -55,7 +55,7 @@ async def all_offsets(
 def named_partitions(
     topics: Iterable[Message], names: Iterable[str | None]
 ) -> Iterator[tuple[Message, str | None, Message | None]]:
-    """Each topic, with its name and None; behind it its partitions."""
+    """Each topic with its name and None, followed by the topic with each of its partitions."""
     for topic, name in zip(topics, names, strict=True):
         yield topic, name, None
         for each in topic.partitions:
@@ -65,7 +65,7 @@ def named_partitions(
 def offsets_to_commit(
     image: MetadataImage, topics: Iterable[Message], names: Iterable[str | None], *, by_id: bool
 ) -> Iterator[OffsetToCommit]:
-    """Of partitions that are there."""
+    """The offsets of existing partitions."""
     for topic, name in zip(topics, names, strict=True):
         if name is None:
             continue
@@ -85,12 +85,11 @@ def _offset_to_commit(topic: Message, name: str, each: Message, *, by_id: bool) 
 
 
 def is_there(image: MetadataImage, name: str, number: int) -> bool:
-    topic = image.topic(name)
-    return topic is not None and number in topic.partitions
+    return image.partition(TopicPartition(name, number)) is not None
 
 
 def is_still_there(then: MetadataImage, now: MetadataImage, place: TopicPartition) -> bool:
-    """Whether its topic has not been deleted since, even if there is another one of its name."""
+    """Whether the partition still exists, and its topic was not deleted and created again since."""
     known, topic = then.topic(place.topic), now.topic(place.topic)
     return (
         known is not None
@@ -101,7 +100,7 @@ def is_still_there(then: MetadataImage, now: MetadataImage, place: TopicPartitio
 
 
 def error_of(errors: Mapping[TopicPartition, ErrorCode], name: str | None, index: int) -> ErrorCode:
-    """What became of a partition; those that are not there were not asked about."""
+    """The outcome for a partition. The coordinator was not asked about those that do not exist."""
     if name is None:
         return ErrorCode.UNKNOWN_TOPIC_ID
     return errors.get(TopicPartition(name, index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

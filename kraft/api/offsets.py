@@ -34,13 +34,13 @@ from metadata_quorum.security.acls import AclOperation
 
 NAMED_PER_SLICE: Final = 2000
 PARTITIONS_PER_SLICE: Final = 100
-"""Between two turns of the loop: to find an offset may take a look into the log."""
+"""Partitions answered in one turn of the loop: finding an offset may need a look into the log."""
 WATERMARKS_PER_SLICE: Final = 2000
 _DEBUGGING_CONSUMER: Final = -2
 """A replica id that may ask followers too."""
 
 _SEARCH: Final = "search"
-"""In an answer that is not complete yet."""
+"""Key of a pending search in the fields of an answer."""
 
 _SINCE_VERSION: Final = {
     LATEST_TIMESTAMP: 1,
@@ -49,7 +49,7 @@ _SINCE_VERSION: Final = {
     EARLIEST_LOCAL_TIMESTAMP: 8,
     LATEST_TIERED_TIMESTAMP: 9,
 }
-"""ListOffsets: negative timestamps have a meaning of their own, since that version."""
+"""ListOffsets: negative timestamps with a special meaning, and the first version that has it."""
 
 NEVER: Final = 1 << 15
 """Above any version."""
@@ -61,7 +61,7 @@ NEVER: Final = 1 << 15
 async def handle_list_offsets(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     named: Counter[tuple[str, int]] = Counter()
     async for topic, each in in_slices(
-        broker.node.long_work, each_within(request.topics, _partitions), NAMED_PER_SLICE
+        broker.node.long_work, each_within(request.topics, "partitions"), NAMED_PER_SLICE
     ):
         if each is not None:
             named[topic.name, each.partition_index] += 1
@@ -90,7 +90,7 @@ async def handle_list_offsets(broker: BrokerContext, ctx: RequestContext, reques
 async def _with_found(
     broker: BrokerContext, topics: list[dict[str, Any]], searched: list[dict[str, Any]]
 ) -> Response:
-    """Few requests search at a time: the executor's threads are wanted elsewhere, too."""
+    """Run the searches, of a few requests at a time: the executor's threads are needed elsewhere too."""
     async with broker.searches:
         for fields in searched:
             search: OffsetSearch = fields.pop(_SEARCH)
@@ -107,7 +107,7 @@ def _offset_fields(found: TimestampAndOffset) -> dict[str, Any]:
 
 
 def _from_follower(_: int, request: Message) -> bool:
-    """On the connection on which it fetches."""
+    """Whether it is a follower's, which sends it on the connection on which it fetches."""
     return bool(request.replica_id >= 0)
 
 
@@ -164,7 +164,7 @@ async def handle_delete_records(broker: BrokerContext, ctx: RequestContext, requ
         each["error_code"] = int(outcome)
         if outcome is not ErrorCode.NONE:
             each["low_watermark"] = -1
-        else:  # who has lost leadership since then knows of no other log
+        else:  # if leadership was lost since then, this broker does not know the other replicas any longer
             each["low_watermark"] = partition.low_watermark() if partition.is_leader else reached
     return {"topics": topics}
 
@@ -200,7 +200,7 @@ async def _each_partition(
     """Answer for every partition of every topic; a `BrokerError` is that partition's alone."""
     result: list[dict[str, Any]] = []
     async for topic, wanted in in_slices(
-        broker.node.long_work, each_within(topics, _partitions), PARTITIONS_PER_SLICE
+        broker.node.long_work, each_within(topics, "partitions"), PARTITIONS_PER_SLICE
     ):
         name = getattr(topic, topic_field)
         if wanted is None:
@@ -213,11 +213,6 @@ async def _each_partition(
             fields.update(failed or {}, error_code=int(error.code))
         result[-1]["partitions"].append(fields)
     return result
-
-
-def _partitions(topic: Message) -> list[Message]:
-    partitions: list[Message] = topic.partitions
-    return partitions
 
 
 def _all_failed(

@@ -1,4 +1,4 @@
-"""Finding a request's partition on this broker, and what to say where it is not here."""
+"""Finding the partition of a request on this broker, and what to answer if it is not here."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _NOT_HERE = frozenset(
     }
 )
 MAX_UNKNOWN_PARTITIONS: Final = 1000
-"""A request may name so many more than this broker has, for clients whose metadata is old."""
+"""A request may name this many partitions more than the broker has, for clients with old metadata."""
 
 _ASK_ANOTHER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 
 def max_request_partitions(replica_manager: ReplicaManager) -> int:
-    """So many partitions one request to read or write may name."""
+    """How many partitions one Produce or Fetch request may name."""
     return MAX_UNKNOWN_PARTITIONS + len(replica_manager)
 
 
 def find(broker: BrokerContext, topic: str, topic_id: UUID, number: int) -> Partition:
-    """This broker's replica, by id where there is one, else by name. Raises `BrokerError`."""
+    """This broker's replica, by topic id if there is one, otherwise by name. Raises `BrokerError`."""
     try:
         if topic_id is ZERO_UUID or topic_id.int == 0:
             return broker.replica_manager.get(topic, number)

@@ -5,7 +5,7 @@ acks=0   no reply; an error ends the connection, which is all that the producer 
 acks=1   at once (with flush.messages=1: when it is on disk)
 acks=-1  when the high watermark has passed every partition's last record, or time is up
 
-All records of a request are checked before the first is appended. If that takes long, or needs the
+All records of a request are checked before the first batch is appended. If that takes long, or needs the
 transaction coordinator, or there are very many partitions, the request is queued before it is appended
 (produce_queue.py); otherwise all of it happens in one call.
 """
@@ -40,7 +40,7 @@ from kraft.api.row import ApiRow
 from kraft.api.throttling import charge_produce
 from kraft.net.connection import Buffers, ProtocolError
 from kraft.net.delayed_reply import DelayedReply
-from kraft.net.peer import Reply
+from kraft.net.peer import Reply, StartedRequest
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.fast_produce import (
     ProducedPartition,
@@ -64,18 +64,19 @@ _WITHOUT_LOG_START: Final = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )
-"""What a refused append answers without saying where the log begins."""
+"""Errors of an append that are answered without the log start offset."""
 
 _TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
 PARTITIONS_PER_TURN: Final = 500
-"""Of one request: a partition's first record opens its file, which takes some 30 microseconds."""
+"""How many partitions of one request are handled in one turn of the loop: a partition's first record
+opens its file, which takes some 30 microseconds."""
 
 NO_ACKS: Final = 0
 LEADER_ACKS: Final = 1
 
 _FIRST_WITH_ZSTD: Final = 7
-"""Produce: before it, there was no zstd, and who speaks so may be asked by consumers who know none."""
+"""Produce: a client with an older version must not write zstd, which its consumers may not know either."""
 
 _ADMIN_CLIENT_ID: Final = "__admin_client"
 """Kafka's word for a client that may write to internal topics."""
@@ -102,10 +103,14 @@ def handle(broker: BrokerContext, ctx: RequestContext, body: memoryview) -> Repl
         else:
             produce.append(refusals)
             return produce.answer()
-    return awaited(broker.node.loop, _append_queued(broker.node, produce, queued), "Produce")
+    started = ctx.connection.started()
+    started.keep()  # whoever sends it and goes may come again with the next
+    return awaited(broker.node.loop, _append_queued(broker.node, produce, queued, started), "Produce")
 
 
-async def _append_queued(node: NodeContext, produce: _Produce, queued: QueuedProduce) -> Buffers:
+async def _append_queued(
+    node: NodeContext, produce: _Produce, queued: QueuedProduce, started: StartedRequest
+) -> Buffers:
     work = node.long_work.request()
     try:
         await queued.wait_for_predecessor()
@@ -116,20 +121,22 @@ async def _append_queued(node: NodeContext, produce: _Produce, queued: QueuedPro
             refusals = {**queued.ended_meanwhile(produce.next_places), **refusals}
     finally:
         queued.end()
+        started.let_go()
     reply = produce.answer()
     return await reply.wait(node.loop) if isinstance(reply, DelayedReply) else reply
 
 
 def _check_config(partition: Partition, checked_under: LogConfig) -> None:
-    """What was found right by another configuration may not be so by this one: let it be sent again."""
+    """Records that were valid under another configuration may not be valid under this one: have them sent
+    again. Raises BrokerError."""
     if partition.log.config != checked_under:
         message = f"the configuration of {partition.tp} has changed meanwhile"
         raise BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
 
 
 class _Produce:
-    """One request on its way. It does not keep the records when they are in the log: their frame would
-    stay in memory for as long as the followers take."""
+    """One produce request from its arrival to its reply. It does not keep the records once they are in the
+    log: otherwise their frame would stay in memory until the followers have them."""
 
     __slots__ = (
         "_broker",
@@ -153,16 +160,16 @@ class _Produce:
             tuple[Partition, ValidatedRecords, LogConfig] | BrokerError
         ] = []  # by place in the request
         self._waited = False
-        self._next = 0  # place of the first one that is not appended
+        self._next = 0  # place of the first partition that `append` has not reached
         self._results: list[ProducedPartition] = []
-        self._places: list[int] = []  # of those appended, among the results
+        self._places: list[int] = []  # where `appended` are among the results
         self.appended: list[Appended] = []
 
     # --- before it is appended
 
     def check(self, budget: WorkBudget) -> None:
-        """Some more, as many as one turn takes. Raises BudgetExceeded at the first partition whose records
-        are too much for it."""
+        """Check as many more partitions as one turn takes. Raises BudgetExceeded at the first one whose
+        records exceed `budget`."""
         now_ms = self._node.now_ms()
         done = self._checked
         first = len(done)
@@ -176,7 +183,7 @@ class _Produce:
                 done.append(error)
 
     async def check_long(self, work: LongRequest) -> None:
-        """Any number of records, those that take long in another thread."""
+        """Check all that are left, in several turns; records that take long in another thread."""
         self._waited = True
         while len(self._checked) < len(self._request.partitions):
             try:
@@ -198,7 +205,7 @@ class _Produce:
 
     @property
     def invalid(self) -> dict[int, BrokerError]:
-        """By place in the request: what will not be appended."""
+        """The errors of what will not be appended, by place in the request."""
         return {place: each for place, each in enumerate(self._checked) if isinstance(each, BrokerError)}
 
     def _of_leader(self, wanted: ProducePartition) -> tuple[memoryview, Partition]:
@@ -229,12 +236,12 @@ class _Produce:
 
     @property
     def next_places(self) -> range:
-        """Those of the partitions that the next `append` is about."""
+        """The places of the partitions that the next `append` handles."""
         return range(self._next, min(self._next + PARTITIONS_PER_TURN, len(self._request.partitions)))
 
     def append(self, refusals: Mapping[int, BrokerError]) -> bool:
-        """Some more of what has been checked, as many as one turn takes; whether that is all. `refusals`: by
-        place in the request, what is not to be appended."""
+        """Append as many more of the checked partitions as one turn takes. Returns whether all are done.
+        `refusals`: errors of what is not to be appended, by place in the request."""
         now, now_ms = self._node.loop.time(), self._node.now_ms()
         places = self.next_places
         for place in places:
@@ -248,7 +255,7 @@ class _Produce:
                     raise found
                 partition, checked, checked_under = found
                 if self._waited:
-                    partition = self._find(wanted)  # it may have gone, or be another one
+                    partition = self._find(wanted)  # it may be gone, or a new one of that name
                     _check_config(partition, checked_under)
                 appending = partition
                 info = appending.append_as_leader(checked, acks=self._request.acks, now=now, now_ms=now_ms)
@@ -279,7 +286,8 @@ class _Produce:
     def _refused(
         self, wanted: ProducePartition, error: BrokerError, appending: Partition | None
     ) -> ProducedPartition:
-        """As in Kafka, errors that are found with the log at hand include the log start offset."""
+        """The result of a partition that was refused. As in Kafka, errors of the log itself are answered with
+        the log start offset."""
         result = self._failed(wanted, error.code, error.message)
         self._count(wanted, error.code)
         if isinstance(error, InvalidRecords):
@@ -290,7 +298,7 @@ class _Produce:
         return result
 
     def _count(self, wanted: ProducePartition, code: ErrorCode) -> None:
-        """Of failures Kafka counts those that say something about the records or the cluster's health."""
+        """Count a failure as Kafka does: only those that concern the records or the cluster's health."""
         if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED or (partition := self._present(wanted)) is None:
             return
         if code not in _WITHOUT_LOG_START:
@@ -322,7 +330,7 @@ class _Produce:
     # --- answering
 
     def answer(self) -> Buffers | DelayedReply:
-        """As the request's acks require."""
+        """Answer as the request's acks require."""
         if self._request.acks == NO_ACKS:
             return self.without_reply()
         if self._request.acks == ALL_REPLICAS:

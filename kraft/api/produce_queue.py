@@ -1,4 +1,4 @@
-"""Produce requests that cannot be appended at once, in the order of their arrival.
+"""Produce requests that cannot be appended at once; each connection's in the order of their arrival.
 
     api/produce -> QueuedProduce.enqueue_if_needed
                        |
@@ -8,8 +8,8 @@
                                     (checked, by another thread if that takes long)
                                     `verify`, where it opens a transaction -> appended -> `end`
 
-Later produces of the same connection wait, or they would be appended first: batches of an idempotent producer
-would be out of order. The connection's other requests do not wait.
+Later produces of the same connection wait. Otherwise they would be appended first, and batches of an
+idempotent producer would be out of order. The connection's other requests do not wait.
 
 Only the first batch of a transaction on a partition is verified.
 """
@@ -33,9 +33,9 @@ from metadata_quorum.foundation.batch import BATCH_OVERHEAD, BatchHeader, read_h
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 FIRST_TO_SAY_ABORTABLE: Final = 11
-"""Produce: TRANSACTION_ABORTABLE is understood; before, it is INVALID_TXN_STATE."""
+"""Produce: clients of older versions get INVALID_TXN_STATE in place of TRANSACTION_ABORTABLE."""
 FIRST_TO_ADD: Final = 12
-"""Produce: a partition joins the transaction by being written to (transaction.version 2)."""
+"""Produce: from here on a partition joins the transaction by being written to (transaction.version 2)."""
 
 NO_REFUSALS: Final[Mapping[int, BrokerError]] = {}
 
@@ -76,7 +76,8 @@ class QueuedProduce:
         request: ProduceRequest,
         refused: Mapping[int, BrokerError] = NO_REFUSALS,
     ) -> QueuedProduce | None:
-        """None: it may be appended now. `refused`: by place in the request, what will not be in any case."""
+        """Queue the request if it has to wait; None: it may be appended now. `refused`: errors of what will
+        not be appended in any case, by place in the request."""
         state = ctx.connection.state
         before = state.last_queued_produce
         if before is not None and before.done():
@@ -98,7 +99,8 @@ class QueuedProduce:
         request: ProduceRequest,
         refused: Mapping[int, BrokerError] = NO_REFUSALS,
     ) -> QueuedProduce:
-        """It must not be appended now. Nothing may have happened since `enqueue_if_needed`."""
+        """Queue the request. Call it in the same turn of the loop in which `enqueue_if_needed` returned
+        None."""
         done: asyncio.Future[None] = broker.node.loop.create_future()
         state = ctx.connection.state
         before = state.last_queued_produce
@@ -106,14 +108,14 @@ class QueuedProduce:
         return cls(broker, ctx.version, request, refused, before, done)
 
     async def wait_for_predecessor(self) -> None:
-        """Wait for what came before it on its connection."""
+        """Wait for the produce before it on its connection."""
         if self._predecessor is not None:
             await self._predecessor
 
     async def verify(self, invalid: Mapping[int, BrokerError]) -> dict[int, BrokerError]:
-        """By the place of the partition in the request: why its batch must not be appended. What is appended
-        must be so before anything else happens, or asked for by `ended_meanwhile`; then `end`. `invalid`:
-        what was found out while it waited."""
+        """Verify the batches that open a transaction. Returns the errors of all batches that must not be
+        appended, by place in the request. Append the others before anything else happens, or ask
+        `ended_meanwhile` first; then call `end`. `invalid`: errors found while the request waited."""
         self._refused = {**invalid, **self._refused}
         verifier = self._broker.transaction_verifier
         if self._request.transactional_id is None:
@@ -128,7 +130,7 @@ class QueuedProduce:
         return {**await self._refusals(verifier), **self._refused}
 
     def end(self) -> None:
-        """It is appended, or will not be: the next one may come."""
+        """The request is appended, or will not be: let the next one continue."""
         for asked in self._opening:
             guards = self._broker.transaction_verifier.guards
             guards.end(asked.partition.tp, asked.producer.producer_id, asked.guard)
@@ -153,8 +155,8 @@ class QueuedProduce:
         return {**self.ended_meanwhile(range(len(self._request.partitions))), **refusals}
 
     def ended_meanwhile(self, places: range) -> dict[int, BrokerError]:
-        """Which of these batches would open a transaction that nobody has verified, after others had their
-        turn on the loop."""
+        """The errors of those batches at `places` that would by now open a transaction that was not verified,
+        because other work had its turn on the loop in between."""
         if self._request.transactional_id is None:
             return {}
         asked = {each.place: each for each in self._opening if each.place in places}
@@ -202,12 +204,12 @@ def _opened_by(broker: BrokerContext, wanted: ProducePartition) -> tuple[Partiti
         return None
     known = producers.states.get(header.producer_id)
     if known is not None and known.duplicate_of(header) is not None:
-        return None  # it is answered from what is known, and opens nothing
+        return None  # a duplicate is answered from what is known, and opens nothing
     return partition, header
 
 
 def _refusal(code: ErrorCode, version: int) -> BrokerError:
-    """What the coordinator said, in words that a producer of that version acts on rightly."""
+    """The coordinator's error, translated for a producer of that version so that it reacts correctly."""
     message = f"the coordinator of the transaction said {code.name}"
     if code in RETRIABLE or (code is ErrorCode.CONCURRENT_TRANSACTIONS and version < FIRST_TO_ADD):
         return BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, message)

@@ -30,15 +30,17 @@ async def handle_describe_quorum(
     controller: ControllerContext, ctx: RequestContext, request: Message
 ) -> Response:
     topics: list[dict[str, Any]] = []
+    is_described = False
     async for topic, each in in_slices(
-        controller.node.long_work, each_within(request.topics, _partitions), NAMED_PER_SLICE
+        controller.node.long_work, each_within(request.topics, "partitions"), NAMED_PER_SLICE
     ):
         if each is None:
             topics.append({"topic_name": topic.topic_name, "partitions": []})
-            continue
-        is_metadata = topic.topic_name == METADATA_TOPIC and each.partition_index == 0
-        described = _quorum(controller) if is_metadata else _unknown(each.partition_index)
-        topics[-1]["partitions"].append(described)
+        elif topic.topic_name != METADATA_TOPIC or each.partition_index != 0:
+            topics[-1]["partitions"].append(_unknown(each.partition_index))
+        elif not is_described:
+            is_described = True
+            topics[-1]["partitions"].append(_quorum(controller))
     return {**_ALL_WAS_WELL, "topics": topics, "nodes": _nodes(controller.node) if ctx.version >= 2 else []}
 
 
@@ -120,11 +122,10 @@ async def handle_elect_leaders(
 ) -> Response:
     wanted = None
     if request.topic_partitions is not None:
+        named = each_within(request.topic_partitions, "partitions")
         wanted = [
             TopicPartition(topic.topic, partition)
-            async for topic, partition in in_slices(
-                controller.node.long_work, each_within(request.topic_partitions, _partitions), NAMED_PER_SLICE
-            )
+            async for topic, partition in in_slices(controller.node.long_work, named, NAMED_PER_SLICE)
             if partition is not None
         ]
 
@@ -148,12 +149,6 @@ async def handle_elect_leaders(
             }
         )
     return {"error_code": int(ErrorCode.NONE), "replica_election_results": answers}
-
-
-def _partitions(topic: Message) -> list[Any]:
-    """Numbers, or a struct for each."""
-    partitions: list[Any] = topic.partitions
-    return partitions
 
 
 def elect_leaders_error(request: Message, code: ErrorCode, message: str) -> Response:

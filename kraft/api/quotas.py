@@ -44,7 +44,7 @@ MOST_IN_ENTRY: Final = 100
 _ANY_NAME: Final = object()
 
 Filter = Mapping[str, object]
-"""By kind of coordinate: the name, None for the default, or _ANY_NAME."""
+"""For each kind of coordinate: the name, None for the default, or _ANY_NAME."""
 
 
 async def handle_describe(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:

@@ -28,7 +28,7 @@ async def handle_alter(controller: ControllerContext, ctx: RequestContext, reque
             partition=each.partition_index,
             replicas=None if each.replicas is None else tuple(each.replicas),
         )
-        async for topic, each in in_slices(work, each_within(request.topics, _partitions), NAMED_PER_SLICE)
+        async for topic, each in in_slices(work, each_within(request.topics, "partitions"), NAMED_PER_SLICE)
         if each is not None
     ]
     results = await in_batches(
@@ -57,17 +57,12 @@ async def handle_alter(controller: ControllerContext, ctx: RequestContext, reque
     }
 
 
-def _partitions(topic: Message) -> list[Message]:
-    partitions: list[Message] = topic.partitions
-    return partitions
-
-
 async def handle_list(controller: ControllerContext, ctx: RequestContext, request: Message) -> Response:
     work = controller.node.long_work
     every = controller.quorum_controller.active_image.each_partition()
     wanted = None
     if request.topics is not None:
-        named = each_within(request.topics, _indexes)
+        named = each_within(request.topics, "partition_indexes")
         wanted = {(topic.name, number) async for topic, number in in_slices(work, named, NAMED_PER_SLICE)}
     topics: dict[str, list[dict[str, Any]]] = {}
     async for topic, number, partition in in_slices(work, every, LOOKED_AT_PER_SLICE):
@@ -85,11 +80,6 @@ async def handle_list(controller: ControllerContext, ctx: RequestContext, reques
         "error_message": None,
         "topics": [{"name": name, "partitions": partitions} for name, partitions in topics.items()],
     }
-
-
-def _indexes(topic: Message) -> list[int]:
-    indexes: list[int] = topic.partition_indexes
-    return indexes
 
 
 ROWS: Final = (

@@ -34,11 +34,11 @@ from metadata_quorum.security.acls import AclOperation, AclResourceType
 MOST_BATCHES: Final = 10_000
 """Headers for one request: some 50 ms of a thread."""
 MOST_BYTES: Final = 256 * 1024
-"""Of a request: some 15,000 partitions."""
+"""The largest request: some 15,000 partitions."""
 PER_SLICE: Final = 100
 """Partitions between two turns of the loop."""
 OFFSETS_PER_SLICE: Final = 2_000
-"""Of one partition: some milliseconds."""
+"""Offsets of one partition in one turn of the loop: some milliseconds."""
 LONG_BYTES: Final = 32 * 1024
 """Longer requests are answered one at a time."""
 MEMORY_PER_BYTE: Final = 75
@@ -88,8 +88,12 @@ def handle(broker: BrokerContext, ctx: RequestContext, body: memoryview) -> asyn
     """Raises `ProtocolError`: the API is ours, and has no error response."""
     if len(body) > MOST_BYTES:
         raise ProtocolError(f"RecordCounts of {len(body)} bytes")
-    ctx.connection.started().charge(MEMORY_PER_BYTE * len(body))
-    return awaited(broker.node.loop, _answer(broker, ctx, body), "RecordCounts")
+    started = ctx.connection.started()
+    started.keep()
+    started.charge(MEMORY_PER_BYTE * len(body))
+    answer = awaited(broker.node.loop, _answer(broker, ctx, body), "RecordCounts")
+    answer.add_done_callback(lambda _: started.let_go())
+    return answer
 
 
 async def _answer(broker: BrokerContext, ctx: RequestContext, body: memoryview) -> Buffers:
@@ -105,7 +109,7 @@ async def _answer(broker: BrokerContext, ctx: RequestContext, body: memoryview) 
 
 
 def _may_describe(node: NodeContext, ctx: RequestContext) -> Callable[[str], bool]:
-    """Of topics; a node of the cluster may ask for all."""
+    """Which topics the requester may describe; a node of the cluster may ask for all."""
     if node.authorizer is None:
         return lambda topic: True
     requester = RequestPrincipal.of(node.authorizer, ctx)

@@ -1,4 +1,4 @@
-"""What a handler gets beside the message: who sent the request, through which listener, in which version."""
+"""What a handler gets besides the message: who sent the request, on which listener, in which version."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kraft.wire.header import response_prefix
 from metadata_quorum.foundation.file_region import FileRegion
 
 JOIN_BELOW_BYTES: Final = 64 * 1024
-"""A reply of one buffer up to here is joined with its header: one write is cheaper than two."""
+"""A smaller reply of one buffer is joined with its header: one write is cheaper than two."""
 
 
 class Role(Enum):
@@ -41,7 +41,7 @@ class RequestContext:
     correlation_id: int
     client_id: str | None
     role: Role
-    """Of the listener that received it."""
+    """The role of the listener that received it."""
     connection: Peer
     principal: str
     advertised: tuple[ApiVersionRange, ...]
@@ -51,9 +51,10 @@ class RequestContext:
     lost_controller: bool = False
     """Set when the answer is NOT_CONTROLLER."""
     is_long: bool = False
-    """Its frame has room for very many items: loops over all of them run outside the event loop."""
+    """Whether its body is so large that it may have very many items: what loops over all of them runs outside
+    the event loop."""
     cost: RequestCost | None = None
-    """What it costs; None while no quota is set."""
+    """What it costs, for the quotas; None while no quota is set."""
 
     @property
     def listener(self) -> str:

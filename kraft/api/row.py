@@ -1,6 +1,6 @@
-"""One row of the API table: all that a node knows about an API apart from its messages' schemas.
+"""One row of the API table: everything that a node knows about an API except the schemas of its messages.
 
-families' ROWS -> table.py -> ApiVersions, dispatch, authorization, docs/APIS.md, tests of every API
+ROWS of each family -> table.py -> ApiVersions, dispatch, authorization, docs/APIS.md, tests of every API
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ Handler = Callable[[Context, RequestContext, Message], Result]
 """Answers a decoded message; None for no reply at all. May raise `BrokerError`."""
 
 RawHandler = Callable[[Context, RequestContext, memoryview], Reply]
-"""Decodes a message itself (Produce, Fetch, Raft) and returns the whole reply as `RequestContext.framed`
-makes it, no buffers for no reply, or what will have either."""
+"""Decodes a message itself (Produce, Fetch, Raft). Returns the whole reply as `RequestContext.framed` makes
+it (no buffers: no reply), or an object that will provide it."""
 
 EVERYWHERE = frozenset({Role.BROKER, Role.CONTROLLER})
 BROKER = frozenset({Role.BROKER})
@@ -46,14 +46,14 @@ CONTROLLER = frozenset({Role.CONTROLLER})
 
 @dataclass(frozen=True, slots=True)
 class ApiRow:
-    """An API that a node answers. The column of its handler says which listeners serve it, and what the
-    handler gets of the node."""
+    """An API that a node answers. The field in which its handler is set decides which listeners serve it, and
+    which context the handler gets."""
 
     key: ApiKey
     versions: tuple[int, int]
     """The lowest and the highest, as in Apache Kafka 4.1."""
     authorization: tuple[Authorization, ...]
-    """What a principal must be allowed, all of it, where the node has an authorizer."""
+    """Everything that a principal must be allowed, if the node has an authorizer."""
     node: Handler[NodeContext] | None = None
     """On every listener of every node."""
     broker: Handler[BrokerContext] | None = None
@@ -67,28 +67,29 @@ class ApiRow:
     on_error: OnError | None = None
     """None: the response has an error code at its top, and perhaps a message."""
     is_local: Callable[[Message], bool] | None = None
-    """Of an API with `node` and `forwarded`: the requests that `node` answers."""
+    """For an API with both `node` and `forwarded`: which requests `node` answers."""
     exclusive: bool = False
-    """Its replies may be large: one at a time on a connection."""
+    """Whether its replies may be large, so that a connection has only one such request in progress."""
     in_turn: bool = False
-    """It starts when all requests before it on its connection are answered: its reply must be true when it
-    is sent."""
+    """Whether it starts only when all requests before it on its connection are answered, because its reply
+    must still be true when it is sent."""
     concurrent: bool = False
-    """While it waits, what a client asks behind it on its connection is served, too: it takes little, and may
-    wait for others. Kafka's brokers serve one request of a connection at a time."""
+    """Whether a client's later requests on the connection are served while this one waits: it takes little
+    memory, and may wait for other clients. Kafka's brokers serve one request of a connection at a time."""
     exempt_from_quotas: bool = False
-    """As is everything that only nodes send."""
+    """Like everything that only nodes send."""
     from_broker: Callable[[int, Message], bool] | None = None
-    """Of an API of clients: the requests, with their version, that brokers send each other. They are exempt,
-    too, where the requester may do so."""
+    """For an API of clients: which requests, by version and message, are those that brokers send each other.
+    They are exempt from quotas too, if the requester may send them."""
     advertised: bool = True
-    """Listed in the response of ApiVersions."""
+    """Whether ApiVersions lists it."""
     internal: bool = False
-    """Not one of Kafka's: between our nodes, and never advertised."""
+    """Whether it is not one of Kafka's APIs, but one between our nodes that is never advertised."""
 
     @property
     def listeners(self) -> frozenset[Role]:
-        """Envelopes, which the dispatcher opens, have no handler: they are for controllers."""
+        """Which listeners serve it. Envelopes have no handler (the dispatcher opens them); they are for
+        controllers."""
         if self.node is not None or self.forwarded is not None:
             return EVERYWHERE
         if self.broker is None and self.raw_broker is None:

@@ -30,7 +30,7 @@ Alteration = ScramDeletion | UserScramCredentialRecord
 
 NAMED_PER_SLICE: Final = 500
 CREDENTIALS_PER_SLICE: Final = 200
-"""Each costs two HMACs, some 10 us."""
+"""Each credential costs two HMACs, some 10 µs."""
 TOO_MANY: Final = len(ScramMechanism) + 1
 """Alterations of one user: one of them is refused, or the mechanism is named twice, and with it all."""
 
@@ -103,7 +103,7 @@ async def _propose(
 
 
 def _credential(wanted: Message) -> UserScramCredentialRecord:
-    """Only the two keys are kept. What the decision will refuse is handed on as it is."""
+    """Only the two keys are stored. Values that the decision will refuse are passed on unchanged."""
     mechanisms = {int(each): each for each in ScramMechanism}
     if (mechanism := mechanisms.get(wanted.mechanism)) is not None:
         return derive(wanted.name, mechanism, wanted.salted_password, wanted.salt, wanted.iterations)

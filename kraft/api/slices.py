@@ -1,4 +1,4 @@
-"""Long lists are processed in slices: between two of them the event loop serves other requests.
+"""Long lists are processed in slices: between two slices the event loop serves other requests.
 
 A handler whose requests may have very many items iterates over them with `in_slices`, and a response that
 `is_long` is encoded outside the loop (dispatch.py). So no client, however large its request, delays the
@@ -21,19 +21,21 @@ from collections.abc import (
 from typing import Any, Final, TypeVar
 
 from kraft.api.long_work import LongRequest, LongWork
+from kraft.wire.bridge import Message
 
 MANY: Final = 500
-"""Structs in a response; each takes some 5 to 20 microseconds to encode."""
+"""A response with this many structs is long; each takes some 5 to 20 microseconds to encode."""
 
 FIRST_SHARE: Final = 20
-"""What a request does before it waits for its turn is this part of what it does in one: `turn_budget.SHARE`
-of them may do it together."""
+"""Before a request waits for its first turn it does only 1/FIRST_SHARE of a slice, because
+`turn_budget.SHARE` requests may do so together."""
 
 ITEMS_PER_COMMAND: Final = 1_000
 GROUPS_PER_SLICE: Final = 100
 """Groups that are handled in one turn of the loop."""
+LETTERS: Final = 64
+"""More than most names of groups have."""
 
-Owner = TypeVar("Owner")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -41,9 +43,9 @@ Result = TypeVar("Result")
 async def in_slices(
     work: LongWork, items: Iterable[Item], size: int, weight: Callable[[Item], int] = lambda _: 1
 ) -> AsyncIterator[Item]:
-    """The items one by one, with a pause when those since the last pause weigh `size` together: `size` items
-    are some milliseconds of work. The first pause comes sooner: before it nobody waits for his turn, and a
-    thousand clients may ask at the same moment."""
+    """The items one by one, with a pause whenever those since the last pause weigh `size` together, which
+    should be some milliseconds of work. The first pause comes sooner, because requests wait for turns only
+    from then on, and a thousand clients may ask at the same moment."""
     request: LongRequest | None = None
     left = max(size // FIRST_SHARE, 1)
     if isinstance(items, Sized) and len(items) > left:
@@ -51,7 +53,7 @@ async def in_slices(
         await request.pause()
         left = size
     for item in items:
-        if left <= 0:  # not behind the last one: of few items nobody waits for a turn
+        if left <= 0:  # not after the last item, so that a few items need no turn at all
             request = request or work.request()
             await request.pause()
             left = size
@@ -59,24 +61,31 @@ async def in_slices(
         left -= weight(item)
 
 
-def each_within(
-    owners: Iterable[Owner], items: Callable[[Owner], Iterable[Item]]
-) -> Iterator[tuple[Owner, Item | None]]:
-    """Each owner, with None, and behind it what it has: owners that have nothing are work, too, and what is
-    passed over without a yield knows no slices."""
+def each_within(owners: Iterable[Message], items: str) -> Iterator[tuple[Message, Any | None]]:
+    """Each owner with None, followed by the owner with each item of its field `items`. Owners without items
+    take time too, and `in_slices` can count only what is yielded."""
     for owner in owners:
         yield owner, None
-        for item in items(owner):
+        for item in getattr(owner, items):
             yield owner, item
 
 
+def of_name(name: str) -> int:
+    """The weight of a name that is hashed as Java does it, letter by letter: as long as may be, 5 ms."""
+    return 1 + len(name) // LETTERS
+
+
 async def each_once(
-    work: LongWork, items: Iterable[Item], size: int, key: Callable[[Item], Hashable]
+    work: LongWork,
+    items: Iterable[Item],
+    size: int,
+    key: Callable[[Item], Hashable],
+    weight: Callable[[Item], int] = lambda _: 1,
 ) -> AsyncIterator[Item]:
-    """As `in_slices`, but of those with one key the first alone. For what is described at length: to name one
-    thing ten thousand times would take a few bytes each time, and its answer a gigabyte."""
+    """As `in_slices`, but only the first item of each key. For items with long answers: naming one thing ten
+    thousand times takes a few bytes each time, and would be answered with a gigabyte."""
     seen: set[Hashable] = set()
-    async for item in in_slices(work, items, size):
+    async for item in in_slices(work, items, size, weight):
         if (found := key(item)) not in seen:
             seen.add(found)
             yield item
@@ -85,14 +94,14 @@ async def each_once(
 async def in_batches(
     work: LongWork, items: Sequence[Item], ask: Callable[[Sequence[Item]], Awaitable[Iterable[Result]]]
 ) -> list[Result]:
-    """Very many items are sent to the controller in several commands: every voter applies a command in one
-    go. At least one is sent, since this controller may not be the active one."""
+    """Send very many items to the controller in several commands, because every voter applies a command in
+    one go. At least one command is sent, since this controller may not be the active one."""
     results: list[Result] = []
     request = work.request()
     for start in range(0, max(len(items), 1), ITEMS_PER_COMMAND):
         results += await ask(items[start : start + ITEMS_PER_COMMAND])
         if start + ITEMS_PER_COMMAND < len(items):
-            await request.pause()  # nothing else waits for a command that only validates
+            await request.pause()  # a command that only validates does not wait by itself
     return results
 
 
@@ -102,7 +111,7 @@ def is_long(response: Mapping[str, Any]) -> bool:
 
 
 def _structs(value: object, left: int) -> int:
-    """How many may still come of `left`, after those in here."""
+    """`left`, less the number of structs in `value`; stops counting at 0."""
     if isinstance(value, Mapping):
         left -= 1
         for each in value.values():

@@ -136,7 +136,7 @@ def _subscription_of(node: NodeContext, ctx: RequestContext, client: UUID) -> _S
 
 
 LISTED_WHERE_RECEIVED: Final = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
-"""In ApiVersions."""
+"""What ApiVersions lists on nodes that receive metrics."""
 
 ROWS: Final = (
     ApiRow(

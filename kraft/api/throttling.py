@@ -3,9 +3,9 @@
     metadata (delta, image) -> QuotaUpdates -> node.quotas; None, and free, while nothing is limited
     dispatch, api/produce, api/fetch, api/topics -> here -> data_plane/quotas -> throttle_time_ms, Peer.mute
 
-As since KIP-219 a response is sent at once and says how long the connection is muted. What nodes ask each
-other to replicate, to carry transactions and to stay in the cluster is never throttled: other such requests
-wait behind it on its connection, heartbeats among them.
+As since KIP-219, a response is sent at once and says for how long the connection is muted. What nodes ask
+each other to replicate, to carry transactions and to stay in the cluster is never throttled: other such
+requests, heartbeats among them, would wait behind it on its connection.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def throttle_connection(ctx: RequestContext, pause_s: float) -> int:
 def throttled(
     node: NodeContext, ctx: RequestContext, response: Response, *, from_broker: bool = False
 ) -> Response:
-    """The response with its throttle time, if a quota is used up by the time that the request took or, as
-    the response says already, by what it did."""
+    """The response with its throttle time, if a quota is used up: by the time that the request took or, where
+    the response says so already, by what it did."""
     if is_between_nodes(node, ctx, from_broker=from_broker):
         return response
     asked_s = response.get(THROTTLE_TIME_MS, 0) / MS_PER_S
@@ -62,8 +62,8 @@ def throttled(
 
 
 def is_between_nodes(node: NodeContext, ctx: RequestContext, *, from_broker: bool) -> bool:
-    """Whether a request is one of a node's own, which is said by it (`from_broker`) or by the listener, and
-    allowed by ClusterAction."""
+    """Whether a node sent the request on its own account. The request (`from_broker`) or the listener claims
+    so, and ClusterAction allows it."""
     if not from_broker and (ctx.role is not Role.CONTROLLER or ctx.forwarded_for is not None):
         return False
     if node.authorizer is None:
@@ -73,7 +73,8 @@ def is_between_nodes(node: NodeContext, ctx: RequestContext, *, from_broker: boo
 
 
 def charge_produce(node: NodeContext, ctx: RequestContext, *, answered: bool = True) -> int:
-    """Count a produce request; returns the throttle time in ms. Without acks no response says it."""
+    """Count a produce request; returns the throttle time in ms. `answered`: False for acks=0, where no
+    response tells it."""
     if node.quotas is None or ctx.cost is None:
         return 0
     now = node.loop.time()
@@ -82,7 +83,7 @@ def charge_produce(node: NodeContext, ctx: RequestContext, *, answered: bool = T
 
 
 def charge_fetch(node: NodeContext, ctx: RequestContext, size: int) -> int:
-    """Count so many bytes of records for a consumer; returns the throttle time in ms. If it is throttled
+    """Count `size` bytes of records for a consumer; returns the throttle time in ms. If it is throttled
     the records are not sent, and do not count."""
     if node.quotas is None:
         return 0

@@ -1,13 +1,14 @@
 """CreateTopics, DeleteTopics, CreatePartitions: decided by the active controller, topic by topic.
 
-The partitions that a client creates and deletes are counted before they are proposed
-(controller_mutation_quota.py).
+The partitions that a client creates and deletes are counted before they are proposed: for its quota
+(controller_mutation_quota.py), and because a command that makes millions of them would take all memory of
+every voter, and again whenever one starts.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
@@ -21,6 +22,7 @@ from kraft.api.row import ApiRow, Response
 from kraft.api.slices import in_batches, in_slices
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
+from metadata_quorum.decisions.topics import check_total
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID
 from metadata_quorum.metadata.image import MetadataImage
@@ -29,10 +31,30 @@ from metadata_quorum.protocol.requests import CreatablePartitions, CreatableTopi
 from metadata_quorum.security.acls import AclOperation
 
 CREATED_PER_SLICE: Final = 20
-"""In one turn of the loop: the response has all settings of each topic."""
+"""Topics answered in one turn of the loop: the response has all settings of each topic."""
 NAMED_PER_SLICE: Final = 1_000
 
 Requested = TypeVar("Requested")
+
+
+async def _within_bounds(
+    controller: ControllerContext, wishes: Iterable[Requested], partitions: Callable[[Requested], int]
+) -> tuple[list[Requested], list[tuple[Requested, BrokerError]]]:
+    """Those that one request may ask for together, and those that it may not. `partitions`: how many a wish
+    makes, at most; raises `BrokerError` where it cannot be granted."""
+    allowed: list[Requested] = []
+    refused: list[tuple[Requested, BrokerError]] = []
+    total = 0
+    async for wish in in_slices(controller.node.long_work, wishes, NAMED_PER_SLICE):
+        try:
+            made = max(partitions(wish), 0)
+            check_total(total + made)
+        except BrokerError as error:
+            refused.append((wish, error))
+        else:
+            total += made
+            allowed.append(wish)
+    return allowed, refused
 
 
 async def _within_quota(
@@ -41,7 +63,7 @@ async def _within_quota(
     wishes: Iterable[Requested],
     partitions: Callable[[Requested], int],
 ) -> tuple[list[Requested], list[tuple[Requested, BrokerError]]]:
-    """Those that the client may have, and those that must wait. What changes nothing costs nothing."""
+    """The wishes within the client's quota, and those that must wait. What changes nothing costs nothing."""
     allowed: list[Requested] = []
     refused: list[tuple[Requested, BrokerError]] = []
     async for wish in in_slices(controller.node.long_work, wishes, NAMED_PER_SLICE):
@@ -62,10 +84,14 @@ async def handle_create_topics(
     controller: ControllerContext, ctx: RequestContext, request: Message
 ) -> Response:
     twice, once = await _named_twice(controller, request.topics)
+    bounded, too_many = await _within_bounds(
+        controller, once, lambda topic: _partitions_named(controller, topic)
+    )
     mutation_quota = ControllerMutationQuota(controller.node, ctx)
     wanted, refused = await _within_quota(
-        controller, mutation_quota, once, lambda topic: _partitions_to_make(controller, topic)
+        controller, mutation_quota, bounded, lambda topic: _partitions_to_make(controller, topic)
     )
+    refused += too_many
     answers = [_failed(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in twice]
     async for topic, error in in_slices(controller.node.long_work, refused, NAMED_PER_SLICE):
         answers.append(_failed(topic.name, error.code, error.message))
@@ -78,19 +104,24 @@ async def handle_create_topics(
             timeout_ms=request.timeout_ms,
         ),
     )
+    configs = _DescribedConfigs(controller.node)
     async for topic, result in in_slices(
         controller.node.long_work, zip(wanted, results, strict=True), CREATED_PER_SLICE
     ):
         if result.error is not ErrorCode.NONE:
             answers.append(_failed(result.name, result.error, result.message))
         else:
-            answers.append(_created(controller.node, topic, result))
+            answers.append(_created(topic, result, configs))
     return {"topics": answers, "throttle_time_ms": mutation_quota.throttle_time_ms}
 
 
 def _partitions_to_make(controller: ControllerContext, topic: Message) -> int:
     if controller.quorum_controller.image.topic(topic.name) is not None:
         return 0
+    return _partitions_named(controller, topic)
+
+
+def _partitions_named(controller: ControllerContext, topic: Message) -> int:
     count: int = len(topic.assignments) or topic.num_partitions
     return controller.node.config.num_partitions if count == -1 else count
 
@@ -100,21 +131,28 @@ def _creatable(topic: Message) -> CreatableTopic:
         topic.name,
         topic.num_partitions,
         topic.replication_factor,
-        {each.partition_index: tuple(each.broker_ids) for each in topic.assignments},
+        tuple((each.partition_index, tuple(each.broker_ids)) for each in topic.assignments),
         {each.name: each.value for each in topic.configs},
     )
 
 
-def _created(node: NodeContext, topic: Message, result: TopicResult) -> dict[str, Any]:
-    own = {each.name: each.value for each in topic.configs if each.value is not None}
-    return {
-        "name": result.name,
-        "topic_id": result.topic_id,
-        "error_code": 0,
-        "error_message": None,
-        "num_partitions": result.partitions,
-        "replication_factor": result.replication_factor,
-        "configs": [
+class _DescribedConfigs:
+    """The configs of the topics of one request; what is the same for all topics is kept once."""
+
+    def __init__(self, node: NodeContext) -> None:
+        self._node = node
+        self._usual = self._entries({})
+
+    def of(self, topic: Message) -> list[dict[str, Any]]:
+        own = {each.name: each.value for each in topic.configs if each.value is not None}
+        if not own:
+            return self._usual
+        usual = {each["name"]: each for each in self._usual}
+        entries = self._entries(own)
+        return [each if each["name"] in own else usual.get(each["name"], each) for each in entries]
+
+    def _entries(self, own: Mapping[str, str]) -> list[dict[str, Any]]:
+        return [
             {
                 "name": entry.key.name,
                 "value": entry.value,
@@ -122,8 +160,19 @@ def _created(node: NodeContext, topic: Message, result: TopicResult) -> dict[str
                 "config_source": int(entry.source),
                 "is_sensitive": entry.key.sensitive,
             }
-            for entry in topic_configs(node, own)
-        ],
+            for entry in topic_configs(self._node, own)
+        ]
+
+
+def _created(topic: Message, result: TopicResult, configs: _DescribedConfigs) -> dict[str, Any]:
+    return {
+        "name": result.name,
+        "topic_id": result.topic_id,
+        "error_code": 0,
+        "error_message": None,
+        "num_partitions": result.partitions,
+        "replication_factor": result.replication_factor,
+        "configs": configs.of(topic),
     }
 
 
@@ -262,18 +311,12 @@ async def handle_create_partitions(
     controller: ControllerContext, ctx: RequestContext, request: Message
 ) -> Response:
     twice, once = await _named_twice(controller, request.topics)
-    hollow: list[tuple[Message, BrokerError]] = []
-    whole: list[Message] = []
-    async for topic in in_slices(controller.node.long_work, once, NAMED_PER_SLICE):
-        if (error := _no_assignments(controller, topic)) is not None:
-            hollow.append((topic, error))
-        else:
-            whole.append(topic)
+    bounded, hollow = await _within_bounds(controller, once, lambda topic: _to_add(controller, topic))
     mutation_quota = ControllerMutationQuota(controller.node, ctx)
     wanted, refused = await _within_quota(
         controller,
         mutation_quota,
-        whole,
+        bounded,
         lambda topic: topic.count - _partitions_of(controller, topic.name),
     )
     results = await in_batches(
@@ -299,16 +342,19 @@ async def handle_create_partitions(
     return {"results": answers, "throttle_time_ms": mutation_quota.throttle_time_ms}
 
 
-def _no_assignments(controller: ControllerContext, topic: Message) -> BrokerError | None:
-    """An empty list of assignments is not the same as none, which leaves the choice to us."""
+def _to_add(controller: ControllerContext, topic: Message) -> int:
+    """How many partitions the topic gets. Raises `BrokerError` where there is no such topic. An empty list of
+    assignments is not the same as none, which leaves the choice to us."""
     present = _partitions_of(controller, topic.name)
-    if topic.assignments != [] or not 0 < present < topic.count:
-        return None
-    return BrokerError(
-        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-        f"Attempted to add {topic.count - present} additional partition(s), but only 0 assignment(s) were "
-        "specified.",
-    )
+    if present == 0:
+        raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    more: int = topic.count - present
+    if topic.assignments == [] and more > 0:
+        raise BrokerError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"Attempted to add {more} additional partition(s), but only 0 assignment(s) were specified.",
+        )
+    return max(more, len(topic.assignments or ()))
 
 
 def _partitions_failed(name: str, code: ErrorCode, message: str) -> dict[str, Any]:

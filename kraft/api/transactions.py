@@ -30,7 +30,7 @@ from kraft.api.context import BrokerContext
 from kraft.api.request_context import RequestContext
 from kraft.api.response import error_code_only
 from kraft.api.row import ApiRow, Response
-from kraft.api.slices import each_once, each_within, in_slices
+from kraft.api.slices import each_once, each_within, in_slices, of_name
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.decisions.topics import name_problem
@@ -40,28 +40,28 @@ from metadata_quorum.foundation.model import NO_EPOCH, ZERO_UUID, TopicPartition
 from metadata_quorum.foundation.supervision import awaited
 from metadata_quorum.security.acls import AclOperation, AclResourceType
 
-FIRST_TO_SAY_FENCED: Final = {
+FIRST_TO_SAY_FENCED: Final = {  # by API
     ApiKey.INIT_PRODUCER_ID: 4,
     ApiKey.ADD_PARTITIONS_TO_TXN: 2,
     ApiKey.ADD_OFFSETS_TO_TXN: 2,
     ApiKey.END_TXN: 2,
 }
-"""The first versions with PRODUCER_FENCED; before, it is INVALID_PRODUCER_EPOCH."""
+"""The first versions with PRODUCER_FENCED; clients of older ones get INVALID_PRODUCER_EPOCH."""
 
 MARKERS_PER_SLICE: Final = 25
 """WriteTxnMarkers: each is an append, and the first one of a log opens its files."""
 
 NAMED_PER_SLICE: Final = 1000
-"""What is only looked up."""
+"""Items that are only looked up, in one turn of the loop."""
 
 PARTITIONS_PER_SLICE: Final = 20
-"""DescribeProducers, between two turns of the loop: a partition may know many."""
+"""DescribeProducers: a partition may have many producers."""
 _FIRST_WITH_EPOCHS: Final = 5
 """EndTxn: every transaction has an epoch of its own (transaction.version 2)."""
 
 NAMED_BEFOREHAND: Final = 0
 NAMED_BY_WRITING: Final = 2
-"""transaction.version of the client, known from how it adds partitions."""
+"""The transaction.version of a client, known from how it adds partitions."""
 
 
 def error_for_version(ctx: RequestContext, code: ErrorCode) -> ErrorCode:
@@ -77,6 +77,12 @@ def error_for_version(ctx: RequestContext, code: ErrorCode) -> ErrorCode:
 async def handle_end(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     version = NAMED_BY_WRITING if ctx.version >= _FIRST_WITH_EPOCHS else NAMED_BEFOREHAND
+    before = ctx.connection.state.long_commits
+    if before is not None:
+        async with before:
+            pass  # what came before is part of the transaction
+        if ctx.connection.gone:
+            return {"error_code": int(ErrorCode.NETWORK_EXCEPTION)}  # to nobody; it may be another one by now
     try:
         following = await broker.transaction_coordinator.end(
             request.transactional_id, producer, commit=request.committed, client_version=version
@@ -120,14 +126,14 @@ async def handle_write_markers(broker: BrokerContext, ctx: RequestContext, reque
 
 
 def _each_marked(markers: Iterable[Message]) -> Iterator[tuple[Message | None, int | None]]:
-    """(None, None) for each marker; behind it as `each_within`."""
+    """(None, None) for each marker, followed by its topics and partitions as from `each_within`."""
     for marker in markers:
         yield None, None
-        yield from each_within(marker.topics, _indexes)
+        yield from each_within(marker.topics, "partition_indexes")
 
 
 def _parts(named: Iterable[Sequence[TopicPartition]]) -> Iterator[tuple[int, Sequence[TopicPartition]]]:
-    """By place: the partitions of each marker, a slice at a time."""
+    """The partitions of each marker, a slice at a time, with the marker's place in the request."""
     for place, partitions in enumerate(named):
         for start in range(0, len(partitions), MARKERS_PER_SLICE):
             yield place, partitions[start : start + MARKERS_PER_SLICE]
@@ -166,19 +172,15 @@ async def _write_marker(
         marker.coordinator_epoch,
         partitions,
         commit=marker.transaction_result,
+        transaction_version=marker.transaction_version,
     )
-
-
-def _indexes(topic: Message) -> list[int]:
-    indexes: list[int] = topic.partition_indexes
-    return indexes
 
 
 # ---- DescribeTransactions, ListTransactions ----------------------------------------------------------
 
 
 async def handle_describe(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
-    names = each_once(broker.node.long_work, request.transactional_ids, PARTITIONS_PER_SLICE, str)
+    names = each_once(broker.node.long_work, request.transactional_ids, PARTITIONS_PER_SLICE, str, of_name)
     return {"transaction_states": [await _describe(broker, name) async for name in names]}
 
 
@@ -236,16 +238,16 @@ async def handle_list(broker: BrokerContext, ctx: RequestContext, request: Messa
         )
 
     found = []
-    listed = sorted(await broker.transaction_coordinator.list(), key=lambda each: each[0])
-    async for name, known in in_slices(broker.node.long_work, listed, 500, lambda each: 1 + len(each[0])):
-        if requested(name, known):
-            found.append(
-                {
-                    "transactional_id": name,
-                    "producer_id": known.producer_id,
-                    "transaction_state": known.state.label,
-                }
-            )
+    async for listed in broker.transaction_coordinator.list():
+        async for name, known in in_slices(broker.node.long_work, listed, 500, lambda each: 1 + len(each[0])):
+            if requested(name, known):
+                found.append(
+                    {
+                        "transactional_id": name,
+                        "producer_id": known.producer_id,
+                        "transaction_state": known.state.label,
+                    }
+                )
     return {"error_code": 0, "unknown_state_filters": unknown, "transaction_states": found}
 
 
@@ -256,7 +258,7 @@ async def handle_producers(broker: BrokerContext, ctx: RequestContext, request: 
     topics: list[dict[str, Any]] = []
     seen: set[tuple[str, int]] = set()
     async for topic, number in in_slices(
-        broker.node.long_work, each_within(request.topics, _indexes), PARTITIONS_PER_SLICE
+        broker.node.long_work, each_within(request.topics, "partition_indexes"), PARTITIONS_PER_SLICE
     ):
         if number is None:
             topics.append({"name": topic.name, "partitions": []})
@@ -325,7 +327,7 @@ ROWS: Final = (
     ),
     ApiRow(
         ApiKey.WRITE_TXN_MARKERS,
-        (1, 1),
+        (1, 2),
         (AuthorizeRequest((AclOperation.ALTER, AclOperation.CLUSTER_ACTION)),),
         broker=handle_write_markers,
         on_error=write_markers_error,

@@ -21,7 +21,7 @@ _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 RECORD_COUNTS: Final = ApiVersionRange(ApiKey.RECORD_COUNTS, record_counts.VERSION, record_counts.VERSION)
 
 _REMEMBERED_LETTERS: Final = 256
-"""Of the name and of the version, while the connection is open."""
+"""How much of the client software's name and version is kept while the connection is open."""
 
 
 def handle(node: NodeContext, ctx: RequestContext, request: Message) -> Response:

@@ -13,7 +13,7 @@ from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 
 class ControllerRequests:
-    """Of one broker."""
+    """The requests of one broker to the controller."""
 
     def __init__(
         self, broker_id: int, lifecycle: BrokerLifecycle, controller_channel: ControllerChannel

@@ -35,7 +35,7 @@ from metadata_quorum.metadata.delta import MetadataDelta
 from metadata_quorum.metadata.image import MetadataImage
 
 READ_AHEAD_S: Final = 0.002
-"""A Metadata request and the broken connection that causes it may be read in one iteration of the event loop,
+"""A Metadata request and the broken connection that causes it may be read in one turn of the event loop,
 the request first."""
 AFTER_FENCE_S: Final = 0.05
 """After a fence: long enough for late requests, shorter than the 100 ms after which clients repeat them."""
@@ -66,7 +66,7 @@ class FailoverMetadata:
             self._suspect(broker_id, SUSPECT_LIMIT_S)
 
     def broker_back(self, broker_id: int) -> None:
-        """It is heard from, or SUSPECT_LIMIT_S have passed."""
+        """The broker has been heard from again, or SUSPECT_LIMIT_S have passed."""
         suspect = self._suspects.pop(broker_id, None)
         if suspect is None:
             return

@@ -35,9 +35,9 @@ BROKER_HEARTBEAT_VERSION: Final = 1
 RETRY_S: Final = 0.1
 SHUTDOWN_RETRY_S: Final = 0.05
 SHUTDOWN_LIMIT_S: Final = 20.0
-"""A broker that may not leave by then leaves all the same."""
+"""A broker that is not allowed to stop by then stops all the same."""
 SHUTDOWN_SILENCE_S: Final = 1.5
-"""Nor does it wait longer than this for a quorum that does not answer: all nodes may be stopping."""
+"""It waits no longer than this for a quorum that does not answer: all nodes may be stopping."""
 
 _REASONS: Final = {
     ErrorCode.DUPLICATE_BROKER_REGISTRATION: "the session of our last incarnation is not over",
@@ -99,16 +99,16 @@ class BrokerLifecycle:
     def start(
         self,
         published_offset: Callable[[], int],
-        whole_epoch: Callable[[], int],
+        previous_broker_epoch: Callable[[], int],
         on_registered: Callable[[int], None],
     ) -> None:
-        """`published_offset`: of the newest metadata record that partitions and fetchers have taken.
-        `whole_epoch`: the broker epoch in which this broker ran last, if nothing of what it kept then is
-        lost (stopped cleanly, or killed on a machine that runs on), else -1. It is registered as the
-        previous broker epoch (KIP-966): a broker that shows it remains an eligible leader.
+        """`published_offset`: of the newest metadata record that partitions and fetchers have acted on.
+        `previous_broker_epoch`: the broker epoch of the last run, if nothing of what it kept is lost (it was
+        stopped cleanly, or killed while the machine kept running), else -1. A broker that registers with it
+        remains an eligible leader (KIP-966).
         `on_registered` is called with every new broker epoch."""
         self._published_offset = published_offset
-        self._whole_epoch = whole_epoch
+        self._previous_broker_epoch = previous_broker_epoch
         self._on_registered = on_registered
         self._controller_channel.on_connected = self._heartbeat_on_connect
         self._task = restarted(self._loop, self._run, "broker-lifecycle")
@@ -143,7 +143,7 @@ class BrokerLifecycle:
         await self.close()
 
     async def close(self) -> None:
-        """End all tasks, without a word to anyone."""
+        """End all tasks without telling the controller."""
         tasks = [*self._beats.values(), *([self._task] if self._task is not None else [])]
         for task in tasks:
             task.cancel()
@@ -195,7 +195,7 @@ class BrokerLifecycle:
             "rack": identity.rack,
             "is_migrating_zk_broker": False,
             "log_dirs": list(identity.log_dirs),
-            "previous_broker_epoch": self._whole_epoch(),
+            "previous_broker_epoch": self._previous_broker_epoch(),
         }
         refusal = ErrorCode.NONE
         while self.broker_epoch < 0:

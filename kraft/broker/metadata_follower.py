@@ -81,7 +81,7 @@ class MetadataFollower:
         self._client_of = -1
         self._leader = -1
         self._leader_epoch = 0
-        """Of the quorum, as an answer told them last. Kafka's controllers refuse a fetch without it."""
+        """The quorum's, as told by the last answer. Kafka's controllers refuse a fetch without it."""
         self._leader_since = 0.0
         self._active_epoch = -1
         """The epoch in which a controller has last been seen to be active: it wrote a record."""
@@ -161,7 +161,7 @@ class MetadataFollower:
         )
         found = _only_partition(answer.error_code, answer.responses)
         for each in answer.node_endpoints:
-            self._controller_channel.learn(each.node_id, Address(each.host, each.port))
+            self._controller_channel.learn_address(each.node_id, Address(each.host, each.port))
         self._learn_leader(found.current_leader)
         if found.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
             self._leads_not(voter)
@@ -187,12 +187,12 @@ class MetadataFollower:
         if current.leader_epoch > self._leader_epoch:
             self._leader_since = self._loop.time()
             if current.leader_id != self._leader:
-                self._controller_channel.active_is_not(self._leader)
+                self._controller_channel.forget_active(self._leader)
         self._leader, self._leader_epoch = current.leader_id, current.leader_epoch
 
     def _leads_not(self, voter: int) -> None:
-        """It said so. One that has just resigned names itself all the same."""
-        self._controller_channel.active_is_not(voter)
+        """The voter says so. (One that has just resigned may still name itself as the leader.)"""
+        self._controller_channel.forget_active(voter)
         if self._leader == voter:
             self._leader = -1
 
@@ -204,7 +204,7 @@ class MetadataFollower:
             self._loop.time() - self._leader_since > ACTIVE_S and self.image.epoch == self._leader_epoch
         )
         if self._leader >= 0 and (had_time or self._active_epoch == self._leader_epoch):
-            self._controller_channel.active_is(self._leader)
+            self._controller_channel.learn_active(self._leader)
 
     async def _connected(self, voter: int) -> PeerClient:
         """A connection for fetches alone: responses come in order, and heartbeats must not wait behind a

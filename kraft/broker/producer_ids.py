@@ -37,7 +37,7 @@ async def allocate_block(controller: ControllerRequests) -> tuple[int, int]:
 
 
 class ProducerIds:
-    """This broker's ids."""
+    """The ids that this broker gives to new producers."""
 
     def __init__(self, allocate: Allocate) -> None:
         self._allocate = allocate

@@ -18,7 +18,7 @@ from metadata_quorum.security.scram import Decoys, ScramMechanism, decoy_secret_
 
 
 class ScramUsers:
-    """Of one node."""
+    """The SCRAM users that one node lets in."""
 
     def __init__(self, bootstrap: Sequence[UserScramCredentialRecord]) -> None:
         self._known: Mapping[tuple[str, int], UserScramCredentialRecord] = {

@@ -44,7 +44,7 @@ RETRIABLE: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Of the request while the response is CONCURRENT_TRANSACTIONS."""
+    """How often, and for how long, to repeat the request while the response is CONCURRENT_TRANSACTIONS."""
 
     every_s: float  # add.partitions.to.txn.retry.backoff.ms
     for_s: float  # add.partitions.to.txn.retry.backoff.max.ms

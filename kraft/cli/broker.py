@@ -73,7 +73,7 @@ def list_api_versions(
 
 
 def _name(key: int) -> str | None:
-    """As Kafka writes it; None for an API that we do not know."""
+    """The name of an API as Kafka writes it; None for an API that we do not know."""
     return ApiKey(key).api_name if key in set(ApiKey) else None
 
 

@@ -69,7 +69,7 @@ def up(
 
 
 def settings_of_all(pairs: list[str]) -> dict[str, str]:
-    """Of `--set`. Raises UsageError for what two nodes cannot have in common."""
+    """What `--set` sets on all nodes. Raises UsageError for keys that nodes cannot have in common."""
     settings = key_values(pairs, "a configuration")
     if own := sorted(settings.keys() & _OF_ONE_NODE):
         raise UsageError(f"{own[0]} is each node's own: `kraft up` counts ports from --port, and ids from 1")
@@ -77,7 +77,7 @@ def settings_of_all(pairs: list[str]) -> dict[str, str]:
 
 
 def console_writes_of(directory: Path) -> dict[str, str]:
-    """Of every node."""
+    """The settings that let the console of every node write."""
     return {"kraft.http.writes": "true", "kraft.http.faults.dir": str(directory.absolute())}
 
 
@@ -109,7 +109,7 @@ def serve(cluster: LocalCluster, start: Callable[[], None], detach: bool, more: 
 
 
 def _what_next(cluster: LocalCluster, detach: bool) -> Iterator[str]:
-    """For a person; a script reads bootstrap.servers, on standard output."""
+    """Hints for people; scripts read bootstrap.servers on standard output."""
     for node in cluster.nodes.values():
         yield (
             f"node {node.id}: clients on port {node.client_port}, controllers {node.controller_port}, "
@@ -127,7 +127,7 @@ def _what_next(cluster: LocalCluster, detach: bool) -> Iterator[str]:
 
 
 def _shown(path: Path) -> str:
-    """As short as it can be typed here."""
+    """The path as short as it can be typed in the working directory."""
     return shlex.quote(str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path))
 
 

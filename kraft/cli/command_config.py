@@ -35,7 +35,7 @@ _UNDERSTOOD: Final = {
 
 
 in_use: ContextVar[Mapping[str, str]] = ContextVar("client properties", default=MappingProxyType({}))
-"""Of the command that runs."""
+"""The client properties of the command that runs."""
 
 
 def load(path: str) -> dict[str, str]:
@@ -151,7 +151,7 @@ def _option() -> Any:
             ),
         ] = None,
     ) -> None:
-        """Only its option is used."""
+        """A command of which only the option is used."""
 
     return option_of(template)
 

@@ -43,9 +43,9 @@ def _bootstrap_option(callback: Callable[..., str]) -> Any:
 
 Bootstrap = Annotated[str, _bootstrap_option(notice.begin)]
 ReadingBootstrap = Annotated[str, _bootstrap_option(notice.begin_reading)]
-"""Of a command that shows what a broker knows."""
+"""For commands that show what a broker knows."""
 SurveyedBootstrap = Annotated[str, _bootstrap_option(checked)]
-"""Of a command that says by itself what is missing."""
+"""For commands that say themselves what is missing."""
 Result = TypeVar("Result")
 
 
@@ -97,7 +97,7 @@ def _check_reachable(bootstrap: str) -> None:
         except (ConnectionRefusedError, socket.gaierror) as error:
             silences.append(silence_of(error))
         except OSError:
-            return  # who is slow may still answer
+            return  # a slow broker may still answer
     raise no_broker(bootstrap, silences)
 
 

@@ -238,7 +238,7 @@ def consume(
 
 
 def _starts(consumer: Consumer, topic: str, partitions: list[int], offset: str) -> list[TopicPartition]:
-    """Where to begin in each partition."""
+    """The offset at which to begin in each partition."""
     from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, TopicPartition
 
     if offset in ("beginning", "end"):
@@ -261,7 +261,7 @@ def _starts(consumer: Consumer, topic: str, partitions: list[int], offset: str) 
 
 
 class _End:
-    """Of all partitions, for `--exit-at-end`: reached, or out of reach."""
+    """Whether the ends of all partitions have been reached, or cannot be, for `--exit-at-end`."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._bootstrap = bootstrap
@@ -322,11 +322,12 @@ def _messages(consumer: Consumer, timeout_ms: int | None, end: _End | None) -> I
 
 
 def _require_reader() -> None:
-    """Raises BrokenPipeError where nobody reads our output any more: no message may come to be written."""
+    """Raises BrokenPipeError if nobody reads our output any more. (Writing would show it, but there may be no
+    more messages to write.)"""
     output = select.poll()
     try:
         output.register(sys.stdout.fileno(), 0)
-    except io.UnsupportedOperation:  # it goes to no file: who runs us collects it
+    except io.UnsupportedOperation:  # not a file: our caller collects the output
         return
     if any(event & select.POLLERR for _, event in output.poll(0)):
         raise BrokenPipeError

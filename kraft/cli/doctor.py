@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from kraft.wire.bridge import Message
 
 NAMED: Final = 5
-"""Of partitions at most so many."""
+"""At most this many partitions are named."""
 BEHIND_OFFSETS: Final = 1000
-"""A voter whose metadata log lacks so many records is not merely a moment behind."""
+"""A voter whose metadata log lacks this many records is not merely a moment behind."""
 UNBALANCED_SHARE: Final = 0.1
 """leader.imbalance.per.broker.percentage is 10."""
 FREE_SHARE: Final = 0.1
@@ -58,7 +58,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Of one check."""
+    """The result of one check."""
 
     check: str
     state: State

@@ -38,12 +38,12 @@ from metadata_quorum.foundation.model import ResourceType, TopicPartition
 from metadata_quorum.foundation.offset_timestamps import LATEST_TIMESTAMP
 
 GROUPS: Final = 20
-"""Of a coordinator at most so many are looked at: each costs three requests."""
+"""At most this many of a coordinator's groups are looked at: each costs three requests."""
 UNSTABLE: Final = 100
-"""Of the partitions with an open transaction at most so many are looked at."""
+"""At most this many partitions with an open transaction are looked at."""
 STABLE: Final = "Stable"
 FIRST_ANSWER_S: Final = 5.0
-"""A node makes its HTTP server for the first who asks."""
+"""A node makes its HTTP server only for the first request."""
 MIN_ISR: Final = "min.insync.replicas"
 HTTP_PORT: Final = "kraft.http.port"
 
@@ -73,7 +73,7 @@ def fenced(bootstrap_address: Address) -> list[int]:
 
 
 def log_dirs(bootstrap: str, silent: Container[Address]) -> dict[int, Sequence[Message]]:
-    """Without partitions. Raises `CliError`."""
+    """What each broker says of its log directories, without their partitions. Raises `CliError`."""
     answers = of_each_broker(bootstrap, ApiKey.DESCRIBE_LOG_DIRS, (4, 4), {"topics": []}, leave_out=silent)
     return {broker_id: answer.results for broker_id, answer in answers.by_id.items()}
 

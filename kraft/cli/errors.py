@@ -51,7 +51,7 @@ class UsageError(CliError):
 
 
 class ReaderHasEnded(Exception):
-    """Of our output, as `head` does when it has its lines."""
+    """The reader of our output has closed it, as `head` does when it has its lines."""
 
 
 def sentence_of(error: object, context: str = "") -> str:
@@ -69,7 +69,7 @@ _one_at_a_time: Final = threading.Lock()
 
 
 def say(sentence: str) -> None:
-    """On standard error, and only once: what has kept a command waiting may be what ends it."""
+    """Print an error to standard error, only once: what has kept a command waiting may be what ends it."""
     with _one_at_a_time:  # a notice comes from a thread of its own; whoever ends waits for it
         if sentence not in _said:
             _said.add(sentence)

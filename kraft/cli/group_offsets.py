@@ -214,7 +214,7 @@ def _delete(address: Address, group_id: str, partitions: Sequence[TopicPartition
 def _by_topic(
     partitions: Iterable[TopicPartition], fields: Callable[[TopicPartition], dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """As a request has it."""
+    """Partitions with their fields, by topic, as requests list them."""
     topics: dict[str, list[dict[str, Any]]] = {}
     for place in partitions:
         topics.setdefault(place.topic, []).append(fields(place))

@@ -62,7 +62,7 @@ class GroupView:
 
 
 def list_groups(bootstrap: str) -> tuple[list[tuple[str, str, str]], BrokerAnswers]:
-    """Of every group: id, protocol, state; and which broker said so."""
+    """Id, protocol and state of every group, and the brokers' answers that they are from."""
     answers = of_each_broker(bootstrap, ApiKey.LIST_GROUPS, (4, 5), {"states_filter": []})
     groups = {
         (each.group_id, getattr(each, "group_type", CLASSIC), each.group_state)
@@ -80,7 +80,7 @@ def group_of(bootstrap: str, group_id: str) -> GroupView | None:
 
 
 def group_at(address: Address, group_id: str) -> GroupView | None:
-    """As its coordinator knows it; None where there is no such group. Raises `CliError`, `BrokerError`."""
+    """The group as its coordinator knows it; None if there is none. Raises `CliError`, `BrokerError`."""
     described = _consumer_group(address, group_id)
     if described is not None:
         members = tuple(
@@ -216,7 +216,7 @@ def lags(
 def by_leader(
     bootstrap: str, partitions: Iterable[TopicPartition], *, leave_out: Container[Address] = ()
 ) -> dict[Address, list[TopicPartition]]:
-    """Of those that have one that is up, and is not left out."""
+    """The partitions by their leader, if that is up and not left out."""
     requested = set(partitions)
     known = metadata(bootstrap, sorted({place.topic for place in requested}))
     address = {broker.node_id: (broker.host, broker.port) for broker in known.brokers}

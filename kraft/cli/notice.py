@@ -29,7 +29,7 @@ CONTROLLER_S: Final = 0.8
 """A broker that reaches the active controller has answered for it by then."""
 JOIN_S: Final = 2.0
 NAMED: Final = 8
-"""Of partitions at most so many."""
+"""At most this many partitions are named."""
 
 
 def begin(ctx: typer.Context, bootstrap: str) -> str:

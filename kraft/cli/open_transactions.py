@@ -24,7 +24,7 @@ _UNFINISHED: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
 def active_producers(
     leader: Address, partitions: Iterable[TopicPartition]
 ) -> Iterator[tuple[TopicPartition, Message]]:
-    """Of each partition. Raises `CliError`, `BrokerError`."""
+    """The open transactions of each partition. Raises `CliError`, `BrokerError`."""
     topics = [{"name": name, "partition_indexes": its} for name, its in by_topic(partitions).items()]
     for topic in request(leader, ApiKey.DESCRIBE_PRODUCERS, (0, 0), {"topics": topics}).topics:
         for partition in topic.partitions:
@@ -37,6 +37,6 @@ def active_producers(
 def unfinished_of(
     bootstrap: str, producer_ids: Iterable[int], *, leave_out: Container[Address] = ()
 ) -> BrokerAnswers:
-    """By coordinator. Raises `CliError`, `BrokerError`."""
+    """The unfinished transactions by coordinator. Raises `CliError`, `BrokerError`."""
     fields = {"state_filters": list(_UNFINISHED), "producer_id_filters": sorted(set(producer_ids))}
     return of_each_broker(bootstrap, ApiKey.LIST_TRANSACTIONS, (0, 2), fields, leave_out=leave_out)

@@ -38,10 +38,10 @@ app = typer.Typer(no_args_is_help=True)
 Delivered = Callable[["KafkaError | None", "Message"], None]
 
 SAMPLE_EVERY = 100
-"""One record of so many has its latency measured: a Python call per record would measure Python."""
+"""The latency of one record in this many is measured: a Python call per record would measure Python."""
 PATIENCE_S = 30.0
 ENDS_S = 10.0
-"""For the ends of partitions; one without a leader has none."""
+"""How long to wait for the end offsets of partitions; one without a leader has none."""
 LAST_CHANCE_S = 1.0
 """After Ctrl-C, for what is under way."""
 POLL_S = 0.1
@@ -114,7 +114,7 @@ class Interruption:
 
 @contextmanager
 def until_ctrl_c() -> Iterator[Interruption]:
-    """For loops that look whether it came: what was measured until then is worth printing."""
+    """For loops that check for Ctrl-C: what was measured until then is worth printing."""
     interruption = Interruption()
     before = signal.signal(signal.SIGINT, interruption.on_signal)
     try:

@@ -30,7 +30,7 @@ ClientId = Annotated[str | None, typer.Option("--client-id", help="'' for all ot
 Ip = Annotated[str | None, typer.Option(help="'' for all other addresses.")]
 
 Entity = Mapping[str, str | None]
-"""By kind of coordinate its name, None for the default."""
+"""The name for each kind of coordinate, None for the default."""
 
 
 @app.command("list")

@@ -67,7 +67,7 @@ def placed(bootstrap: str, names: Sequence[str]) -> list[PlacedPartition]:
 
 
 def racks(bootstrap: str) -> dict[int, str | None]:
-    """Of the brokers that are up."""
+    """The racks of the brokers that are up."""
     return {each.node_id: each.rack for each in metadata(bootstrap, []).brokers}
 
 

@@ -62,7 +62,7 @@ class Survey:
     """Made by `survey`."""
 
     metadata: dict[Address, Message] = field(default_factory=dict)
-    """Of each broker that answers."""
+    """The Metadata response of each broker that answers."""
     silent: dict[Address, str] = field(default_factory=dict)
     """Why each of the others does not."""
     cut_off: list[Address] = field(default_factory=list)
@@ -72,7 +72,7 @@ class Survey:
     quorum_is_hidden: bool = False
     """We may not ask about it (DESCRIBE on the cluster): there may well be one."""
     controllers: list[ControllerView] = field(default_factory=list)
-    """Only where the leader did not answer."""
+    """Filled only if the leader did not answer."""
 
     @property
     def witness(self) -> tuple[Address, Message] | None:
@@ -87,7 +87,7 @@ class Survey:
         return [each for each in self.metadata if each in known]
 
     def name_of(self, address: Address) -> str:
-        """With its id, where somebody knows it."""
+        """The broker at an address, with its id if any node knows it."""
         for answer in self.metadata.values():
             for broker in answer.brokers:
                 if (broker.host, broker.port) == (address.host, address.port):
@@ -122,8 +122,8 @@ def survey(bootstrap: str) -> Survey:
 
 
 def reach_the_controller(bootstrap: str, timeout_s: float) -> bool:
-    """Whether everybody who is up answers for the active controller within that time. Raises CliError where
-    the addresses are none."""
+    """Whether within that time every node that is up answers for the active controller. Raises CliError for
+    invalid addresses."""
     named = [Address(*each) for each in addresses(bootstrap)]
     queries = [Query(each, ApiKey.DESCRIBE_QUORUM, QUORUM_VERSIONS, QUORUM_FIELDS) for each in named]
     deadline = time.monotonic() + timeout_s
@@ -135,7 +135,7 @@ def reach_the_controller(bootstrap: str, timeout_s: float) -> bool:
 
 
 def _comes_from_the_controller(answer: Message | Exception) -> bool:
-    """Of a broker that is down or lets nobody in, too: nothing is shown of what it knows."""
+    """Also true for a broker that is down or refuses us: nothing that it knows is shown."""
     if isinstance(answer, Exception):
         return not isinstance(answer, TimeoutError)
     return answer.error_code in _FORBIDDEN or _described(answer) is not None

@@ -34,7 +34,7 @@ class Output(StrEnum):
 
 
 _in_use: ContextVar[Output] = ContextVar("output", default=Output.TEXT)
-"""Of the command that runs."""
+"""The output format of the command that runs."""
 
 
 def show(
@@ -148,6 +148,6 @@ def _option() -> Any:
             typer.Option("--output", "-O", callback=_use, expose_value=False, help="How tables are printed."),
         ] = Output.TEXT,
     ) -> None:
-        """Only its option is used."""
+        """A command of which only the option is used."""
 
     return option_of(template)

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from kraft.cli.node_http import NodeHttp
 
 DEFAULT_HTTP: Final = "127.0.0.1:9292,127.0.0.1:9293,127.0.0.1:9294"
-"""Of the three nodes of `kraft up`."""
+"""The HTTP addresses of the three nodes of `kraft up`."""
 HTTP_VARIABLE: Final = "KRAFT_HTTP"
 ONCE_COLUMNS: Final = 80
 ONCE_LINES: Final = 40
-"""Of a frame that goes to no terminal."""
+"""The size of a frame that is not shown on a terminal."""
 
 
 def top(

@@ -70,7 +70,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Of the terminal."""
+    """The size of the terminal."""
 
     columns: int
     lines: int
@@ -228,7 +228,7 @@ def _replica(partition: Json, replica: Json, scale: int) -> Text:
 
 
 def _filled(share: float) -> str:
-    """Of BAR columns."""
+    """A bar of BAR columns, filled to that share."""
     eighths = round(min(max(share, 0.0), 1.0) * BAR * 8)
     whole, rest = divmod(eighths, 8)
     return ("█" * whole + (EIGHTHS[rest] if rest else "")).ljust(BAR)
@@ -317,7 +317,7 @@ def _keys(choice: Choice) -> Text:
 
 
 def printable(text: str) -> str:
-    """Without control characters: a group may be called like a command to the terminal."""
+    """The text without control characters: a group's name may contain commands to the terminal."""
     return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
 
 
@@ -326,7 +326,7 @@ def shown(value: object) -> str:
 
 
 def in_short(value: int | None) -> str:
-    """In seven columns."""
+    """A number in seven columns."""
     if value is None:
         return "?"
     for unit in ("", "K", "M", "G", "T"):

@@ -134,7 +134,7 @@ def take_key(choice: Choice, key: str) -> bool:
 
 @contextmanager
 def _keys_at_once(fd: int) -> Iterator[None]:
-    """Without Enter, and without an echo."""
+    """Let keys be read without Enter, and without an echo."""
     before = termios.tcgetattr(fd)
     try:
         tty.setcbreak(fd)

@@ -67,7 +67,7 @@ def metadata(bootstrap: str, topics: list[str] | None) -> Message:
 
 
 def broker_address(bootstrap: str, broker: str) -> Address:
-    """By its id. Raises CliError where no such broker is up."""
+    """A broker by its id. Raises CliError if no such broker is up."""
     brokers = {each.node_id: (each.host, each.port) for each in metadata(bootstrap, []).brokers}
     for broker_id, address in brokers.items():
         if str(broker_id) == broker:
@@ -104,11 +104,11 @@ def require_topic(bootstrap: str, name: str) -> int:
 
 
 class BrokerAnswers(NamedTuple):
-    """Of all brokers that are up: each has only a part."""
+    """The answers of all brokers that are up, to a question that each can answer only in part."""
 
     by_id: dict[int, Message]
     silent: list[str]
-    """Those that did not answer, and why."""
+    """The brokers that did not answer, and why."""
 
     def require_all(self) -> None:
         """After what there is has been shown. Raises CliError where a part is missing."""

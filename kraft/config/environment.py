@@ -23,7 +23,7 @@ FOR_THE_JVM: Final = frozenset(
         "KAFKA_LOG4J_ROOT_LOGLEVEL", "KAFKA_LOG4J_LOGGERS", "KAFKA_TOOLS_LOG4J_LOGLEVEL",
     }
 )  # fmt: skip
-"""Of Kafka's image and scripts, and no configurations: there is no JVM here."""
+"""Variables of Kafka's image and scripts that are not configuration keys: there is no JVM here."""
 
 
 def properties_of_environment(environment: Mapping[str, str]) -> dict[str, str]:

@@ -70,7 +70,7 @@ class LogKeys:
         10 * MIB, "largest index file; a full one rolls its segment", minimum=4, update=CLUSTER_WIDE
     )
     log_flush_interval_messages: int = key(
-        LONG_MAX, "fsync after so many records", minimum=1, update=CLUSTER_WIDE
+        LONG_MAX, "fsync after this many records", minimum=1, update=CLUSTER_WIDE
     )
     log_flush_interval_ms: int | None = key(
         None, "accepted; log.flush.interval.messages decides", update=CLUSTER_WIDE

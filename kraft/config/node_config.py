@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import logging
+import re
 import socket
 import types
 import typing
@@ -122,7 +123,7 @@ class Config(ConfigKeys):
 
     @cached_property
     def peer_addresses(self) -> dict[int, NodeAddress]:
-        """By broker id: brokers that this node reaches elsewhere than they have registered."""
+        """Addresses of brokers that this node reaches elsewhere than they have registered, by broker id."""
         return {
             peer.node_id: peer for peer in _parse_nodes("kraft.peer.addresses", self.kraft_peer_addresses)
         }
@@ -131,6 +132,17 @@ class Config(ConfigKeys):
     def data_dirs(self) -> tuple[str, ...]:
         """Where partitions live: log.dirs, else log.dir."""
         return self.log_dirs or ((self.log_dir,) if self.log_dir else ())
+
+    @cached_property
+    def connections_of_hosts(self) -> dict[str, int]:
+        """max.connections.per.ip.overrides: the most of each address, or host's name."""
+        key, counts = "max.connections.per.ip.overrides", dict[str, int]()
+        for item in _items(self.max_connections_per_ip_overrides):
+            host, colon, count = item.rpartition(":")
+            if not (host and colon and re.fullmatch("[0-9]{1,9}", count)):
+                reject(key, item, "each is ADDRESS:COUNT")
+            counts[host.strip("[]")] = int(count)
+        return counts
 
     @property
     def metadata_dir(self) -> str:
@@ -181,7 +193,7 @@ class Config(ConfigKeys):
 
     @cached_property
     def _protocols(self) -> dict[str, SecurityProtocol]:
-        """By listener name."""
+        """The security protocols by listener name."""
         protocols: dict[str, SecurityProtocol] = {}
         for item in _items(self.listener_security_protocol_map):
             name, colon, protocol = item.partition(":")
@@ -357,6 +369,7 @@ def _check(config: Config) -> None:
                 f"must not be above {upper}={config.value_text(upper)}: {why}",
             )
 
+    _ = config.connections_of_hosts
     if "classic" not in config.group_coordinator_rebalance_protocols:
         key = "group.coordinator.rebalance.protocols"
         reject(key, config.value_text(key), "must name classic: groups cannot do without")

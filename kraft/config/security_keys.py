@@ -20,7 +20,7 @@ class SecurityKeys:
 
     ssl_keystore_location: str | None = key(
         None,
-        "PEM file with a private key and its certificates; to set the key again reads the file again",
+        "PEM file with a private key and its certificates; setting the key again reads the file again",
         update=PER_BROKER,
     )
     ssl_keystore_type: str = key(
@@ -30,8 +30,8 @@ class SecurityKeys:
         None, "password of the private key, if that is encrypted", secret=True, update=PER_BROKER
     )
     ssl_truststore_location: str | None = key(
-        None, "PEM file with the authorities that the other end's certificate must come from; to set the key "
-        "again adds the authorities of the file", update=PER_BROKER,
+        None, "PEM file with the authorities that the other end's certificate must come from; setting the "
+        "key again adds the authorities of the file", update=PER_BROKER,
     )  # fmt: skip
     ssl_truststore_type: str = key(
         "PEM", "only PEM is read; Kafka's default is JKS", choices=("PEM",), update=PER_BROKER

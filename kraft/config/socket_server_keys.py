@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kraft.config.key import CLUSTER_WIDE, KIB, MIB, MINUTE, PER_BROKER, SECOND, key
+from kraft.config.key import CLUSTER_WIDE, KIB, MIB, MINUTE, SECOND, key
 from metadata_quorum.foundation.primitives import INT_MAX
 
 
@@ -26,7 +26,7 @@ class SocketServerKeys:
     )  # fmt: skip
     listener_security_protocol_map: str = key(
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "security protocol of each listener, by its name", update=PER_BROKER,
+        "security protocol of each listener, by its name",
     )  # fmt: skip
     kraft_peer_addresses: str = key(
         "",
@@ -56,6 +56,9 @@ class SocketServerKeys:
         "most connections of one IP address, on all listeners together",
         minimum=0,
         update=CLUSTER_WIDE,
+    )
+    max_connections_per_ip_overrides: str = key(
+        "", "ADDRESS:COUNT,... addresses with another limit than max.connections.per.ip", update=CLUSTER_WIDE
     )
     connections_max_idle_ms: int = key(10 * MINUTE, "a connection without requests is closed after this")
     socket_request_max_bytes: int = key(100 * MIB, "a longer frame is refused before it is read", minimum=1)

@@ -35,10 +35,10 @@ class Asked:
     path: Mapping[str, str]
     query: Mapping[str, str]
     body: Mapping[str, Any] = field(default_factory=dict)
-    """Of a POST."""
+    """The body of a POST."""
 
     def number(self, name: str) -> int | None:
-        """Of the query; None where it is not given. Raises `Refused`."""
+        """A number in the query; None if it is not given. Raises `Refused`."""
         text = self.query.get(name)
         if text is None:
             return None
@@ -61,7 +61,7 @@ class Service:
 @dataclass(frozen=True, slots=True)
 class Route:
     path: str
-    """With {parameters}."""
+    """The path, with {parameters}."""
     summary: str
     answer: Callable[[Service, Asked], Awaitable[Json]]
     query: Mapping[str, str] | None = None
@@ -84,7 +84,7 @@ async def _events(service: Service, asked: Asked) -> Json:
 
 
 def events_since(service: Service, visitor: Visitor, number: int) -> list[Json]:
-    """Those that the visitor may see."""
+    """The events after that number that the visitor may see."""
     events = service.sources.events.since(number)
     return [asdict(each) for each in events if not each.topic or visitor.may_see_topic(each.topic)]
 
@@ -186,7 +186,7 @@ def _known_topic(service: Service, asked: Asked) -> TopicImage:
 
 
 def known_partition(service: Service, asked: Asked) -> TopicPartition:
-    """Of the path. Raises `Refused`."""
+    """The partition that the path names. Raises `Refused`."""
     topic = _known_topic(service, asked)
     number = asked.path["partition"]
     if not re.fullmatch(r"[0-9]{1,10}", number) or int(number) not in topic.partitions:

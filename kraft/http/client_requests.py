@@ -31,10 +31,10 @@ Who = tuple[str, str]
 
 @dataclass(slots=True)
 class Pauses:
-    """Of visitors that are over a quota, on one node."""
+    """The pauses of visitors that are over a quota, on one node."""
 
     until: dict[Who, float] = field(default_factory=dict)
-    """In the loop's time."""
+    """The end of each pause, by the loop's clock."""
 
     def check(self, who: Who, now: float) -> None:
         """Raises `Refused` for whoever must pause."""

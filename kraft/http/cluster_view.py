@@ -41,7 +41,7 @@ Views = Mapping[int, Json]
 
 
 class _Answers(NamedTuple):
-    """Of the nodes."""
+    """What the nodes have answered."""
 
     views: Views
     quorum: Json
@@ -85,7 +85,7 @@ class ClusterView:
         return await node.loop.run_in_executor(None, merged)
 
     async def topics(self, visitor: Visitor, containing: str) -> list[Json]:
-        """By name, those with that in it, with the bytes that their leaders tell."""
+        """The topics whose names contain that text, by name, with their sizes at the leaders."""
         views, *_ = await self._answers()
         image = self._node.image
         names = [each for each in image.topics_by_name if containing in each and visitor.may_see_topic(each)]
@@ -190,7 +190,7 @@ def _ago(time_ms: int, now_ms: int) -> int | None:
 
 
 def _partitions(image: MetadataImage, views: Views, visible: Set[str], only: str | None) -> list[Json]:
-    """Those with a problem first, and Kafka's own last."""
+    """Partitions with a problem first, those of internal topics last."""
     replicas = {
         (view["node_id"], each["topic"], each["partition"]): each
         for view in views.values()
@@ -350,7 +350,7 @@ def _groups(views: Views, counts: Counts, visible: _Visible) -> list[Json]:
 
 
 def _member(member: Json, visible: _Visible) -> Json:
-    """With what is assigned to it of topics that are visible."""
+    """A member, with its assigned partitions of visible topics."""
     assigned = member.get("assigned")
     if assigned is None:
         return member

@@ -74,7 +74,7 @@ async def run_fault(node: NodeContext, wanted: Mapping[str, Any]) -> Json:
 
 
 def arguments(wanted: Mapping[str, Any], own_id: int) -> tuple[str, ...]:
-    """Of the command line. Raises `Refused` for what is no fault."""
+    """The arguments of the command line for a fault. Raises `Refused` for anything else."""
     action, link, number = wanted.get("action"), wanted.get("link"), wanted.get("node")
     if action == "list":
         return "chaos", "link", "list"

@@ -28,7 +28,7 @@ Offsets = dict[TopicPartition, list[int]]
 
 
 class Counted(NamedTuple):
-    """Of one partition, at its leader."""
+    """What the leader of one partition has counted."""
 
     high_watermark: int
     left: Mapping[int, Left]

@@ -75,7 +75,7 @@ class HttpPort:
         return self._pending + len(self._handlers()) <= MAX_CONNECTIONS or self._make_room()
 
     def _make_room(self) -> bool:
-        """Each is asked only once: aborted, it still counts for a moment."""
+        """Abort a connection. Each is aborted only once: it still counts for a moment afterwards."""
         for handler in (*self._idle, *self._unread):
             self._idle.pop(handler, None)
             self._unread.pop(handler, None)
@@ -85,12 +85,12 @@ class HttpPort:
         return False
 
     def handed_over(self, handler: web.RequestHandler) -> None:
-        """It is aiohttp's from now on."""
+        """The connection has been handed to aiohttp."""
         self._pending -= 1
         self._idle[handler] = None
 
     def left(self) -> None:
-        """It is gone."""
+        """The connection is gone."""
         self._pending -= 1
 
     def _handlers(self) -> list[web.RequestHandler]:

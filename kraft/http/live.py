@@ -23,7 +23,7 @@ MAX_READERS: Final = 32
 
 
 class LiveStreams:
-    """Of one node."""
+    """The event streams that one node sends."""
 
     def __init__(self, service: Service) -> None:
         self._service = service

@@ -85,12 +85,12 @@ class Visitor:
 
 @dataclass(slots=True)
 class Logins:
-    """Of one node."""
+    """Logins to one node over HTTP."""
 
     node: NodeContext
     _key: bytes = field(init=False)
     _checking: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Passwords are checked one after the other: who guesses keeps one thread busy, not all."""
+    """Passwords are checked one at a time, so that guessing keeps only one thread busy."""
     _known: OrderedDict[bytes, UserScramCredentialRecord] = field(default_factory=OrderedDict)
     """Digests of names and passwords that were right, and what they were checked against."""
 
@@ -121,9 +121,9 @@ class Logins:
         )
 
     async def _proved(self, name: str, password: str) -> UserScramCredentialRecord:
-        """By which credential. Raises `LoginRequired`."""
+        """The credential that the password proves. Raises `LoginRequired`."""
         users = self.node.scram_users
-        # Of an unknown name it takes as long: who guesses names learns nothing.
+        # An unknown name takes as long, so that guessing shows nothing about names.
         found = [(each, users.find(name, each) or users.decoy(name, each)) for each in ScramMechanism]
 
         def check(_: MayBlock) -> list[UserScramCredentialRecord]:

@@ -44,7 +44,7 @@ async def messages(
     limit: int,
     opening: asyncio.Lock,
 ) -> Json:
-    """From an offset on, or from a time on, or the newest. Raises `Refused`, BrokerError, OSError."""
+    """Messages from an offset or a time on, or the newest. Raises `Refused`, BrokerError, OSError."""
     broker = client.broker
     registration = broker.node.image.partition(tp)
     if registration is None:

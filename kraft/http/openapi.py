@@ -41,7 +41,7 @@ OPEN: Final[Mapping[str, Json]] = {
         },
     },
 }
-"""By GET, without a login."""
+"""Paths that are read by GET, without a login."""
 
 _ANSWERS: Final = {
     "200": "as asked",

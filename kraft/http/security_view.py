@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 
 def users(image: MetadataImage) -> Json:
-    """Of SCRAM; those of PLAIN stand in each node's own file."""
+    """The SCRAM users; those of PLAIN are in each node's own file."""
     by_name: dict[str, list[str]] = {}
     for name, mechanism in sorted(image.scram):
         by_name.setdefault(name, []).append(ScramMechanism(mechanism).sasl_name)
@@ -45,7 +45,7 @@ def _acl(acl: AccessControlEntryRecord) -> Json:
 
 
 def quotas(image: MetadataImage) -> Json:
-    """An entity's name is None where the quota is everybody's who has none of their own."""
+    """An entity's name is None if the quota is the default for all who have none of their own."""
     rows = [
         {"entity": [{"type": kind, "name": name} for kind, name in entity], "limits": dict(limits)}
         for entity, limits in image.quotas.items()

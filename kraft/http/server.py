@@ -78,7 +78,7 @@ def make_server(sources: Sources) -> web.Server:
 
 
 def _log_of_aiohttp() -> logging.Logger:
-    """Without a traceback for every request that is none."""
+    """aiohttp's log, without a traceback for every malformed request."""
     from aiohttp.http_exceptions import HttpProcessingError
 
     def refused(record: logging.LogRecord) -> bool:
@@ -170,7 +170,7 @@ class HttpServer:
         return await self._sources.node.loop.run_in_executor(None, _json, report)
 
     async def _ready(self, request: web.BaseRequest) -> web.StreamResponse:
-        """For probes: whether clients can be sent here."""
+        """Answer probes: can clients be sent here?"""
         fenced = is_fenced(self._sources)
         return _json({"ready": not fenced}, 503 if fenced else 200)
 

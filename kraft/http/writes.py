@@ -51,7 +51,7 @@ Json = dict[str, Any]
 
 
 class Writes:
-    """Of one node."""
+    """Checks the requests that write through one node."""
 
     def __init__(self, node: NodeContext) -> None:
         self._node = node
@@ -65,7 +65,7 @@ class Writes:
         return hmac.digest(self._key, visitor.principal.encode(), "sha256").hex()
 
     async def body(self, request: web.BaseRequest, visitor: Visitor) -> Json:
-        """Of a request that comes from our page. Raises `Refused`."""
+        """The body of a request that comes from our page. Raises `Refused`."""
         if not self.allowed:
             raise Refused(405, "this console only reads; kraft.http.writes=true lets it write")
         headers = request.headers
@@ -98,7 +98,7 @@ class Writes:
 
 
 async def what_is_allowed(writes: Writes, service: Service, visitor: Visitor) -> Json:
-    """To whom: so that the page shows no more than it can do."""
+    """What the visitor may do, so that the page shows no more than that."""
     if not writes.allowed:
         return {"produce": False, "faults": None, "token": None}
     faults = await state_of_faults(service.sources.node) if visitor.may_alter_cluster() else None
@@ -190,4 +190,4 @@ ROUTES: Final = (
         _fault,
     ),
 )
-"""By POST."""
+"""The routes that change something, by POST."""

@@ -83,9 +83,9 @@ class LocalCluster:
         self.companions = dict(companions or {})
         """Programs that end with the cluster, by name."""
         self.security = security
-        """Of all listeners, and of whoever connects."""
+        """How the listeners are secured, and what clients need to connect."""
         self._children: dict[int | str, subprocess.Popen[bytes]] = {}
-        """Of this process: nodes by id, companions by name."""
+        """Child processes of this process: nodes by id, companions by name."""
 
     # -- making one -------------------------------------------------------------------------------
 
@@ -402,7 +402,7 @@ class LocalCluster:
         self.save()
 
     def _wait(self, key: int | str) -> None:
-        """For a child that has ended, or is about to."""
+        """Wait for a child that has ended, or is about to."""
         child = self._children.pop(key, None)
         if child is not None:
             child.wait()

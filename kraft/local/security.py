@@ -28,10 +28,10 @@ _PASSWORD_BYTES: Final = 18
 
 @dataclass(frozen=True, slots=True)
 class LocalSecurity:
-    """As cluster.json has it."""
+    """How the nodes of a local cluster are secured, as written in cluster.json."""
 
     ca: str | None = None
-    """The authority's certificate, for those who connect; None without TLS."""
+    """The authority's certificate, for clients; None without TLS."""
     keystore: str | None = None
     """The nodes' key and certificate."""
     node_password: str | None = field(default=None, repr=False)
@@ -51,14 +51,14 @@ class LocalSecurity:
         return self.protocol
 
     def users(self) -> Sequence[str]:
-        """As `kraft storage format --add-scram` takes them."""
+        """The users with their passwords, as `kraft storage format --add-scram` takes them."""
         if self.client_password is None or self.node_password is None:
             return ()
         passwords = {NODE_USER: self.node_password, CLIENT_USER: self.client_password}
         return [f"{MECHANISM}=[name={name},password={password}]" for name, password in passwords.items()]
 
     def node_properties(self) -> dict[str, str]:
-        """Of server.properties, beside `listeners`."""
+        """The keys of server.properties besides `listeners`."""
         if self == PLAINTEXT:
             return {}
         names = (self.listener, CONTROLLER)
@@ -85,7 +85,7 @@ class LocalSecurity:
         return properties
 
     def client_properties(self) -> dict[str, str]:
-        """Of a client in Java."""
+        """The properties of a Java client."""
         properties = {"security.protocol": self.protocol}
         if self.ca is not None:
             properties |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": self.ca}
@@ -97,7 +97,7 @@ class LocalSecurity:
         return properties
 
     def librdkafka_settings(self) -> dict[str, str]:
-        """Of a client on librdkafka."""
+        """The settings of a client that uses librdkafka."""
         settings = {"security.protocol": self.protocol}
         if self.ca is not None:
             settings["ssl.ca.location"] = self.ca
@@ -110,7 +110,7 @@ class LocalSecurity:
         return settings
 
     def connection(self) -> ConnectionSecurity:
-        """Of our own client."""
+        """What our own client needs."""
         tls = None if self.ca is None else tls_context(Tls(ca_path=self.ca))
         login = None
         if self.client_password is not None:

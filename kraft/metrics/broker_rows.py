@@ -190,8 +190,8 @@ _TOPICS: Final = (
     _of_topics(
         "FailedFetchRequestsPerSec", "Partitions refused in fetches.", lambda t: t.failed_fetch_requests
     ),
-    _of_topics("ProduceMessageConversionsPerSec", "Always 0: one format is spoken.", lambda _: 0),
-    _of_topics("FetchMessageConversionsPerSec", "Always 0: one format is spoken.", lambda _: 0),
+    _of_topics("ProduceMessageConversionsPerSec", "Always 0: there is only one record format.", lambda _: 0),
+    _of_topics("FetchMessageConversionsPerSec", "Always 0: there is only one record format.", lambda _: 0),
 )
 
 
@@ -219,7 +219,7 @@ def _purgatories(broker: Broker) -> Iterator[Sample]:
 _WAITING: Final = (
     Metric(
         name=MBean("server", "ReplicaFetcherManager", "MaxLag"),
-        help="Records by which the replica that is furthest behind its leader is behind.",
+        help="How many records the replica that lags most is behind its leader.",
         labels=("clientid",),
         broker=_max_lag,
     ),
@@ -248,7 +248,7 @@ _WAITING: Final = (
     Metric(
         name=MBean("server", "FetchSessionCache", "IncrementalFetchSessionEvictionsPerSec"),
         kind=Kind.COUNTER,
-        help="Fetch sessions displaced by others.",
+        help="Fetch sessions that had to make room for others.",
         broker=lambda broker: broker.context.fetch_service.sessions.evictions,
     ),
 )

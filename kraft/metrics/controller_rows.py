@@ -54,17 +54,17 @@ _CONTROLLER: Final = (
     ),
     _of_controller(
         "PreferredReplicaImbalanceCount",
-        "Partitions that another than their preferred replica leads.",
+        "Partitions that are not led by their preferred replica.",
         _partitions(lambda each: each.leader != each.preferred_replica),
     ),
     _of_controller(
         "MetadataErrorCount",
-        "Always 0: a controller that cannot apply what is committed ends.",
+        "Always 0: a controller that cannot apply a committed record stops.",
         lambda _: 0,
     ),
     _of_controller(
         "LastCommittedRecordOffset",
-        "Of the metadata log, as this controller has applied it.",
+        "The last offset of the metadata log that this controller has applied.",
         lambda controller: _image(controller).offset,
     ),
     Metric(
@@ -116,7 +116,7 @@ def _of_channel(name: str, help: str, read: Callable[[Controller], Samples]) -> 
 
 _RAFT: Final = (
     _of_raft("current_state", "leader, follower, or candidate.", _current_state, "current_state"),
-    _of_raft("current_leader", "Its id; -1: not known.", lambda each: each.context.raft.leader_id),
+    _of_raft("current_leader", "The leader's id; -1: not known.", lambda each: each.context.raft.leader_id),
     _of_raft("current_epoch", "Raft's term.", lambda each: each.context.raft.term),
     _of_raft("current_vote", "Its vote, or -1.", lambda each: each.context.raft.state().voted_for),
     _of_raft("high_watermark", "Raft's commit index.", lambda each: each.context.raft.state().commit_index),

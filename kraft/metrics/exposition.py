@@ -16,7 +16,7 @@ from kraft.metrics.table import METRICS
 
 CONTENT_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 LINES_PER_PIECE: Final = 1000
-"""Some 2 ms."""
+"""Lines written in one turn of the loop: some 2 ms."""
 PARTITIONS_PER_LINE: Final = 10
 """Many a row walks over all partitions, whatever lines it makes: so many take the time of a line."""
 Labels = dict[tuple[tuple[str, ...], tuple[str, ...]], str]

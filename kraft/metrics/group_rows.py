@@ -49,11 +49,11 @@ def _load_time(which: Callable[[list[float]], float]) -> Callable[[Broker], Samp
 
 _COORDINATORS: Final = (
     _of_groups("NumGroups", "Groups coordinated here, of all protocols."),
-    _of_groups("NumGroupsStable", "All members have what was assigned to them.", "Stable"),
-    _of_groups("NumGroupsPreparingRebalance", "Members are joining.", "PreparingRebalance"),
-    _of_groups("NumGroupsCompletingRebalance", "The leader is assigning.", "CompletingRebalance"),
-    _of_groups("NumGroupsEmpty", "Offsets without members.", "Empty"),
-    _of_groups("NumGroupsDead", "On their way out.", "Dead"),
+    _of_groups("NumGroupsStable", "Groups whose members have what was assigned to them.", "Stable"),
+    _of_groups("NumGroupsPreparingRebalance", "Groups whose members are joining.", "PreparingRebalance"),
+    _of_groups("NumGroupsCompletingRebalance", "Groups whose leader is assigning.", "CompletingRebalance"),
+    _of_groups("NumGroupsEmpty", "Groups with offsets but without members.", "Empty"),
+    _of_groups("NumGroupsDead", "Groups that are being removed.", "Dead"),
     Metric(
         name="kafka_server_group_coordinator_metrics_group_count",
         help="Groups coordinated here.",
@@ -203,7 +203,7 @@ _GROUPS: Final = (
     ),
     Metric(
         name="kafka_consumergroup_group_lag_seconds",
-        help="Since when there has been something that the group has not read.",
+        help="For how many seconds there have been records that the group has not read.",
         labels=_GROUP_POSITION,
         broker=_each_position(lambda each: each.lag_s),
     ),

@@ -76,7 +76,7 @@ class Metric:
     broker: Callable[[Broker], Samples] | None = None
     controller: Callable[[Controller], Samples] | None = None
     only: Style | None = None
-    """Where only one style has it."""
+    """The style that has the metric, if only one has."""
 
     def read(self, sources: Sources) -> Samples:
         if self.node is not None:
@@ -87,7 +87,7 @@ class Metric:
         return () if sources.controller is None else self.controller(sources.controller)
 
     def name_in(self, style: Style) -> str:
-        """Of its samples."""
+        """The name of its samples."""
         if isinstance(self.name, str):
             return self.name
         name = self.name.name

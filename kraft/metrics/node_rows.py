@@ -110,23 +110,23 @@ _NODE: Final = (
     ),
     Metric(
         name="kraft_request_bytes",
-        help="Held for requests without reply.",
+        help="Bytes held for unanswered requests.",
         labels=("listener",),
         node=_budget,
     ),
     Metric(
         name="kraft_unread_reply_bytes",
-        help="Replies that clients have not read.",
+        help="Bytes of replies that clients have not read.",
         node=lambda sources: sources.memory.unread.held_bytes,
     ),
     Metric(
         name="kraft_metadata_offset",
-        help="Of the metadata that this node acts on.",
+        help="Offset of the metadata that this node acts on.",
         node=lambda sources: sources.node.image.offset,
     ),
     Metric(
         name="kraft_metadata_lag_records",
-        help="Committed records of metadata that this node knows and has not acted on.",
+        help="Committed metadata records that this node knows but has not acted on.",
         node=lambda sources: max(sources.node.committed_metadata.image.offset - sources.node.image.offset, 0),
     ),
 )
@@ -146,13 +146,13 @@ _BROKER: Final = (
     Metric(
         name="kraft_log_flush_seconds_total",
         kind=Kind.COUNTER,
-        help="Their time, from when they were due: divided by their number, what an fsync takes.",
+        help="Time of these flushes, from when they were due; divided by their number, what an fsync takes.",
         broker=lambda broker: broker.context.replica_manager.executor.flush_s,
     ),
     Metric(
         name="kraft_cold_reads_total",
         kind=Kind.COUNTER,
-        help="Partitions in fetches that were not in the page cache, or too many for the loop.",
+        help="Partitions of fetches read in another thread: not in the page cache, or too many for the loop.",
         broker=lambda broker: broker.context.fetch_service.cold_reads,
     ),
     Metric(

@@ -35,7 +35,7 @@ class ProcessStats:
 
     @property
     def idle_share(self) -> float:
-        """Of the whole time; 1 is an idle loop."""
+        """The share of time in which the loop was idle, up to 1."""
         return self.idle_ns / max(time.monotonic_ns() - self._began_ns, 1)
 
     @property

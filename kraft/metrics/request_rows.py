@@ -106,12 +106,12 @@ _LOOP: Final = (
     ),
     Metric(
         name=MBean("network", "RequestChannel", "RequestQueueSize"),
-        help="Requests that have come and are not started.",
+        help="Requests that have come but have not been started.",
         node=lambda sources: sum(each.waiting_requests for each in sources.connections),
     ),
     Metric(
         name=MBean("network", "RequestChannel", "ResponseQueueSize"),
-        help="Replies that wait for one before them.",
+        help="Replies that wait for an earlier one.",
         node=lambda sources: sum(each.waiting_replies for each in sources.connections),
     ),
 )
@@ -202,7 +202,7 @@ def _connection_rows(prefix: str, only: Style | None) -> tuple[Metric, ...]:
         ),
         Metric(
             name=f"{prefix}_connections",
-            help="Open connections, by what their client calls itself.",
+            help="Open connections, by the name of the client software.",
             labels=("listener", "client_software_name", "client_software_version"),
             node=_software,
             only=only,
@@ -249,13 +249,13 @@ def _pause(kind: QuotaType) -> Callable[[Sources], Samples]:
 def _quota(what: str, figure: str, help: str, kind: QuotaType, *, pause: bool = False) -> Metric:
     return Metric(
         name=f"kafka_server_{what}_{figure}",
-        help=f"{help} Of clients that have a limit.",
+        help=f"{help} For clients that have a limit.",
         labels=("user", "client_id"),
         node=_pause(kind) if pause else _used(kind),
     )
 
 
-_PAUSE: Final = "For how many ms a client that comes now must pause."
+_PAUSE: Final = "For how many ms a client that sends a request now must pause."
 
 _QUOTAS: Final = (
     _quota("produce", "byte_rate", "Bytes a second produced.", QuotaType.PRODUCED_BYTES),

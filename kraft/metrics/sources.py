@@ -21,7 +21,7 @@ WINDOW_S: Final = 15.0
 
 
 class Rates:
-    """Of numbers that only grow, per second."""
+    """Rates per second of numbers that only grow."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -60,7 +60,7 @@ class Sources:
 
 @dataclass(slots=True)
 class Broker:
-    """Of a node that is a broker."""
+    """What is read of a node that is a broker."""
 
     context: BrokerContext
     rates: Rates
@@ -72,7 +72,7 @@ class Broker:
 
 @dataclass(slots=True)
 class Controller:
-    """Of a node that is a controller."""
+    """What is read of a node that is a controller."""
 
     context: ControllerContext
     rates: Rates

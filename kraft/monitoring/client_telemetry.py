@@ -19,7 +19,7 @@ from kraft.wire.otlp import Point
 
 MAX_CLIENTS: Final = 200
 MAX_SERIES: Final = 300
-"""Of one client; with all texts as long as they may be, all clients together take some 50 MB."""
+"""Time series of one client. With all texts as long as allowed, all clients together take some 50 MB."""
 MAX_ATTRIBUTES: Final = 6
 FORGET_S: Final = 900.0
 """Three times the usual time between two pushes."""
@@ -44,7 +44,7 @@ class TelemetryClient:
 
 
 class ClientTelemetry:
-    """Of one node."""
+    """The metrics that the clients of one node have pushed."""
 
     def __init__(self) -> None:
         self._clients: OrderedDict[UUID, TelemetryClient] = OrderedDict()  # the one heard of last is last

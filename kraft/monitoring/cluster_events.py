@@ -19,7 +19,7 @@ from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
 
 KEPT: Final = 500
 PARTITIONS_NAMED: Final = 100
-"""Of one change of the metadata; of the others it is said how many there were."""
+"""How many partitions are named of one change of the metadata; the others are only counted."""
 
 
 class EventKind(StrEnum):
@@ -48,17 +48,17 @@ class ClusterEvent:
     time_ms: int
     """When the controller wrote it."""
     offset: int
-    """In the metadata log."""
+    """Offset of its record in the metadata log."""
     kind: EventKind
     subject: str
     """A broker, a topic, or a partition."""
     text: str
     """What has changed, and the rule behind it."""
     topic: str = ""
-    """That it is about, if it is about one: for whoever may not see it."""
+    """The topic that it is about, if any: whoever may not see the topic is not shown the event."""
     leader_epoch: int | None = None
     partition_epoch: int | None = None
-    """Of a partition, after it."""
+    """The epochs of the partition after the event."""
     brokers: tuple[int, ...] = ()
     """Whom it happened to: the broker, or those that led the partition before and after."""
 
@@ -67,7 +67,7 @@ class ClusterEvent:
 
     @property
     def epochs(self) -> str:
-        """Where it stands in the partition's history, and in the metadata log."""
+        """Its place in the partition's history and in the metadata log."""
         at = f"metadata offset {self.offset}"
         if self.partition_epoch is None:
             return f"({at})"
@@ -91,7 +91,7 @@ class ClusterEvents:
         return self._number
 
     def since(self, number: int) -> list[ClusterEvent]:
-        """Those after that one, the oldest first."""
+        """The events after that one, the oldest first."""
         return [event for event in self._events if event.number > number]
 
     def take(self, delta: MetadataDelta, image: MetadataImage) -> None:
@@ -170,7 +170,7 @@ def _unclean_elections(before: MetadataImage, delta: MetadataDelta) -> int:
 
 
 def _is_unclean(before: PartitionRegistration, after: PartitionRegistration) -> bool:
-    """Whether who leads now may lack what was acknowledged."""
+    """Whether the new leader may lack acknowledged records."""
     return (
         after.leader not in (before.leader, NO_LEADER)
         and after.leader not in before.isr

@@ -17,7 +17,7 @@ from kraft.monitoring.rate_limited_log import rate_limited
 
 cluster_log = rate_limited(logging.getLogger("kraft.events.cluster"))
 partition_log = rate_limited(logging.getLogger("kraft.events.partitions"))
-"""Each with a limit of its own: a broker's death is logged, however many partitions it led."""
+"""Each log has a limit of its own: a broker's death is logged, however many partitions it led."""
 
 _BAD: Final = {
     EventKind.BROKER_FENCED,

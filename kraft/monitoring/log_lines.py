@@ -1,4 +1,4 @@
-"""How a node's log lines are written: as text, or a JSON object each for who collects them.
+"""How a node's log lines are written: as text, or as JSON objects for log collectors.
 
     KRAFT_LOG          the lowest level that is written, INFO by default
     KRAFT_LOG_FORMAT   text (the default) or json
@@ -41,7 +41,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def set_up(environment: Mapping[str, str]) -> None:
-    """For this process, on standard error. Raises `FatalError` for a level or a format that is none."""
+    """Log to standard error. Raises `FatalError` for an unknown level or format."""
     level = environment.get(LEVEL_VARIABLE, "INFO").upper()
     if level not in logging.getLevelNamesMapping():
         raise FatalError(ExitCode.BAD_CONFIG, f"{LEVEL_VARIABLE}={level}: DEBUG, INFO, WARNING or ERROR")

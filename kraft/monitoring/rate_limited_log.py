@@ -20,7 +20,7 @@ LONGEST_LINE: Final = 300
 
 
 class _RateLimit(logging.Filter):
-    """Of one logger. The time is that of the records themselves."""
+    """Limits one logger. The time is that of the log records themselves."""
 
     def __init__(self) -> None:
         super().__init__()

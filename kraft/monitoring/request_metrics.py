@@ -17,10 +17,10 @@ from typing import Final
 
 TIMED_PER_S: Final = 100
 SAMPLES: Final = 512
-"""Of each phase, the newest: as many as a quantile of 0.99 needs."""
+"""The newest times that are kept of each phase: as many as a quantile of 0.99 needs."""
 QUANTILES: Final = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
 _MAX_SKIP: Final = 0xFF
-"""A node takes some 20,000 requests a second; and when they get few again, all are soon timed."""
+"""Enough for a node's 20,000 requests a second; and when they get few again, all are soon timed."""
 _MS: Final = 1000.0
 
 FETCH_CONSUMER: Final = "FetchConsumer"
@@ -28,7 +28,7 @@ FETCH_FOLLOWER: Final = "FetchFollower"
 
 
 class Phase(IntEnum):
-    """In Kafka's words."""
+    """The phases of a request, in Kafka's words."""
 
     REQUEST_QUEUE = 0
     LOCAL = 1
@@ -40,35 +40,31 @@ class Phase(IntEnum):
 
 
 class ApiMetrics:
-    """Of one API."""
+    """The metrics of one API."""
 
-    __slots__ = ("_last_timed", "_next", "name", "requests", "samples", "skip", "timed", "total_ms")
+    __slots__ = ("_last_timed", "_next", "name", "requests", "samples", "skip")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.requests = 0
-        self.timed = 0
         self.samples: tuple[array[float], ...] = tuple(array("d") for _ in Phase)
-        """By phase, in ms."""
-        self.total_ms = [0.0] * len(Phase)
+        """The newest timed requests, in ms, by phase."""
         self._next = 0
         self.skip = 0
-        """Of so many requests and one, one is timed; a power of two less one."""
+        """How many requests to skip between two that are timed; a power of two less one."""
         self._last_timed = 0.0
 
     def adapt(self, now: float) -> None:
-        """A request is timed now: how many more may come before the next one that is."""
+        """A request is being timed: decide how many may come before the next one that is."""
         since, self._last_timed = now - self._last_timed, now
         expected = (self.skip + 1) / (since * TIMED_PER_S) if since > 0 else _MAX_SKIP
         self.skip = min((1 << int(expected).bit_length()) - 1, _MAX_SKIP)
 
     def record(self, ms: list[float]) -> None:
-        """One timed request, by phase."""
-        self.timed += 1
+        """Note the times of one request, by phase."""
         place = self._next
         self._next = (place + 1) % SAMPLES
         for phase, value in enumerate(ms):
-            self.total_ms[phase] += value
             samples = self.samples[phase]
             if place == len(samples):
                 samples.append(value)
@@ -76,13 +72,10 @@ class ApiMetrics:
                 samples[place] = value
 
     def quantiles(self, phase: Phase) -> list[float]:
-        """In ms, for each of `QUANTILES`; of the newest timed requests."""
+        """How many ms the newest timed requests took, for each of `QUANTILES`."""
         ordered = sorted(self.samples[phase])
         last = len(ordered) - 1
         return [ordered[round(q * last)] if ordered else 0.0 for q in QUANTILES]
-
-    def mean_ms(self, phase: Phase) -> float:
-        return self.total_ms[phase] / self.timed if self.timed else 0.0
 
 
 class RequestTiming:
@@ -104,7 +97,7 @@ class RequestTiming:
         self._ms[Phase.THROTTLE] = pause_s * _MS
 
     def end(self, phase: Phase) -> None:
-        """It has been in this phase since the one before ended."""
+        """The request has been in `phase` since the phase before ended."""
         now = self._stopwatch()
         self._ms[phase] = (now - self._at) * _MS
         self._at = now
@@ -117,7 +110,7 @@ class RequestTiming:
 
 
 class RequestMetrics:
-    """Of one node."""
+    """The request metrics of one node, by API."""
 
     def __init__(
         self, names: Mapping[int, str] | None = None, stopwatch: Callable[[], float] = float
@@ -128,10 +121,10 @@ class RequestMetrics:
         self.fetch_consumer = ApiMetrics(FETCH_CONSUMER)
         self.fetch_follower = ApiMetrics(FETCH_FOLLOWER)
         self.errors: dict[tuple[str, str], int] = {}
-        """By API and error: partitions and whole requests that were refused."""
+        """Refused partitions and whole requests, by API and error."""
 
     def __iter__(self) -> Iterator[ApiMetrics]:
-        """Those that have been asked for."""
+        """The APIs that have been called."""
         for api in (*self._by_key.values(), self.fetch_consumer, self.fetch_follower):
             if api.requests:
                 yield api

@@ -5,13 +5,13 @@
 
 The time between is what a request that arrives now would wait. It is CPU time, not time by the clock: a busy
 machine, or a node that is paused, is no fault of the code. It counts from when the mark is in the loop's
-queue: while the watch itself waits for a CPU or for the interpreter's lock, the loop runs many iterations,
-which must not count as one. While an iteration takes too long, the watch takes the stack of the loop's
+queue: while the watch itself waits for a CPU or for the interpreter's lock, the loop runs many turns,
+which must not count as one. While a turn takes too long, the watch takes the stack of the loop's
 thread, which names the culprit.
 
 A call that keeps the interpreter's lock keeps the watch from looking, too. So a timer notes how much CPU time
-the loop has used: where the note is older than its period, one iteration has been running since it was due.
-(That the watch could not run proves nothing: a loop whose iterations are all shorter than the interpreter's
+the loop has used: where the note is older than its period, one turn has been running since it was due.
+(That the watch could not run proves nothing: a loop whose turns are all shorter than the interpreter's
 switch interval releases the lock between them and takes it again before another thread wakes.)
 Time in which the loop's thread neither ran nor waited for a CPU is time in a blocking call (or for that lock,
 or paused): this is only logged.
@@ -46,7 +46,7 @@ LOG_AGAIN_S: Final = 10.0
 TIMER_S: Final = 0.002
 """How late a loop's timers may be without a stall."""
 _NOT_YET: Final = float("inf")
-"""The start of an iteration, in CPU time, while its mark is not in the loop's queue."""
+"""The start of a turn, in CPU time, while its mark is not in the loop's queue."""
 RECORD_ENVIRONMENT: Final = "KRAFT_STALLS"
 """Names a file that gets a line of JSON for each stall: tests read it."""
 
@@ -58,7 +58,7 @@ class Stall:
     cpu_ms: float
     blocked_ms: float
     stacks: tuple[str, ...]
-    """Of the loop's thread meanwhile, the innermost call first."""
+    """The stacks of the loop's thread during the stall, the innermost call first."""
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ class LoopHealth:
 
     stalls: int = 0
     longest_ms: float = 0.0
-    """CPU time in one iteration."""
+    """CPU time in one turn."""
     longest_blocked_ms: float = 0.0
 
 
@@ -112,8 +112,8 @@ class StallWatch:
     def _watch(self) -> None:
         last = self._look()
         while not self._ended.wait(self._period_s):
-            in_iteration_s = self._in_iteration_s()  # first: the other calls release the interpreter's lock
-            stacks = [_stack_of(self._loop_thread)] if in_iteration_s > self._limit_s else []
+            in_turn_s = self._in_turn_s()  # first: the other calls release the interpreter's lock
+            stacks = [_stack_of(self._loop_thread)] if in_turn_s > self._limit_s else []
             look = self._look()
             pending = self._pending
             if pending is not None:
@@ -121,26 +121,26 @@ class StallWatch:
                 if late_s > self._limit_s / 2 and len(pending.stacks) < MAX_STACKS:
                     pending.stacks.append(_stack_of(self._loop_thread))
             elif look.cpu_s - last.cpu_s > IDLE_S:
-                self._request_mark(look.waited_s, in_iteration_s if stacks else 0.0, stacks)
+                self._request_mark(look.waited_s, in_turn_s if stacks else 0.0, stacks)
             last = look
 
     def _look(self) -> _LoopSample:
         waited_s = self._waited_s()  # first: it releases the lock
         return _LoopSample(time.clock_gettime(self._clock), time.perf_counter(), waited_s)
 
-    def _in_iteration_s(self) -> float:
-        """A lower bound of the CPU time that the current iteration has used."""
+    def _in_turn_s(self) -> float:
+        """A lower bound of the CPU time that the current turn has used."""
         due_s = self._noted_s + self._period_s + TIMER_S
         return time.clock_gettime(self._clock) - due_s
 
     def _request_mark(self, waited_s: float, known_s: float, stacks: list[str]) -> None:
-        """`known_s`: CPU time that an iteration has used up to now, even if it has just ended."""
+        """`known_s`: CPU time that a turn has used up to now, even if it has just ended."""
         pending = self._pending = _LoopSample(_NOT_YET, time.perf_counter(), waited_s, stacks)
         try:
             self._loop.call_soon_threadsafe(self._mark)
         except RuntimeError:  # it is closed
             self._ended.set()
-        started_s = time.clock_gettime(self._clock) - max(known_s, self._in_iteration_s(), 0.0)
+        started_s = time.clock_gettime(self._clock) - max(known_s, self._in_turn_s(), 0.0)
         pending.cpu_s = max(started_s, self._marked_s)
 
     # --- in the loop's thread

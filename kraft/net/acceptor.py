@@ -12,6 +12,7 @@ import asyncio
 import logging
 import socket
 import ssl
+from collections import deque
 from collections.abc import Callable
 from typing import Final, cast
 
@@ -25,10 +26,13 @@ TLS_HANDSHAKE_S: Final = 10.0
 BACKLOG: Final = 1024
 """Connections that the system has established and we have not accepted."""
 ACCEPTED_AT_ONCE: Final = 64
-"""In one iteration of the event loop."""
+"""Connections that are accepted in one turn of the loop."""
+
+BEGUN_AT_ONCE: Final = 4
+"""Handshakes that are begun in one turn of the loop: a signature takes up to some milliseconds."""
 
 ACCEPT_AGAIN_S: Final = 1.0
-"""After accept has failed."""
+"""The pause after accept has failed."""
 
 
 class TlsAcceptor:
@@ -50,6 +54,9 @@ class TlsAcceptor:
         self._arrived = arrived
         self._left = left
         self._sockets: list[socket.socket] = []
+        self._in_turn: deque[asyncio.Future[None]] = deque()
+        """Handshakes whose first message is there."""
+        self.begun = 0
         self.handshakes: dict[asyncio.Task[None], None] = {}
 
     async def listen(self, host: str | None, port: int) -> int:
@@ -95,8 +102,39 @@ class TlsAcceptor:
         accepted.close()
         self._left(host)
 
+    async def _greeted(self, accepted: socket.socket) -> None:
+        """Wait for the client's first message, which the signature answers that a handshake takes its time
+        for, and then for its turn. Raises `TimeoutError`."""
+        turn: asyncio.Future[None] = self._loop.create_future()
+        handle = accepted.fileno()
+        try:
+            async with asyncio.timeout(TLS_HANDSHAKE_S):
+                self._loop.add_reader(handle, self._line_up, handle, turn)
+                await turn
+        except BaseException:
+            self._loop.remove_reader(handle)
+            accepted.close()
+            raise
+
+    def _line_up(self, handle: int, turn: asyncio.Future[None]) -> None:
+        self._loop.remove_reader(handle)
+        if not self._in_turn:
+            self._loop.call_soon(self._next)
+        self._in_turn.append(turn)
+
+    def _next(self) -> None:
+        """Begin a few handshakes in each turn of the loop, even if a thousand connections come together."""
+        if len(self._in_turn) > BEGUN_AT_ONCE:
+            self._loop.call_soon(self._next)
+        for _ in range(min(BEGUN_AT_ONCE, len(self._in_turn))):
+            turn = self._in_turn.popleft()
+            if not turn.done():
+                self.begun += 1
+                turn.set_result(None)
+
     async def _shake_hands(self, accepted: socket.socket, host: str) -> None:
         try:
+            await self._greeted(accepted)
             await self._loop.connect_accepted_socket(
                 self._make, accepted, ssl=self._tls, ssl_handshake_timeout=TLS_HANDSHAKE_S
             )

@@ -1,41 +1,50 @@
-"""What many connections together may hold in frames that arrive and in requests without reply.
+"""Bounds what many connections together hold in frames that are arriving and in requests that are not
+answered.
 
 FrameReader, Pipeline -> Account, a connection's part -> Budget, a listener's (server_memory.py)
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
+
+Waiting = OrderedDict[Callable[[], None], None]
+"""Whom to wake, in the order of their coming."""
 
 
 class Budget:
-    """What many connections together may hold in requests without reply.
+    """What many connections together may hold in unanswered requests.
 
-    Small requests are always admitted, so that heartbeats flow; a large one waits, at its beginning and
-    whenever its buffer must grow, until less than the budget is used. If the whole budget were used by
-    unfinished frames, all connections would wait for each other: so one connection at a time may exceed the
-    budget until its request is served (as much as that frame is given back), and the whole may exceed it by
-    one large frame.
+    Small requests are always admitted, so that heartbeats get through; a large one waits, at its beginning
+    and whenever its buffer must grow, until less than the budget is used. If unfinished frames used up the
+    whole budget, all connections would wait for each other. So one connection at a time may exceed the budget
+    until its request is served (until as much as its frame took has been given back), and the total may
+    exceed the budget by one large frame.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self.plenty_bytes = max_bytes // 8
-        """As long as less is used, clients may send as much at once as they like."""
+        """While less than this is used, clients may send as much at once as they like."""
         self.used_bytes = 0
         self._exceeding: Account | None = None
         self._exceeding_bytes = 0
-        """Of its frame, when it began to exceed."""
-        self._before_frame: deque[Callable[[], None]] = deque()
-        self._inside_frame: deque[Callable[[], None]] = deque()
+        """How much of its frame that connection held when it began to exceed the budget."""
+        self._before_frame: Waiting = OrderedDict()
+        self._inside_frame: Waiting = OrderedDict()
 
     @property
     def exhausted(self) -> bool:
         return self.used_bytes >= self.max_bytes
 
+    @property
+    def waiting(self) -> int:
+        """How many wait for room."""
+        return len(self._before_frame) + len(self._inside_frame)
+
     def may_continue(self, account: Account, frame_bytes: int) -> bool:
-        """Whether that connection, which holds so much of a frame, may take more for it."""
+        """Whether a connection that holds `frame_bytes` of a frame may take more for it."""
         if self.exhausted and self._exceeding is None:
             self._exceeding, self._exceeding_bytes = account, frame_bytes
         return not self.exhausted or self._exceeding is account
@@ -48,17 +57,22 @@ class Budget:
         if self._exceeding is account and size >= self._exceeding_bytes:
             self._exceeding = None
         while self._inside_frame and (self._exceeding is None or not self.exhausted):
-            self._inside_frame.popleft()()
+            self._inside_frame.popitem(last=False)[0]()
         while self._before_frame and not self.exhausted:
-            self._before_frame.popleft()()
+            self._before_frame.popitem(last=False)[0]()
 
     def wait(self, wake: Callable[[], None], *, inside_frame: bool) -> None:
         """Call `wake` once when there may be room again."""
-        (self._inside_frame if inside_frame else self._before_frame).append(wake)
+        (self._inside_frame if inside_frame else self._before_frame)[wake] = None
+
+    def forget(self, wake: Callable[[], None]) -> None:
+        """Who waited has gone."""
+        self._inside_frame.pop(wake, None)
+        self._before_frame.pop(wake, None)
 
 
 class Account:
-    """One connection's part of a budget: frames that arrive, and requests without reply."""
+    """One connection's part of a budget: its arriving frames and unanswered requests."""
 
     __slots__ = ("budget", "held_bytes")
 

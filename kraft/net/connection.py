@@ -27,11 +27,11 @@ SCRATCH_BYTES: Final = 256 * 1024
 """What one read takes at most, unless it is into a large frame's own buffer."""
 
 SCARCE_BYTES: Final = 4 * 1024
-"""One read's, where an eighth of the budget is used up: small frames are always admitted, but not many at
-once."""
+"""What one read takes at most when an eighth of the budget is used up: small frames are always admitted, but
+not many at once."""
 
 NO_API: Final = -1
-"""Of a frame that is too short for its header."""
+"""The API key of a frame that is too short to have one."""
 
 SMALL_FRAME_BYTES: Final = 64 * 1024
 """Up to here a frame never waits for the node's budget."""
@@ -41,25 +41,26 @@ FIRST_BUFFER_BYTES: Final = 2 * 1024 * 1024
 and more as its bytes arrive: a length of 100 MB alone reserves nothing like that, and costs no time."""
 
 CUT_AT_ONCE: Final = 32
-"""Frames: a read of `SCRATCH_BYTES` may hold fifty thousand, and one that is cut takes 400 bytes more."""
+"""Frames: a read of `SCRATCH_BYTES` may hold fifty thousand, and a frame that is cut off takes 400 bytes
+more."""
 
 BytesLike = bytes | bytearray | memoryview
 Buffers = Sequence[BytesLike | FileRegion]
-"""Of a reply, one behind the other."""
+"""The buffers of a reply, in order."""
 
 Allocate = Callable[[int], bytearray | memoryview]
-"""A writable buffer of so many bytes, whatever is in them."""
+"""Makes a writable buffer of that many bytes, with any contents."""
 
 
 class ProtocolError(Exception):
-    """The other end broke the rules of framing: its connection ends, with this one sentence."""
+    """The other end broke the protocol: its connection is closed, and this sentence logged."""
 
 
 class FrameProgress(NamedTuple):
-    """Of the frame that is being received."""
+    """How much has arrived of the frame that is being received."""
 
     frame: int
-    """Its number on its connection."""
+    """The number of the frame on its connection."""
     came_bytes: int
     held_bytes: int
     """The size of its buffer."""
@@ -98,6 +99,8 @@ class FrameReader:
         self._begun = 0
         self._is_fed = False
         """Whether the current frame has a buffer."""
+        self.is_large = False
+        """Whether the current frame is longer than `SMALL_FRAME_BYTES`."""
         self.needs_budget = False
         """The budget has no room for the current frame: read again once `resume` returns True."""
 
@@ -106,8 +109,13 @@ class FrameReader:
         """None between frames."""
         return None if self._frame is None else FrameProgress(self._begun, self._filled, len(self._frame))
 
+    @property
+    def api_key(self) -> int:
+        """The API of the current frame, if that is known already."""
+        return NO_API if self._frame is None or self._filled < 2 else _api_key_of(self._frame)
+
     def get_buffer(self) -> memoryview:
-        """Where the next bytes are to be received."""
+        """The buffer in which the next bytes are received."""
         if self._frame is None:
             budget = self._account.budget
             if budget.used_bytes <= budget.plenty_bytes:
@@ -118,21 +126,21 @@ class FrameReader:
         return memoryview(self._frame)[self._filled :]
 
     def received(self, count: int) -> Sequence[memoryview]:
-        """The frames that the `count` bytes just received have completed. Raises `ProtocolError` for a length
-        that no frame may have."""
+        """The frames that the `count` bytes just received have completed. Raises `ProtocolError` for an
+        invalid length."""
         if self._frame is None:
             return self._cut(self._take(count))
         self._filled += count
         if self._filled == self._frame_bytes:
             frame, self._frame = self._frame, None
-            self.needs_budget = False
+            self.needs_budget = self.is_large = False
             return (memoryview(frame),)
         if self._filled == len(self._frame):
             self.needs_budget = not self._account.budget.may_continue(self._account, self._filled)
         return ()
 
     def cut_on(self) -> Sequence[memoryview]:
-        """Frames that had arrived with the last ones and were not cut."""
+        """Further frames that have arrived already: at most `CUT_AT_ONCE` are cut off at a time."""
         if not self._more:
             return ()
         return self._cut(self._take(0))
@@ -156,6 +164,7 @@ class FrameReader:
         if self._frame is not None:
             self._account.give_back(len(self._frame))
         self._frame = None
+        self.is_large = False
         self._take(0)
 
     def _take(self, count: int) -> memoryview:
@@ -190,7 +199,8 @@ class FrameReader:
         return frames
 
     def _kept(self, rest: memoryview) -> bytes | memoryview:
-        """Copied out of the scratch buffer, and again once it is less than half of what it was cut from."""
+        """A copy, unless `rest` is at least half of a buffer of its own: nothing may refer to the scratch
+        buffer, and a little may not hold much."""
         whole = rest.obj
         is_own = isinstance(whole, bytes) and len(rest) * 2 >= len(whole)
         return rest if is_own else bytes(rest)
@@ -199,7 +209,8 @@ class FrameReader:
         self._begun += 1
         self._frame_bytes = length
         self._filled = len(first)
-        self.needs_budget = length > SMALL_FRAME_BYTES and self._account.budget.exhausted
+        self.is_large = length > SMALL_FRAME_BYTES
+        self.needs_budget = self.is_large and self._account.budget.exhausted
         self._is_fed = not self.needs_budget
         if self.needs_budget:
             self._frame = bytearray(first)
@@ -219,6 +230,11 @@ class FrameReader:
         self._account.take(more)
 
 
+def _api_key_of(frame: bytearray | memoryview) -> int:
+    """The API of a frame whose first two bytes at least have come."""
+    return frame[0] << 8 | frame[1]
+
+
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
     """What one connection may make us hold."""
@@ -228,12 +244,16 @@ class ConnectionLimits:
     max_frame_bytes_before_login: int = 512 * 1024
     """sasl.server.max.receive.size"""
     max_in_flight_bytes: int = 32 * 1024 * 1024
-    """Requests without reply, and replies that wait for an earlier one: one more request may be
-    started as long as neither has reached this."""
+    """One more request may be started while neither the unanswered requests, nor the replies that wait for an
+    earlier one, have reached this."""
     max_in_flight_requests: int = 4096
     max_in_flight_tasks: int = 8
-    """Requests that continue in tasks, which take kilobytes each however small they are; on a listener for
-    clients."""
+    """Requests that continue in tasks, which take kilobytes each however small the request. Only on listeners
+    for clients."""
+
+
+def _nothing() -> None:
+    pass
 
 
 class Slot:
@@ -255,22 +275,22 @@ class Slot:
         self.request_bytes = request_bytes
         self.exclusive = exclusive
         self.in_task = False
-        """Whether it has not been answered at once, but continues in a task."""
+        """Whether it was not answered at once, but continues in a task."""
         self.reply: Buffers | None = None
         self.reply_bytes = 0
-        """In memory, of replies that have not left."""
+        """The part of the reply that is in memory."""
         self.from_files = False
-        """Whether more of the reply is in files."""
+        """Whether a part of the reply is in files."""
         self.timing: RequestTiming | None = None
-        """Where it is measured."""
+        """Set if the request is timed."""
 
 
 class Pipeline:
     """Requests of one connection: which may start, and which replies may leave.
 
-    `is_exclusive(api_key)` is true for requests whose replies may be large (Fetch): of those only one runs
-    at a time, and requests behind a waiting one wait too. `is_in_turn(api_key)` is true for requests that
-    start only when all before them are answered, because their replies age quickly (Metadata).
+    `is_exclusive(api_key)` is true for requests whose replies may be large (Fetch): only one of them runs at
+    a time, and requests behind a waiting one wait too. `is_in_turn(api_key)` is true for requests that start
+    only when all before them are answered, because their replies quickly become stale (Metadata).
     """
 
     def __init__(
@@ -281,9 +301,12 @@ class Pipeline:
         is_in_turn: Callable[[int], bool] = lambda api_key: False,
         *,
         more: Callable[[], Iterable[memoryview]] = tuple,
+        overtaken: Callable[[], None] = _nothing,
     ) -> None:
-        """`more`: called for frames when all are started (`FrameReader.cut_on`)."""
+        """`more`: called for further frames when all have been started (`FrameReader.cut_on`). `overtaken`:
+        called when an exclusive request comes behind another one, which may be answered in that call."""
         self._more = more
+        self._overtaken = overtaken
         self._limits = limits
         self._account = account
         self._is_exclusive = is_exclusive
@@ -294,9 +317,11 @@ class Pipeline:
         self._running_bytes = 0
         self.reply_bytes = 0
         self.has_files = False
-        """Whether a reply has come since `take_output` that is partly in files."""
+        """Whether a reply since the last `take_output` is partly in files."""
         self.leaves_files = False
-        """Whether what `take_output` returned last is partly in files."""
+        """Whether what the last `take_output` returned is partly in files."""
+        self._kept: dict[Slot, int] = {}
+        """Bytes of frames that whoever serves them has, also when the connection has gone."""
         self._exclusive_running = False
         self._tasks = 0
         self._paused: Slot | None = None
@@ -305,9 +330,9 @@ class Pipeline:
         self.output_blocked = False
         """Set while the other end does not read what we sent."""
         self.leaving: list[RequestTiming] = []
-        """Measured requests whose replies have left the order, but not been written."""
+        """Timed requests whose replies were taken for output, but have not been written."""
         self.muted = False
-        """Set while the other end has exceeded a quota: nothing more of it is started."""
+        """Set while the other end is over a quota: nothing more is started for it."""
 
     @property
     def wants_input(self) -> bool:
@@ -321,7 +346,7 @@ class Pipeline:
 
     @property
     def waiting_replies(self) -> int:
-        """Those that wait for an earlier one."""
+        """Replies that wait for an earlier one."""
         return sum(slot.reply is not None for slot in self._slots)
 
     def enqueue(self, frames: Iterable[memoryview]) -> None:
@@ -335,12 +360,14 @@ class Pipeline:
         if not self.queued or self._first is not None or not self._may_start():
             return None
         frame = self.queued[0]
-        api_key = frame[0] << 8 | frame[1] if len(frame) > 1 else NO_API
+        api_key = _api_key_of(frame) if len(frame) > 1 else NO_API
         if self._slots and self._is_in_turn(api_key):
             return None
         exclusive = self._is_exclusive(api_key)
         if exclusive and self._exclusive_running:
-            return None
+            self._overtaken()
+            if self._exclusive_running:
+                return None
         self.queued.popleft()
         slot = Slot(api_key, len(frame), exclusive)
         self._exclusive_running = self._exclusive_running or exclusive
@@ -348,8 +375,16 @@ class Pipeline:
         self._slots.append(slot)
         return frame, slot
 
+    def holds_back(self, api_key: int) -> bool:
+        """Whether a request of that API would have to wait for those that are under way."""
+        if self._first is not None:
+            return True
+        if self._exclusive_running and self._is_exclusive(api_key):
+            return True
+        return bool(self._slots) and self._is_in_turn(api_key)
+
     def pause(self, slot: Slot) -> None:
-        """Nothing more is read or started before `resume`, or before that request is done."""
+        """Read and start nothing more before `resume`, or before that request is done."""
         self._paused = slot
 
     def resume(self, slot: Slot) -> None:
@@ -357,21 +392,36 @@ class Pipeline:
             self._paused = None
 
     def answer_first(self, slot: Slot) -> None:
-        """Nothing more is started before that request is done."""
+        """Start nothing more before that request is done."""
         self._first = slot
 
     def continues_in_task(self, slot: Slot) -> None:
-        """It was started, and not answered at once."""
+        """That request was started, but not answered at once."""
         slot.in_task = True
         self._tasks += 1
 
     def charge(self, slot: Slot, size: int) -> None:
-        """A request that has been started takes so many bytes more than its frame."""
+        """Count `size` bytes beyond its frame for a request that has been started."""
         if self._closed or slot.reply is not None:
             return
         slot.request_bytes += size
         self._running_bytes += size
         self._account.take(size)
+
+    def keep(self, slot: Slot) -> None:
+        """Its frame stays in memory until `let_go`, even if the connection closes."""
+        if not self._closed:
+            self._kept[slot] = slot.request_bytes
+
+    def let_go(self, slot: Slot) -> None:
+        """Nobody has its frame any longer."""
+        size = self._kept.pop(slot, 0)
+        if not self._closed:
+            if slot.reply is not None:
+                return
+            slot.request_bytes -= size
+            self._running_bytes -= size
+        self._account.give_back(size)
 
     def fill(self, slot: Slot, reply: Buffers) -> None:
         """The request of that slot is done; an empty reply means none (acks=0)."""
@@ -399,7 +449,7 @@ class Pipeline:
         self._account.give_back(slot.request_bytes)
 
     def take_output(self) -> list[BytesLike | FileRegion]:
-        """All that may leave now."""
+        """The buffers of all replies that may leave now."""
         output: list[BytesLike | FileRegion] = []
         self.has_files = self.leaves_files = False
         while self._slots and (reply := self._slots[0].reply) is not None:
@@ -414,9 +464,11 @@ class Pipeline:
         return output
 
     def close(self) -> None:
-        """The connection is closed: give back what it held."""
+        """The connection is closed: give back what it held, but for frames that somebody has."""
         self._closed = True
-        held = self._running_bytes + sum(map(len, self.queued))
+        self._overtaken = _nothing  # it refers to the connection
+        self._kept = {slot: size for slot, size in self._kept.items() if slot.reply is None}
+        held = self._running_bytes + sum(map(len, self.queued)) - sum(self._kept.values())
         self.queued.clear()
         self._slots.clear()
         self._account.give_back(held)

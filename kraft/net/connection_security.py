@@ -221,7 +221,7 @@ class ScramClient:
         return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
 
     def check(self, verdict: bytes) -> None:
-        """That the server knows the password too. Raises AuthenticationFailed if it does not."""
+        """Check that the server knows the password too. Raises AuthenticationFailed if it does not."""
         fields = _fields(verdict)
         if "e" in fields:
             raise AuthenticationFailed(f"SCRAM: {fields['e']}")

@@ -1,4 +1,4 @@
-"""What a server gives its connections and they share. server.py makes it; server_connection.py uses it."""
+"""What the connections of a server share. server.py makes it; server_connection.py uses it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from kraft.net.unread import Unread
 
 OnClosed = Callable[[Peer, bool], None]
 """Called when a connection is gone; True where the other end closed or lost it, False where we did."""
+OnOvertaken = Callable[[Peer], None]
+"""Called, perhaps again and again, while an exclusive request waits behind another one on its connection."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -31,6 +33,7 @@ class ConnectionServices:
     unread: Unread
     turn_budget: TurnBudget
     scratch: memoryview
-    """Where small frames are received."""
+    """The buffer in which small frames are received."""
     on_closed: OnClosed | None
+    on_overtaken: OnOvertaken
     requests: RequestMetrics

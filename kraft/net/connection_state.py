@@ -22,7 +22,8 @@ class ConnectionState:
     """Produce: done when the last queued request has been appended or refused; later ones wait for it."""
 
     long_commits: asyncio.Lock | None = None
-    """OffsetCommit: held by a request of very many partitions, which is committed in pieces; others wait."""
+    """OffsetCommit, TxnOffsetCommit, AddPartitionsToTxn: held by a request of very many partitions, which is
+    done in pieces; others, and EndTxn, wait."""
 
     heartbeat_broker_id: int | None = None
     """BrokerHeartbeat: the broker whose heartbeats arrive here; a broken connection means it has died."""

@@ -1,15 +1,17 @@
-"""All connections of a node: how many there may be, and which of them are ended from outside.
+"""All connections of a node: how many there may be, and which of them the node closes.
 
-accepted -> arrived: counted, refused, or the idlest client's connection makes room for it
-a timer  -> sweep: idle connections, those that read no replies, and requests that come too slowly, end
+accepted -> arrived: counted, refused, or let in at the expense of the idlest client's connection
+a timer  -> sweep: closes idle connections, those that read no replies, those whose requests come too slowly,
+            and those whose other end has gone while they are not read: nothing else would notice it
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import select
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Protocol
 
 from kraft.monitoring.rate_limited_log import rate_limited
@@ -22,20 +24,23 @@ log = rate_limited(logging.getLogger(__name__))
 
 SWEEP_S: Final = 10.0
 
+_RDHUP: Final[int] = getattr(select, "POLLRDHUP", 0)
+"""A system that does not have this flag reports broken connections, but not closed ones."""
+
 Admit = Callable[[str], float]
-"""Called with the host of every new connection; for how many seconds to keep it waiting before it is closed,
-0 to let it in."""
+"""Called with the host of every new connection. Returns 0 to let it in, or for how many seconds to keep it
+waiting before it is closed."""
 
 
 class OpenConnection(Protocol):
-    """A connection, as far as it is judged by its use."""
+    """A connection, as the sweep sees it."""
 
     listener_kind: ListenerKind
     peer: Peer
 
     @property
     def last_active(self) -> float:
-        """By the loop's clock, in seconds."""
+        """When it was last active, by the loop's clock, in seconds."""
 
     @property
     def name(self) -> str: ...
@@ -52,15 +57,21 @@ class OpenConnection(Protocol):
     @property
     def waiting_replies(self) -> int: ...
 
+    def unread_handle(self, since: float) -> int | None:
+        """Of its socket, where nothing was read since then, and not because of a quota."""
+
     def is_deaf(self, now: float) -> bool: ...
 
     def too_slow(self, now: float) -> int | None: ...
 
     def abort(self) -> None: ...
 
+    def hung_up(self) -> None:
+        """The other end has gone."""
+
 
 class Connections:
-    """Of one node, over all its listeners."""
+    """The open connections of one node, on all of its listeners."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, limits: ServerLimits, admit: Admit, unread: Unread
@@ -77,6 +88,7 @@ class Connections:
         shared = ConnectionQuotas()
         self.counts = dict.fromkeys(ListenerKind, shared) | {ListenerKind.CONTROLLERS: ConnectionQuotas()}
         self._sweep_timer: asyncio.TimerHandle | None = None
+        self._swept = loop.time()
 
     def __iter__(self) -> Iterator[OpenConnection]:
         return iter(self._open)
@@ -89,13 +101,14 @@ class Connections:
         self.opened[connection.listener] += 1
 
     def remove(self, connection: OpenConnection, host: str) -> None:
-        """It is gone, and counts no more."""
+        """It is gone."""
         del self._open[connection]
         self.closed[connection.listener] += 1
         self.counts[connection.listener_kind].left(host)
 
     def arrived(self, security: ListenerSecurity, host: str, handle: int) -> float | None:
-        """Count a connection that has just been accepted. In how many seconds to end it; None: let it in."""
+        """Count a connection that has just been accepted. Returns None to let it in, or in how many seconds
+        to close it."""
         counts, limits = self.counts[security.listener_kind], self.limits
         max_connections = (
             limits.max_controller_connections
@@ -110,7 +123,7 @@ class Connections:
         return self._admit(host) or None
 
     def _make_room(self) -> None:
-        """One more than allowed: the client that has been silent for longest is closed, as in Kafka."""
+        """There is one more than allowed: close the client that has been silent for longest, as in Kafka."""
         shared = (each for each in self._open if each.listener_kind is ListenerKind.SHARED)
         if (idlest := min(shared, key=lambda each: each.last_active, default=None)) is not None:
             log.warning(
@@ -138,6 +151,9 @@ class Connections:
     def _sweep(self) -> None:
         self._schedule_sweep()
         now = self._loop.time()
+        for connection in _hung_up(self._open, self._swept):
+            connection.hung_up()
+        self._swept = now
         room_is_scarce = self._unread.is_scarce
         for connection in list(self._open):
             is_deaf = connection.is_deaf(now)
@@ -149,3 +165,14 @@ class Connections:
             elif (least := connection.too_slow(now)) is not None:
                 log.warning("closing %s: its request comes at less than %d bytes/s", connection.name, least)
                 connection.abort()
+
+
+def _hung_up(connections: Iterable[OpenConnection], since: float) -> list[OpenConnection]:
+    """Connections that were not read since then, and whose other end has gone. Others are read to their end:
+    who produces with acks=0 sends all that it has, and goes."""
+    by_handle = {each.unread_handle(since): each for each in connections}
+    poll = select.poll()
+    for handle in by_handle:
+        if handle is not None:
+            poll.register(handle, _RDHUP)
+    return [by_handle[handle] for handle, _ in poll.poll(0)]

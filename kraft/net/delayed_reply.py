@@ -3,8 +3,9 @@
     handler ------------------------------> DelayedReply -> its connection keeps the reply's place
     what it waited for -> handler -> settle -> DelayedReply -> the connection, at once
 
-A future's callbacks go through the event loop, each on its own. A produce with acks=all and a parked fetch
-wait like this, many thousands a second, and one step of a high watermark answers all that waited for it.
+Each callback of a future takes its own way through the event loop. Produces with acks=all and parked fetches
+wait like this instead, many thousands a second, and one advance of a high watermark answers all that waited
+for it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from kraft.net.connection import Buffers
 
 
 class DelayedReply:
-    """One reply. `settle` it once; one party is called."""
+    """One reply. It is settled once, and calls one party."""
 
     __slots__ = ("_buffers", "_error", "_on_done")
 
@@ -30,7 +31,7 @@ class DelayedReply:
         return self._buffers is not None or self._error is not None
 
     def settle(self, make: Callable[[], Buffers]) -> None:
-        """Give it what `make` returns, or its error, so that nobody waits for it for ever."""
+        """The reply is what `make` returns, or the error that it raises, so that nobody waits forever."""
         if self.done:
             return
         try:
@@ -42,14 +43,14 @@ class DelayedReply:
             on_done(self)
 
     def result(self) -> Buffers:
-        """Once it is done. Raises its error."""
+        """The reply, once it is done. Raises its error."""
         if self._error is not None:
             raise self._error
         assert self._buffers is not None
         return self._buffers
 
     def when_done(self, on_done: Callable[[DelayedReply], None]) -> None:
-        """Call `on_done` as soon as it is done, which it is not yet."""
+        """Call `on_done` as soon as it is done; only for a reply that is not."""
         self._on_done = on_done
 
     async def wait(self, loop: asyncio.AbstractEventLoop) -> Buffers:

@@ -14,7 +14,8 @@ from metadata_quorum.foundation.file_region import FileRegion, Piece
 
 
 class FileSend:
-    """Of one connection; what comes behind it waits until it has left."""
+    """The buffers of one connection's replies, some of them regions of files. Later replies wait until all of
+    it has left."""
 
     def __init__(self, buffers: Iterable[BytesLike | FileRegion]) -> None:
         self._left = deque(buffers)
@@ -25,8 +26,8 @@ class FileSend:
         return not self._left
 
     def take(self, most: int) -> list[BytesLike]:
-        """What comes next, so many bytes of files at most; nothing where they are to be read from the device.
-        Raises ProtocolError where a log was truncated."""
+        """The next buffers, with at most `most` bytes from files; nothing if those must be read from the
+        device first (`read`). Raises ProtocolError if the log was truncated."""
         taken: list[BytesLike] = []
         while self._left and most > 0:
             first = self._left[0]
@@ -49,7 +50,8 @@ class FileSend:
         return self._region.read(most)
 
     def came(self, piece: Piece) -> None:
-        """What `read` has read, to be sent now. Raises ProtocolError where the log was truncated."""
+        """Note that `piece`, which `read` has read, is being sent. Raises ProtocolError if the log was
+        truncated."""
         region = self._region
         _check_read(region, piece)
         region.took(piece)
@@ -57,7 +59,7 @@ class FileSend:
             self._left.popleft()
 
     def failed(self, error: Exception) -> None:
-        """A read was not possible."""
+        """A `read` has failed."""
         self._region.failed(error)
 
     @property
@@ -68,6 +70,6 @@ class FileSend:
 
 
 def _check_read(region: FileRegion, piece: Piece) -> None:
-    """The answer's head has left with the length: it can only be broken off."""
+    """The beginning of the reply, with its length, has left already: the connection can only be closed."""
     if not piece or region.is_stale():
         raise ProtocolError("its log was truncated under the answer")

@@ -1,4 +1,4 @@
-"""What a listener asks of its connections, and what a node bears of all of them."""
+"""What a listener requires of its connections, and the limits of a node for all of them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ Certificate = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ListenerSecurity:
-    """What a listener asks of its connections."""
+    """What a listener requires of its connections."""
 
     tls: ssl.SSLContext | None = None
     principal_of: Callable[[Certificate], str] | None = None
-    """Of the other end's certificate; `ValueError` where that is nobody's. None: it does not count."""
+    """The principal of the other end's certificate; raises `ValueError` if it has none. None: certificates do
+    not name principals."""
     asks_login: bool = False
-    """Nobody is let in before `Peer.authenticated` is set."""
+    """Whether only logins are served until `Peer.authenticated` is set."""
     listener_kind: ListenerKind = ListenerKind.SHARED
 
 
@@ -32,7 +33,7 @@ OPEN: Final = ListenerSecurity()
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """What a node bears."""
+    """What all connections of a node may take."""
 
     connection: ConnectionLimits = field(default_factory=ConnectionLimits)
     max_connections: MaxConnections = field(default_factory=MaxConnections)
@@ -41,15 +42,15 @@ class ServerLimits:
     max_idle_s: float = 600.0
     """connections.max.idle.ms"""
     max_queued_bytes: int = 512 * 1024 * 1024
-    """queued.max.request.bytes: requests without reply, over all connections of a listener."""
+    """queued.max.request.bytes: unanswered requests of all connections of a listener."""
     max_queued_bytes_before_login: int = 32 * 1024 * 1024
-    """The same, over all connections of all listeners that have not logged in."""
+    """The same, for all connections of all listeners that have not logged in."""
     max_unread_bytes: int = 32 * 1024 * 1024
-    """Replies that their clients do not read. As it is used up, records are sent in smaller pieces, nothing
-    is started for who has not read all, and who reads nothing is closed."""
+    """Replies that their clients have not read. As it is used up, records are sent in smaller pieces, nothing
+    more is started for clients that have replies to read, and those that read nothing are closed."""
     min_bytes_per_s: int = 0
-    """kraft.request.min.bytes.per.second: at which a frame that has begun must come."""
+    """kraft.request.min.bytes.per.second: the least rate at which a frame that has begun must arrive."""
 
     def memory(self) -> ServerMemory:
-        """The budgets that it allows, all of them free."""
+        """Budgets of these sizes, unused."""
         return ServerMemory(self.max_queued_bytes, self.max_queued_bytes_before_login, self.max_unread_bytes)

@@ -15,39 +15,51 @@ from kraft.net.delayed_reply import DelayedReply
 Reply = Buffers | DelayedReply | asyncio.Future[Buffers]
 """The reply's buffers (none for no reply), or what will have them."""
 Serve = Callable[["Peer", memoryview], Reply]
-"""Takes one frame; returns its reply. Raises `ProtocolError` where the connection cannot go on."""
+"""Takes one frame; returns its reply. Raises `ProtocolError` if the connection cannot go on."""
 
 Prepare = Callable[[memoryview], asyncio.Future[None] | None]
-"""Takes a frame before it is served; a future where that must wait for something, else None."""
+"""Takes a frame before it is served. Returns a future if serving must wait for something, otherwise None."""
 
 
 def nothing_to_prepare(frame: memoryview) -> None:
-    """For a server whose frames can all be served at once."""
+    """For a server that can serve all frames at once."""
 
 
 class StartedRequest(Protocol):
-    """A request that has been started, for those who learn what it takes in memory."""
+    """A request that has been started: what its handler may change about how its connection treats it."""
 
     def charge(self, size: int) -> None:
-        """It takes so many bytes more than its frame, until its reply."""
+        """Count `size` bytes beyond its frame for it, until it is answered."""
+
+    def keep(self) -> None:
+        """Its frame stays in memory until `let_go`: it counts, even if its connection ends. To be called
+        before anything is charged."""
+
+    def let_go(self) -> None:
+        """What was kept is no longer."""
 
     def pause_others(self) -> None:
-        """Nothing that comes after it on its connection is read or started before `resume_others`, or before
-        it is answered."""
+        """Read and start nothing more of its connection before `resume_others`, or before it is answered."""
 
     def resume_others(self) -> None: ...
 
     def answer_first(self) -> None:
-        """Nothing that comes after it on its connection is started before it is answered."""
+        """Start nothing more of its connection before it is answered."""
 
     def counts_as(self, api: ApiMetrics) -> None:
-        """It is one of those, too: a fetch by a follower, or by a consumer."""
+        """Count it in another row of the metrics too: as a fetch by a follower, or by a consumer."""
 
 
 class UncountedRequest:
     """A `StartedRequest` of a peer without a connection."""
 
     def charge(self, size: int) -> None:
+        pass
+
+    def keep(self) -> None:
+        pass
+
+    def let_go(self) -> None:
         pass
 
     def pause_others(self) -> None:
@@ -79,10 +91,10 @@ class Peer:
     """False until it has logged in, where its listener asks for that."""
     state: ConnectionState = field(default_factory=ConnectionState)
     parked: dict[asyncio.Future[Any] | DelayedReply, Callable[[], object]] = field(default_factory=dict)
-    """What to call off when the connection is gone: replies that nobody waits for any longer."""
+    """What waits, and how to call it off when the connection is gone and nobody waits for the reply."""
     gone: bool = False
-    """The connection is."""
+    """Whether the connection is gone."""
     mute: Callable[[float], None] = no_mute
-    """Start nothing more that it asks for so many seconds. What has been started continues."""
+    """Start none of its requests for that many seconds. What has been started continues."""
     started: Callable[[], StartedRequest] = UncountedRequest
     """The request that is just being started."""

@@ -1,9 +1,9 @@
-"""One connection's replies on their way to its socket, and what of them is not read.
+"""Sends one connection's replies to its socket, and counts what the other end has not read.
 
     Pipeline.take_output -> ReplyOutput -> transport, all that may leave with one write
                                         -> FileSend -> transport, in pieces, as the socket takes them
 
-What the other end does not read is counted among the node's (unread.py), which says whether more may be
+What the other end has not read counts toward the node's total (unread.py), which decides whether more may be
 started for it.
 """
 
@@ -19,13 +19,13 @@ from kraft.net.file_send import FileSend
 from metadata_quorum.foundation.file_region import Piece
 
 COUNTED_FROM_BYTES: Final = 16 * 1024
-"""Replies that the socket does not take, or that wait for an earlier one."""
+"""Fewer bytes than this that the socket does not take, or that wait for an earlier reply, are not counted."""
 
 Output = list[BytesLike]
 
 
 class ReplyOutput:
-    """Of one connection."""
+    """The replies of one connection that may leave, until its socket has taken them."""
 
     __slots__ = (
         "_ever_sent_bytes",
@@ -52,29 +52,30 @@ class ReplyOutput:
         on_sent: Callable[[], None],
         on_error: Callable[[Exception], None],
     ) -> None:
-        """`on_sent`: called when what came from files has been sent, or was read: more may be started.
-        `on_error`: the connection cannot go on."""
+        """`on_sent`: called when a reply with parts in files has been sent, and when the socket takes more:
+        further requests may be started. `on_error`: the connection cannot go on."""
         self._services = services
         self._pipeline = pipeline
         self._transport = transport
         self._on_sent = on_sent
         self._on_error = on_error
         self._sending: FileSend | None = None
-        """Replies of which a part is still in files: what comes behind them waits."""
+        """Replies of which a part is still in files: later ones wait."""
         self._reads_file = False
         self.is_paused = False
         """The socket takes no more."""
         self._since_drained_bytes = 0
         self._ever_sent_bytes = 0
         self._unread_bytes = 0
-        """As it is counted."""
+        """What `unread` counts for this connection."""
         self._seen: tuple[int, int] | None = None
-        """What there was to read when we looked last, if anything: ever sent, and not taken."""
+        """At the last `has_not_moved`, the bytes sent so far and those in the transport's buffer; None if
+        that was empty."""
         self.last_sent = 0.0
         self._is_closed = False
 
     def flush(self) -> bool:
-        """Send the replies whose turn it is; False where there are none."""
+        """Send the replies whose turn it is. Returns whether there were any, and all of them have left."""
         pipeline = self._pipeline
         if self._sending is not None:
             self.count_unread()
@@ -120,7 +121,7 @@ class ReplyOutput:
         self._is_closed = True
 
     def has_not_moved(self, now: float) -> bool:
-        """Whether the other end has read nothing of its replies since we looked last; else it is active."""
+        """Whether the other end has read none of its replies since the last call."""
         left = self._transport.get_write_buffer_size()
         before, seen = self._seen, (self._ever_sent_bytes, left) if left else None
         self._seen = seen
@@ -129,14 +130,14 @@ class ReplyOutput:
         return before is not None and seen == before
 
     def send_on(self) -> None:
-        """Go on with what is in files."""
+        """Continue with what is in files."""
         self._send_on()
         if self._sending is None:
             self._on_sent()
 
     def _send_on(self) -> None:
-        """A piece at a time, as far as the socket takes it. Continues in later iterations: with room in the
-        socket, with time, or with what the device has read."""
+        """Send piece by piece, as far as the socket takes them. Continues in a later turn of the loop:
+        when the socket has room, the turn budget has time, or the device has delivered."""
         try:
             while self._sending is not None and not self.is_paused and not self._reads_file:
                 if not self._services.turn_budget.may_continue(self.send_on):
@@ -196,8 +197,9 @@ class ReplyOutput:
             self._pipeline.leaving.clear()
 
     def count_unread(self) -> None:
-        """Once nothing more is started, that it reads on changes that, or an earlier reply, whatever others
-        read meanwhile. A buffer is held until all of it is taken."""
+        """Bring the count of unread bytes up to date, and with it whether more may be started. A buffer
+        counts until the socket has taken all of it. Other clients' reading changes nothing here: a connection
+        that is blocked stays so until it reads on itself, or an earlier reply comes."""
         if self._is_closed:
             return
         size = self._pipeline.reply_bytes
@@ -212,4 +214,4 @@ class ReplyOutput:
 
 
 def _nothing_more(error: Exception | None = None) -> None:
-    """For a connection that is gone."""
+    """In the place of callbacks of a closed connection."""

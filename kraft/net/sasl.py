@@ -27,7 +27,7 @@ class LoginRules:
     lifetime_ms: int = 0
     """After this a client must log in again; 0: never."""
     max_message_bytes: int = 512 * 1024
-    """Of the client's, also when it logs in again and may send large frames."""
+    """Bound of the client's SASL messages, even when it logs in again and may send large frames."""
 
 
 class Exchange(Protocol):

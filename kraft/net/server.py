@@ -2,8 +2,8 @@
 
     socket -> counted -> TLS, where the listener has it -> ServerConnection -> `serve(peer, frame)`
 
-What all connections share is made here; each of them is a server_connection.py, which of them may stay is
-decided by connections.py.
+What all connections share is made here. server_connection.py is one connection; connections.py decides which
+of them may stay.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import cast
 from kraft.monitoring.request_metrics import RequestMetrics
 from kraft.net.acceptor import BACKLOG, TlsAcceptor
 from kraft.net.connection import SCRATCH_BYTES
-from kraft.net.connection_services import ConnectionServices, OnClosed
+from kraft.net.connection_services import ConnectionServices, OnClosed, OnOvertaken
 from kraft.net.connections import Admit, Connections
 from kraft.net.listener import OPEN, ListenerSecurity, ServerLimits
 from kraft.net.peer import Prepare, Serve, nothing_to_prepare
@@ -39,6 +39,7 @@ class Server:
         limits: ServerLimits | None = None,
         memory: ServerMemory | None = None,
         on_closed: OnClosed | None = None,
+        on_overtaken: OnOvertaken = lambda peer: None,
         admit: Admit = lambda host: 0.0,
         prepare: Prepare = nothing_to_prepare,
         stopwatch: Callable[[], float] = time.perf_counter,
@@ -61,6 +62,7 @@ class Server:
             turn_budget=TurnBudget(loop, stopwatch, cpu_time),
             scratch=memoryview(bytearray(SCRATCH_BYTES)),
             on_closed=on_closed,
+            on_overtaken=on_overtaken,
             requests=requests if requests is not None else RequestMetrics(),
         )
         self._servers: list[asyncio.Server] = []
@@ -69,7 +71,7 @@ class Server:
     async def listen(
         self, listener: str, host: str | None, port: int, security: ListenerSecurity = OPEN
     ) -> int:
-        """Serve a listener; returns its port (of interest where 0 was asked for)."""
+        """Serve a listener; returns its port (chosen by the system if `port` is 0)."""
         self.memory.add_listener(listener)
         self.connections.start_sweeping()
         if security.tls is not None:
@@ -87,6 +89,11 @@ class Server:
         )
         self._servers.append(server)
         return cast(int, server.sockets[0].getsockname()[1])
+
+    @property
+    def begun_handshakes(self) -> int:
+        """Of TLS, since it listens."""
+        return sum(each.begun for each in self._acceptors)
 
     async def close(self) -> None:
         """Stop listening and end every connection at once."""

@@ -4,13 +4,14 @@
     socket <- transport.writelines <----------------- replies in order  <----- buffers or a future
 
 Bytes are received straight into the buffer where the frame will stay, and replies are handed to the transport
-as they are, gathered. A handler that has nothing to wait for costs no task and no future.
+without being copied. A handler that has nothing to wait for costs no task and no future.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Final, cast
@@ -29,9 +30,9 @@ from kraft.net.connection import (
 )
 from kraft.net.connection_quotas import ListenerKind
 from kraft.net.connection_services import ConnectionServices
-from kraft.net.connections import SWEEP_S
 from kraft.net.delayed_reply import DelayedReply
-from kraft.net.listener import ListenerSecurity
+from kraft.net.frame_rate import FrameRate
+from kraft.net.listener import Certificate, ListenerSecurity
 from kraft.net.peer import Peer, StartedRequest, UncountedRequest, no_mute
 from kraft.net.reply_output import COUNTED_FROM_BYTES, ReplyOutput
 from metadata_quorum.foundation.supervision import report_fault
@@ -39,13 +40,9 @@ from metadata_quorum.foundation.supervision import report_fault
 log = rate_limited(logging.getLogger(__name__))
 
 SENT_TOGETHER_BYTES: Final = 64 * 1024
-"""Replies that are there at once leave together until they are so many: a write is a call into the kernel,
-which takes as long as a small request."""
+"""Replies that are ready at once leave together, up to this size: a write is a call into the kernel, which
+takes as long as a small request."""
 
-SLOW_FRAME_S: Final = 30.0
-"""A frame that has begun is looked at this often: in between it must come at the least rate. While other
-frames wait for room, `SWEEP_S`; then it may be held up by the connection's own requests for no longer than
-this, either."""
 CONTENDED_BYTES_PER_S: Final = 1024 * 1024
 """The least rate of a large frame while others wait for room."""
 
@@ -72,12 +69,11 @@ class ServerConnection(asyncio.BufferedProtocol):
         ):  # its connections are shared by all that a node does
             limits = replace(limits, max_in_flight_tasks=limits.max_in_flight_requests)
         may_start = services.is_exclusive, services.is_in_turn
-        self._pipeline = Pipeline(limits, self._account, *may_start, more=self._reader.cut_on)
+        self._pipeline = Pipeline(
+            limits, self._account, *may_start, more=self._reader.cut_on, overtaken=self._overtaken
+        )
         self._starting: Slot | None = None
-        self._looked_at: tuple[float, FrameProgress] | None = None
-        """When, and how far its frame had come."""
-        self._held_up = False
-        """Whether it was not read for a time since then."""
+        self._frame_rate = FrameRate()
         self.reading = True
         self._closed_by_us = False
         self._waits_for_budget = False
@@ -87,7 +83,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._unmute_timer: asyncio.TimerHandle | None = None
         self._muted_until = 0.0
         self._arrived = 0.0
-        """When the oldest request in the queue came, by the stopwatch."""
+        """When the oldest queued request came, by the stopwatch."""
         self._last_heard = services.loop.time()
 
     @property
@@ -119,33 +115,34 @@ class ServerConnection(asyncio.BufferedProtocol):
         return self._reader.progress
 
     def too_slow(self, now: float) -> int | None:
-        """The rate that its request has not come at since we looked last; None where all is well."""
+        """The least rate, in bytes a second, if the frame that is being received comes more slowly; None if
+        all is well."""
         progress = None if self._reader.needs_budget else self.progress
         if progress is None:
-            self._looked_at = None
+            self._frame_rate.forget()
             return None
         contended = self._account.budget.exhausted and progress.held_bytes > SMALL_FRAME_BYTES
-        looked_at, held_up = self._looked_at, self._held_up or not self.reading
-        if looked_at is None or looked_at[1].frame != progress.frame or (held_up and not contended):
-            self._look(now, progress)
-            return None
         least = CONTENDED_BYTES_PER_S if contended else self._services.connections.limits.min_bytes_per_s
-        since, before = looked_at
-        if now - since < (SWEEP_S if contended and not held_up else SLOW_FRAME_S):
-            return None
-        self._look(now, progress)
-        return least if progress.came_bytes - before.came_bytes < least * (now - since) else None
+        is_below = self._frame_rate.is_below(least, now, progress, reading=self.reading, contended=contended)
+        return least if is_below else None
 
-    def _look(self, now: float, progress: FrameProgress) -> None:
-        self._looked_at = now, progress
-        self._held_up = not self.reading
+    def unread_handle(self, since: float) -> int | None:
+        if self.reading or self._transport.is_closing():
+            return None
+        if self._pipeline.muted or self._last_heard > since:
+            return None
+        handle: int = self._transport.get_extra_info("socket").fileno()
+        return handle
+
+    def hung_up(self) -> None:
+        self._transport.abort()
 
     def is_deaf(self, now: float) -> bool:
-        """Whether it has read nothing of its replies since we looked last; else it is active."""
+        """Whether the other end has read none of its replies since the last call."""
         return self._output.has_not_moved(now)
 
     def abort(self) -> None:
-        """End the connection now; what it was sent may be lost."""
+        """Close the connection now; replies that are on their way may be lost."""
         self._closed_by_us = True
         self._transport.abort()
 
@@ -159,7 +156,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.peer.started = self._started_request
         self._transport.set_write_buffer_limits(high=COUNTED_FROM_BYTES)
         self._output = ReplyOutput(self._services, self._pipeline, self._transport, self._pump, self._refuse)
-        # With TLS it has been counted when it was accepted.
+        # With TLS it was counted when it was accepted.
         handle: int = transport.get_extra_info("socket").fileno()
         pause_s = (
             None
@@ -168,29 +165,34 @@ class ServerConnection(asyncio.BufferedProtocol):
         )
         self._services.connections.add(self)
         if pause_s is not None:
-            self._pipeline.muted = True  # for as long as it lasts
+            self._pipeline.muted = True  # for as long as the connection lasts
             self._services.loop.call_later(pause_s, self.abort)
         elif self._security.principal_of is not None and (
             certificate := transport.get_extra_info("peercert")
         ):
-            try:
-                self.peer.principal = self._security.principal_of(certificate)
-            except ValueError as error:
-                log.warning("refusing %s: %s", self.name, error)
-                self.abort()
-            except Exception as error:  # noqa: BLE001 - else it would be let in without a name
-                self._refuse(error)
+            self._take_principal(self._security.principal_of, certificate)
+
+    def _take_principal(self, principal_of: Callable[[Certificate], str], certificate: Certificate) -> None:
+        try:
+            self.peer.principal = principal_of(certificate)
+        except ValueError as error:
+            log.warning("refusing %s: %s", self.name, error)
+            self.abort()
+        except Exception as error:  # noqa: BLE001 - without a principal it must not be let in
+            self._refuse(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._services.connections.remove(self, self.peer.client_host)
         self._output.close()
         self._pipeline.close()
         self._reader.close()
+        if self._waits_for_budget:
+            self._account.budget.forget(self._budget_has_room)
         self.peer.gone = True
         for call_off in list(self.peer.parked.values()):
             try:
                 call_off()
-            except Exception as error:  # noqa: BLE001 - the others are to be called off too
+            except Exception as error:  # noqa: BLE001 - the others must be called off too
                 report_fault(self._services.loop, f"what waited for {self.name}", error)
         self.peer.parked.clear()
         self.peer.mute, self.peer.started = no_mute, UncountedRequest
@@ -225,7 +227,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._account.move_to(self._services.memory.queued[self._listener])
 
     def eof_received(self) -> bool:
-        return False  # a client that stopped sending has gone: close
+        return False  # a client that has stopped sending is gone: close
 
     def pause_writing(self) -> None:
         self._output.pause()
@@ -236,8 +238,8 @@ class ServerConnection(asyncio.BufferedProtocol):
     # ---- requests and replies
 
     def _pump(self) -> None:
-        """Start what may be started, send what may leave, read on or not."""
-        if self._pumping:  # a reply was refused or drained in the middle of it: the outer call goes on
+        """Start what may be started, send what may leave, then read on or stop reading."""
+        if self._pumping:  # called from within: the outer call continues
             return
         self._pumping = True
         try:
@@ -252,7 +254,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._read_or_pause()
 
     def _start_all(self) -> None:
-        """Start whatever may be; small replies wait, so that they leave with one write."""
+        """Start all that may be started. Small replies wait, so that they leave with one write."""
         pipeline = self._pipeline
         while not self._waits_for_turn and (started := pipeline.next_frame()) is not None:
             if self._start(*started) and (pipeline.reply_bytes >= SENT_TOGETHER_BYTES or pipeline.has_files):
@@ -260,12 +262,15 @@ class ServerConnection(asyncio.BufferedProtocol):
             if pipeline.queued:
                 self._waits_for_turn = not self._services.turn_budget.may_continue(self._take_turn)
 
+    def _overtaken(self) -> None:
+        self._services.on_overtaken(self.peer)
+
     def _take_turn(self) -> None:
         self._waits_for_turn = False
         self._pump()
 
     def _start(self, frame: memoryview, slot: Slot) -> bool:
-        """Whether the reply is there already."""
+        """Start a request. Returns whether its reply is there already."""
         prepared = self._services.prepare(frame)
         if prepared is not None:
             self._pipeline.pause(slot)
@@ -297,7 +302,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         if self._transport.is_closing():
             return
         if prepared.cancelled():
-            self.abort()  # the node stops
+            self.abort()  # the node is stopping
             return
         try:
             prepared.result()
@@ -319,9 +324,10 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._pump()
 
     def _on_reply(self, slot: Slot, done: asyncio.Future[Buffers] | DelayedReply) -> None:
-        """May be called in the midst of another connection's request: what follows from it comes later."""
+        """May be called in the middle of another connection's request, so it only notes the reply;
+        `_flush_turn` does the rest."""
         if isinstance(done, asyncio.Future) and done.cancelled():
-            self.abort()  # nothing behind it would ever be answered
+            self.abort()  # later requests would never be answered
             return
         try:
             reply = done.result()
@@ -338,7 +344,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._services.loop.call_soon(self._flush_turn)
 
     def _flush_turn(self) -> None:
-        """Send what was answered in this turn of the loop."""
+        """Send all that was answered in this turn of the loop."""
         self._flushes_soon = False
         try:
             self._output.flush()
@@ -357,6 +363,8 @@ class ServerConnection(asyncio.BufferedProtocol):
             log.warning("closing %s: %s", self.name, error)
         else:
             report_fault(self._services.loop, f"the connection of {self.name}", error)
+        # Its frames hold the request, up to 100 MB, and the future that it was raised from: a cycle.
+        error.__traceback__ = None
 
     # ---- back-pressure
 
@@ -386,12 +394,14 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._waits_for_budget = True
             self._reader.wait(self._budget_has_room)
         reading = self._pipeline.wants_input and not self._reader.needs_budget
+        if reading and self._reader.is_large:  # what could not start may as well stay with its sender
+            reading = not self._pipeline.holds_back(self._reader.api_key)
         if reading != self.reading:
             self.reading = reading
             if reading:
                 self._transport.resume_reading()
             else:
-                self._held_up = True
+                self._frame_rate.hold_up()
                 self._transport.pause_reading()
 
     def _budget_has_room(self) -> None:
@@ -400,7 +410,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
 
 class _PipelinedRequest:
-    """The `StartedRequest` of a connection."""
+    """A `StartedRequest` of this connection's pipeline."""
 
     __slots__ = ("_connection", "_pipeline", "_slot")
 
@@ -411,6 +421,12 @@ class _PipelinedRequest:
 
     def charge(self, size: int) -> None:
         self._pipeline.charge(self._slot, size)
+
+    def keep(self) -> None:
+        self._pipeline.keep(self._slot)
+
+    def let_go(self) -> None:
+        self._pipeline.let_go(self._slot)
 
     def pause_others(self) -> None:
         self._pipeline.pause(self._slot)

@@ -1,7 +1,7 @@
-"""What a node may hold for its clients: requests without reply, and replies that are not read.
+"""What a node may hold for its clients: unanswered requests, and replies that are not read.
 
-Each listener has a budget of its own, so that nobody on one is held up by what happens on another;
-connections that must log in and have not share one between them.
+Each listener has a budget of its own, so that clients of one are not held up by those of another. Connections
+that have yet to log in share one budget.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from kraft.net.unread import Unread
 
 
 class ServerMemory:
-    """Of one node; its sizes are fixed when it starts."""
+    """The memory budgets of one node; their sizes are fixed when it starts."""
 
     def __init__(self, queued_bytes: int, queued_bytes_before_login: int, unread_bytes: int) -> None:
-        """`queued_bytes`: requests without reply, over all connections of a listener;
-        `queued_bytes_before_login`: the same, over all connections of all listeners that have not logged in;
-        `unread_bytes`: replies that their clients do not read."""
+        """`queued_bytes`: unanswered requests of all connections of a listener; `queued_bytes_before_login`:
+        the same, for all connections of all listeners that have not logged in; `unread_bytes`: replies that
+        their clients have not read."""
         self._queued_bytes = queued_bytes
         self.queued: dict[str, Budget] = {}
         """By listener."""

@@ -1,19 +1,20 @@
-"""How much of one iteration of the event loop is spent on requests.
+"""How much of one turn (iteration) of the event loop may be spent on requests.
 
     request, request, request ... -> ServerConnection -> TurnBudget: the first at once, the others while
-                                     the iteration has time for them, the rest in later iterations
+                                     the turn has time for them, the rest in later turns
 
 A client may send thousands of small requests in one read. Each connection's first one is served when it
-arrives, and most connections never have more (to make it wait for others' as a rule cost a third of the
-throughput with acks=1: nothing is read for a connection that waits). Beyond that all connections share
-`SHARE_S` of an iteration, and `SHARE` requests that continue in a task, and alternate for the rest. Where a
-thousand clients ask at the same moment, their first requests alone would fill an iteration: after `LONG_S` of
-them, or `SHARE` that continue in a task, the others wait too. Between two iterations the loop is free for
+arrives, and most connections never have more. (Always making it wait for the others costs a third of the
+throughput with acks=1, because nothing is read from a connection that waits.) Beyond that, all connections
+share `SHARE_S` of a turn, and `SHARE` requests that continue in a task, and alternate. When a thousand
+clients send at the same moment, their first requests alone would fill a turn: after `LONG_S` of them,
+or `SHARE` that continue in a task, the others wait too. Between two turns the loop is free for
 everything else.
 
-Time in which the machine runs other processes is not counted, up to `LONGEST_S`: an iteration that ends for
-it serves nobody sooner, and small ones make each request dearer: what one appends is replicated together.
-Beyond that it may be the disk that makes us wait, and others have waited long enough.
+Time in which the machine runs other processes does not count, up to `LONGEST_S`. Ending a turn because
+of it would serve nobody sooner, and short turns make each request more expensive, because what one
+turn appends is replicated together. Beyond that it may be the disk that holds us up, and others have
+waited long enough.
 """
 
 from __future__ import annotations
@@ -23,34 +24,34 @@ from collections.abc import Callable
 from typing import Final
 
 SHARE: Final = 64
-"""Requests that continue in a task: all that start in one iteration continue together in the next."""
+"""Requests that continue in a task: all that start in one turn continue together in the next."""
 SHARE_S: Final = 0.005
 LONG_S: Final = 0.01
-"""Of first requests; twice that, and what they take to be received, is less than what counts as a stall."""
+"""The share of first requests. Twice that, plus the time to receive them, is less than a stall."""
 FEW: Final = 8
-"""First requests that no iteration lets wait: one connection's large ones take milliseconds each."""
+"""That many first requests never wait in a turn; large ones take milliseconds each."""
 LONGEST_S: Final = 0.05
 LEAST_S: Final = 0.0001
-"""A share of which less is left is used up."""
+"""A share counts as used up when less than this is left of it."""
 
 
 class TurnBudget:
-    """Of one server.
+    """The budget of one server, shared by all of its connections.
 
-    It is open from the first time that it is looked at closely until the loop's next iteration. To know that
-    costs a callback, which a request should not pay for, so first requests only open it every `LONG_S`.
+    It is open from the first precise check until the loop's next turn. Learning of that turn costs
+    a callback, which not every request should pay for, so first requests open it only every `LONG_S`.
     """
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, stopwatch: Callable[[], float], cpu_time: Callable[[], float]
     ) -> None:
-        """`stopwatch`: finer than the loop's own time. `cpu_time`: of the loop's thread; asked for only when
-        time is up by the stopwatch, for it takes ten times as long."""
+        """`stopwatch`: finer than the loop's own time. `cpu_time`: of the loop's thread; read only when time
+        is up by the stopwatch, because reading it takes ten times as long."""
         self._loop = loop
         self._stopwatch = stopwatch
         self._cpu_time = cpu_time
         self._waiting: dict[Callable[[], None], None] = {}
-        """In the order of arrival; each once."""
+        """To be resumed, in the order of arrival, each once."""
         self._is_open = False
         self._long_ends = 0.0
         self._begun = 0
@@ -61,11 +62,11 @@ class TurnBudget:
         self._cpu_before = 0.0
         self._share_s = SHARE_S
         self._is_long = False
-        """First requests wait, until the next iteration."""
+        """First requests wait, until the next turn."""
 
     def may_begin(self, now: float, resume: Callable[[], None]) -> bool:
-        """Whether the first request that a connection has just received may be served now, by the stopwatch;
-        else `resume` is called in a later iteration."""
+        """Whether the first request that a connection has just received, at `now` by the stopwatch, may be
+        served at once; otherwise `resume` is called in a later turn."""
         self._begun += 1
         if self._begun <= FEW or (now < self._long_ends and self._left > 0):
             return True
@@ -82,7 +83,8 @@ class TurnBudget:
         return False
 
     def may_continue(self, resume: Callable[[], None]) -> bool:
-        """Whether this iteration has time for one more request; else `resume` is called in a later one."""
+        """Whether this turn has time for one more request; otherwise `resume` is called in a later
+        one."""
         if not self._is_open:
             self._open(SHARE_S)
         elif self._is_over():
@@ -118,7 +120,7 @@ class TurnBudget:
         self._loop.call_soon(self._next)
 
     def _next(self) -> None:
-        """The next iteration has started."""
+        """The next turn has started."""
         was_long = self._is_long
         self._is_open = self._is_long = False
         if not self._waiting:

@@ -55,7 +55,7 @@ from metadata_quorum.foundation.uuids import random_uuid
 _FOLLOWED: Final = {"kraft.version": (0, 1)}
 """Apache Kafka's controllers whose quorum is dynamic take only brokers that say so."""
 _ANSWER_GRACE_S: Final = 5.0
-"""On top of the other broker's own patience: its answer says what became of each partition."""
+"""Added to the other broker's own timeout, because its response says what became of each partition."""
 
 
 class BrokerRole:
@@ -165,7 +165,7 @@ class BrokerRole:
     def _build_coordinators(
         self, node: NodeContext, blocking: Blocking, to_brokers: ConnectionSecurity
     ) -> None:
-        """Of groups and of transactions, whose markers go to other brokers and come from them."""
+        """The coordinators of groups and of transactions, and the markers that brokers send each other."""
         config, loop, now_ms = node.config, node.loop, node.now_ms
         request_timeout_s = config.request_timeout_ms * settings.MS
         self.group_coordinator = GroupCoordinator(
@@ -225,7 +225,7 @@ class BrokerRole:
         )
 
     def context(self, node: NodeContext, fetch_piece_bytes: Callable[[], int]) -> BrokerContext:
-        """For the handlers. `fetch_piece_bytes`: how much of a log to read at once for one answer."""
+        """The handlers' context. `fetch_piece_bytes`: how much of a log to read at once for one response."""
         return BrokerContext(
             node=node,
             replica_manager=self.replica_manager,
@@ -251,7 +251,7 @@ class BrokerRole:
         self.replica_manager.start()
         self.lifecycle.start(
             lambda: self.publisher.published_offset,
-            lambda: self.replica_manager.logs.whole_epoch,
+            lambda: self.replica_manager.logs.previous_broker_epoch,
             self._registered,
         )
 
@@ -319,7 +319,7 @@ def _log_dir_failed(
     failed: LogDir,
     error: OSError,
 ) -> None:
-    """The quorum moves the leaders that were there; a broker without any log dir ends."""
+    """Report the directory, so that the quorum moves its leaders; a broker without any log dir ends."""
     if any(each.online for each in log_dirs):
         lifecycle.log_dir_failed(failed.directory_id)
         return

@@ -93,7 +93,7 @@ class ControllerRole:
         self._loop = loop
 
     def context(self, node: NodeContext, broker_heard: Callable[[int], None]) -> ControllerContext:
-        """For the handlers. `broker_heard` is called with the id of every broker whose heartbeat has come."""
+        """The context for the handlers. `broker_heard` is called with the broker's id for every heartbeat."""
         return ControllerContext(
             node=node,
             quorum_controller=self.controller,

@@ -1,18 +1,20 @@
-"""How each listener is secured, from the keys of server.properties: TLS, who may log in, who one is.
+"""How each listener is secured, from the keys of server.properties: TLS, logins, and the principals they
+give.
 
     ssl.*, sasl.* (or listener.name.NAME.*) -> here -> listeners -> net/server.py
                                                     -> logins          -> api/sasl.py
                                                     -> to_brokers, to_controllers -> its own connections
 
-Files are read once, when the node is made: a missing or foreign one stops the start.
+Files are read when the node is made, and again by `renew`: a missing or invalid one stops the start.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Final, NoReturn
 
@@ -30,6 +32,7 @@ from kraft.net.listener import Certificate, ListenerSecurity
 from kraft.net.sasl import LoginRules
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.model import SecurityProtocol
+from metadata_quorum.foundation.supervision import supervised
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +60,7 @@ _SHORT_NAMES: Final = {
 
 
 class NodeSecurity:
-    """Of one node. Raises `FatalError` (BAD_CONFIG)."""
+    """The security of one node's listeners and connections. Raises `FatalError` (BAD_CONFIG)."""
 
     def __init__(self, config: Config) -> None:
         self.listeners: dict[str, ListenerSecurity] = {}
@@ -70,20 +73,59 @@ class NodeSecurity:
         self.to_controllers = _ListenerKeys(config, config.controller_listener_names[0]).connection_security(
             "sasl.mechanism.controller.protocol"
         )
+        self._own = {config.controller_listener_names[0]: self.to_controllers}
+        """Of the node's own connections, by the listener that they go to."""
         self.to_brokers = PLAINTEXT
         if config.is_broker:
             self.to_brokers = _ListenerKeys(config, config.inter_broker_listener).connection_security(
                 "sasl.mechanism.inter.broker.protocol"
             )
+            self._own[config.inter_broker_listener] = self.to_brokers
+
+    @property
+    def uses_tls(self) -> bool:
+        listeners, own = self.listeners.values(), self._own.values()
+        return any(each.tls is not None for each in listeners) or any(each.tls is not None for each in own)
 
     def renew(self, config: Config) -> None:
-        """Read keys, certificates and authorities again, for new connections; blocks. A listener whose files
-        cannot be read keeps what it has."""
+        """Read keys, certificates and authorities again, for new connections, also the node's own; blocks.
+        Where files cannot be read, what was read before stays."""
         for name, listener_security in self.listeners.items():
             try:
                 _ListenerKeys(config, name).renew(listener_security)
             except FatalError as error:
                 log.error("the certificate of %s is not renewed: %s", name, error)
+        for name, own in self._own.items():
+            try:
+                _ListenerKeys(config, name).renew_own(own)
+            except FatalError as error:
+                log.error("this node's own certificate for %s is not renewed: %s", name, error)
+
+
+class CertificateRenewal:
+    """One at a time, and the newest configuration last: of two side by side the older could end later."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, renew: Callable[[Config], Coroutine[object, object, None]]
+    ) -> None:
+        self._loop = loop
+        self._renew = renew
+        self._next: Config | None = None
+        self._is_running = False
+
+    def begin(self, config: Config) -> None:
+        self._next = config
+        if not self._is_running:
+            self._is_running = True
+            supervised(self._loop, self._run(), "certificates")
+
+    async def _run(self) -> None:
+        try:
+            while self._next is not None:
+                config, self._next = self._next, None
+                await self._renew(config)
+        finally:
+            self._is_running = False
 
 
 class _ListenerKeys:
@@ -111,9 +153,7 @@ class _ListenerKeys:
                 "ssl.keystore.location", f"{self.listener} speaks TLS: it needs a key and a certificate"
             )
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        self._read(
-            partial(context.load_cert_chain, password=self.text("ssl.key.password")), "ssl.keystore.location"
-        )
+        self._load_key(context)
         # Behind SASL one is whom one logs in as.
         mode = _CLIENT_AUTH[self.text("ssl.client.auth")] if not asks_login else ssl.CERT_NONE
         context.verify_mode = mode
@@ -131,12 +171,19 @@ class _ListenerKeys:
         """Tried on a context of its own first: a file that is no good must not spoil the one in use."""
         if listener_security.tls is None or self.listener_security().tls is None:
             return
-        self._read(
-            partial(listener_security.tls.load_cert_chain, password=self.text("ssl.key.password")),
-            "ssl.keystore.location",
-        )
+        self._load_key(listener_security.tls)
         if listener_security.tls.verify_mode is not ssl.CERT_NONE:
             self._read(listener_security.tls.load_verify_locations, "ssl.truststore.location")
+
+    def renew_own(self, own: ConnectionSecurity) -> None:
+        """As above: the other end may ask for a certificate, and may have one of a new authority."""
+        if own.tls is None:
+            return
+        self._client_tls()
+        if self.text("ssl.keystore.location"):
+            self._load_key(own.tls)
+        if self.text("ssl.truststore.location"):
+            self._read(own.tls.load_verify_locations, "ssl.truststore.location")
 
     def login_rules(self) -> LoginRules:
         name = "sasl.enabled.mechanisms"
@@ -192,6 +239,10 @@ class _ListenerKeys:
         text = given.get(f"{self._prefix}{mechanism.lower()}.sasl.jaas.config")
         return parse_jaas(self.text("sasl.jaas.config") if text is None else text)
 
+    def _load_key(self, context: ssl.SSLContext) -> None:
+        load = partial(context.load_cert_chain, password=self.text("ssl.key.password"))
+        self._read(load, "ssl.keystore.location")
+
     def _read(self, load: Callable[[str], object], name: str) -> None:
         try:
             load(self.text(name))
@@ -245,7 +296,7 @@ def parse_rules(text: str) -> Rules:
 
 
 def principal_of(certificate: Certificate, rules: Rules) -> str:
-    """By the first rule that fits. Raises `ValueError` where none does."""
+    """The principal by the first rule that matches. Raises `ValueError` if none does."""
     name = distinguished_name(certificate)
     for rule in rules:
         if rule is None:

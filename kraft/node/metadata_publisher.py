@@ -112,7 +112,7 @@ class BrokerMetadataPublisher:
         self.begun = False
         """Our registration was in the metadata: changes are applied."""
         self.published_offset = -1
-        """Of the last record that was applied."""
+        """Offset of the last record that was applied."""
         self.started = asyncio.Event()
         """Set when metadata has been applied for the first time."""
 
@@ -151,7 +151,7 @@ class BrokerMetadataPublisher:
             self._retry_timer.cancel()
 
     def _apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """At once, unless it is long or needs many logs created first; always in order."""
+        """Apply a change, at once unless it is long or needs many logs created first; always in order."""
         self._waiting.extend(steps_of(delta, image))
         if self._task is None:
             self._apply_waiting()
@@ -234,7 +234,7 @@ class BrokerMetadataPublisher:
             )
 
     def _schedule_retry(self) -> None:
-        """For partitions that had no free file descriptor: others are closed meanwhile."""
+        """Retry partitions for which there was no file descriptor: others may be closed by then."""
         if not self._applier.needs_retry:
             self._retry_s = RETRY_S
         elif self._retry_timer is None and not self._closed:

@@ -49,14 +49,13 @@ from kraft.node import settings
 from kraft.node.broker_role import BrokerRole
 from kraft.node.controller_role import ControllerRole
 from kraft.node.environment import NodeEnvironment
-from kraft.node.listener_security import NodeSecurity
+from kraft.node.listener_security import CertificateRenewal, NodeSecurity
 from kraft.peers.controller_channel import ControllerChannel
 from kraft.storage.bootstrap import read_users
 from kraft.storage.formatter import Storage
 from metadata_quorum.foundation.blocking import NOT_SERVING, MayBlock, Result
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.model import Endpoint
-from metadata_quorum.foundation.supervision import supervised
 from metadata_quorum.metadata.records import UserScramCredentialRecord
 
 
@@ -72,6 +71,9 @@ class Node:
         self.config = config
         self.loop = loop = environment.loop
         self.security = NodeSecurity(config)
+        self.renewal = CertificateRenewal(
+            loop, lambda config: self.blocking(lambda _: self.security.renew(config))
+        )
         users = read_users(environment.disk, config) if config.is_controller else ()
         self.controller_channel = ControllerChannel(
             loop,
@@ -123,7 +125,7 @@ class Node:
             self.broker_role = BrokerRole(node, environment, self.blocking, security.to_brokers, directories)
 
     def _make_listeners(self, environment: NodeEnvironment) -> None:
-        """From the sockets to the handlers, and HTTP."""
+        """Wire the sockets to the handlers, and HTTP."""
         config, node = self.config, self.context
         limits = settings.server_limits(config, config)
         memory = limits.memory()
@@ -144,6 +146,7 @@ class Node:
             limits=limits,
             memory=memory,
             on_closed=self._connection_closed,
+            on_overtaken=self._fetch_overtaken,
             admit=partial(charge_connection, node),
             prepare=self.dispatcher.prepare,
             stopwatch=environment.stopwatch,
@@ -170,7 +173,7 @@ class Node:
         )
 
     def _subscribe(self) -> None:
-        """To the metadata: on a controller as it is committed, on any other node as it is fetched."""
+        """Follow the metadata: on a controller as it is committed, on any other node as it is fetched."""
         node, broker = self.context, self.broker_role
         if self.controller_role is not None:
             listen = self.controller_role.state_machine.subscribe
@@ -192,9 +195,8 @@ class Node:
     def _reconfigure(self, config: Config) -> None:
         """Apply what has changed in the configuration."""
         self.server.connections.limits = settings.server_limits(config, self.config)
-        if any(security.tls is not None for security in self.security.listeners.values()):
-            renewal = self.blocking(lambda _: self.security.renew(config))
-            supervised(self.loop, renewal, "certificates")
+        if self.security.uses_tls:
+            self.renewal.begin(config)
         broker = self.broker_role
         if broker is not None:
             broker.replica_manager.configure(settings.replica_manager_config(config))
@@ -260,6 +262,10 @@ class Node:
         await self.controller_channel.close()
         if self.controller_role is not None:
             await self.controller_role.stop()
+
+    def _fetch_overtaken(self, peer: Peer) -> None:
+        if self.broker_role is not None:
+            self.broker_role.fetch_service.sessions.overtaken(peer.state.fetch_session_id)
 
     def _connection_closed(self, peer: Peer, broken: bool) -> None:
         session_id = peer.state.fetch_session_id

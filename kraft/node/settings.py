@@ -8,6 +8,9 @@ one place where Kafka's keys meet them.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
+from ipaddress import ip_address
 from typing import Final
 
 from data_plane.coordinator.groups.classic.states import ClassicGroupConfig
@@ -30,11 +33,17 @@ from kraft.net.listener import ServerLimits
 from metadata_quorum.controller.controller_config import ControllerConfig
 from metadata_quorum.raft.config import RaftConfig
 
+log = logging.getLogger(__name__)
+
 MS: Final = 0.001
 MINUTE_MS: Final = 60_000
 
 HEARTBEATS_PER_TIMEOUT: Final = 8
 """Raft heartbeats that fit into the shortest election timeout."""
+RAFT_FRAME_BYTES: Final = 1024
+"""More than a frame has besides a command or a piece of a snapshot."""
+SMALL_COMMAND_BYTES: Final = 16_384
+"""What a quorum decides for itself is smaller."""
 
 
 def raft_config(config: Config) -> RaftConfig:
@@ -42,12 +51,18 @@ def raft_config(config: Config) -> RaftConfig:
     it at least, so that not all become candidates at once."""
     longest = config.controller_quorum_fetch_timeout_ms
     shortest = max(longest // 2, 1)
+    usual = RaftConfig()
+    # A voter closes the connection at a frame that is longer than any request may be.
+    room = max(config.socket_request_max_bytes - RAFT_FRAME_BYTES, SMALL_COMMAND_BYTES)
     return RaftConfig(
         election_timeout_min_ms=shortest,
         election_timeout_max_ms=max(longest, shortest + 1),
         heartbeat_ms=max(shortest // HEARTBEATS_PER_TIMEOUT, 1),
         check_quorum_ms=longest,
         snapshot_bytes=config.metadata_log_max_record_bytes_between_snapshots,
+        append_bytes=min(usual.append_bytes, room // 4),
+        max_command_bytes=min(usual.max_command_bytes, room),
+        snapshot_chunk_bytes=min(usual.snapshot_chunk_bytes, room),
     )
 
 
@@ -153,6 +168,17 @@ def replication_quotas(config: Config) -> ReplicationQuotas:
     )
 
 
+def _by_address(counts: Mapping[str, int]) -> Mapping[str, int]:
+    """As sockets write addresses. Names are not looked up."""
+    found: dict[str, int] = {}
+    for host, count in counts.items():
+        try:
+            found[str(ip_address(host))] = count
+        except ValueError:
+            log.error("max.connections.per.ip.overrides: %s is no address, and without effect", host)
+    return found
+
+
 def server_limits(config: Config, static: Config) -> ServerLimits:
     """`static`: what server.properties alone says. It holds for controllers' listeners, so that a principal
     that may change the configuration can always connect to change it back."""
@@ -164,9 +190,14 @@ def server_limits(config: Config, static: Config) -> ServerLimits:
             max_in_flight_requests=config.queued_max_requests,
         ),
         max_connections=MaxConnections(
-            config.max_connections, config.max_connections_per_ip, handles_for_clients()
+            config.max_connections,
+            config.max_connections_per_ip,
+            _by_address(config.connections_of_hosts),
+            handles_for_clients(),
         ),
-        max_controller_connections=MaxConnections(static.max_connections, static.max_connections_per_ip),
+        max_controller_connections=MaxConnections(
+            static.max_connections, static.max_connections_per_ip, _by_address(static.connections_of_hosts)
+        ),
         max_idle_s=config.connections_max_idle_ms * MS,
         max_queued_bytes=queued if queued > 0 else 2**63 - 1,
         min_bytes_per_s=config.kraft_request_min_bytes_per_second,

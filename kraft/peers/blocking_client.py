@@ -24,7 +24,7 @@ QUORUM_VERSIONS: Final = (0, 2)
 QUORUM_FIELDS: Final[Mapping[str, Any]] = {
     "topics": [{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}]
 }
-"""Of DescribeQuorum."""
+"""The fields of a DescribeQuorum request."""
 CHUNK_BYTES: Final = 4 * 1024 * 1024
 CLIENT_ID: Final = "kraft-cli"
 

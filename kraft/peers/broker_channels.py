@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from kraft.net.client import Address, PeerClient
+from kraft.net.client import Address, PeerClient, UnsupportedVersion
 from kraft.net.connection import BytesLike
 from kraft.net.connection_security import PLAINTEXT, ConnectionSecurity, dial
 from kraft.wire.api_keys import ApiKey
@@ -57,6 +57,20 @@ class BrokerChannels:
         except MalformedMessage as error:
             client.close()
             raise ConnectionResetError(str(error)) from None
+
+    async def version_of(
+        self, broker_id: int, api_key: ApiKey, versions: tuple[int, int], timeout_s: float
+    ) -> int:
+        """The newest one in that range that the broker answers, which it is asked once per connection. Raises
+        OSError."""
+        client = await self._connected(broker_id)
+        try:
+            if not client.answers(api_key):
+                await client.negotiate(timeout_s=timeout_s)
+            return client.version_of(api_key, *versions)
+        except (UnsupportedVersion, MalformedMessage) as error:
+            client.close()
+            raise ConnectionAbortedError(str(error)) from None
 
     async def exchange(
         self, broker_id: int, api_key: ApiKey, version: int, body: Sequence[BytesLike], timeout_s: float

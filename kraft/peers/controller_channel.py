@@ -2,7 +2,7 @@
 
     broker/lifecycle -> heartbeat to every voter ------> the active one answers, the others note the link
     api/forwarding, IsrChannel, … -> request ----------> the voter that last answered as the active one
-    broker/metadata_follower -> active_is
+    broker/metadata_follower -> learn_active
 
 Every broker keeps a connection to every voter, also to those that are not active: when the
 controller changes, the new one already has the connected brokers and those that have failed
@@ -81,8 +81,8 @@ class ControllerChannel:
         work = partial(self._keep_connected, voter)
         self._tasks.append(restarted(self._loop, work, f"controller-link-{voter}"))
 
-    def learn(self, voter: int, address: Address) -> None:
-        """Where a voter is, as another one tells it; for nodes that know the quorum by bootstrap servers."""
+    def learn_address(self, voter: int, address: Address) -> None:
+        """Take a voter's address from another one; for nodes that know only bootstrap servers."""
         if not self._discovers:
             return
         known = self._voters.get(voter)
@@ -110,14 +110,14 @@ class ControllerChannel:
             voter == self.active or (voter >= 0 and voter not in self._of_kafka)
         )
 
-    def active_is(self, voter: int) -> None:
-        """The active controller, as the metadata log tells it."""
+    def learn_active(self, voter: int) -> None:
+        """Ask that voter from now on: it is the active controller, according to the metadata log."""
         if voter in self._voters and voter != self.active:
             self.active = voter
             if self.on_connected is not None:
                 self.on_connected(voter)
 
-    def active_is_not(self, voter: int) -> None:
+    def forget_active(self, voter: int) -> None:
         """That controller leads no more, as the metadata log tells it: it is asked nothing until another
         one is known to be active."""
         if self.active == voter:

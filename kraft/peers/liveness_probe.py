@@ -37,7 +37,7 @@ class LivenessProbe:
         self._probes: dict[int, asyncio.Task[None]] = {}
 
     def probe(self, broker_id: int) -> None:
-        """Its connection broke."""
+        """Find out whether a broker lives whose connection broke."""
         address = self._find(broker_id)
         if address is not None and broker_id not in self._probes:
             task = supervised(self._loop, self._probe(broker_id, address), f"liveness-probe-{broker_id}")

@@ -2,8 +2,8 @@
 
 Raft itself reads no clock (metadata_quorum/raft/port.py); this is the one place that calls
 `tick`. Everything that gives Raft work (a proposal, a frame, a connection made or lost) passes
-through here, so that the work is done in the same iteration of the event loop: proposals of one
-iteration share one append, one fsync and one message per voter.
+through here, so that the work is done in the same turn of the event loop: proposals of one
+turn share one append, one fsync and one message per voter.
 
     controller -> RaftDriver.propose -> Raft.propose … tick -> apply -> on_done
     raft_transport -> RaftDriver.receive -> Raft.receive … tick
@@ -64,7 +64,7 @@ class RaftTraffic:
     bytes_out: int = 0
     commits: int = 0
     commit_s: float = 0.0
-    """From the proposal until it was applied here, over all that were committed."""
+    """Time from a proposal until it was applied here, in total over all that were committed."""
 
 
 class RaftDriver:
@@ -139,7 +139,7 @@ class RaftDriver:
         self._notify(lambda: self._raft.refused(peer))
 
     def wake(self) -> None:
-        """Tick at the end of this iteration of the event loop."""
+        """Tick at the end of this turn of the event loop."""
         if self._due or self._closed:
             return
         self._due = True

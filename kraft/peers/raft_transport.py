@@ -49,7 +49,7 @@ class RaftEvents(Protocol):
     def refused(self, peer: int) -> None: ...
 
     def sent(self, size: int) -> None:
-        """A frame of so many bytes was handed to a connection."""
+        """A frame of that many bytes was handed to a connection."""
 
 
 class RaftTransport:

@@ -27,7 +27,9 @@ from metadata_quorum.metadata.metadata_cache import MetadataCache
 
 log = logging.getLogger(__name__)
 
-WRITE_TXN_MARKERS_VERSION: Final = 1
+WRITE_TXN_MARKERS_VERSIONS: Final = (1, 2)
+"""From 2 on a marker says of which transaction.version its transaction is. Brokers from before do not know it
+(of Apache Kafka: before 4.3)."""
 
 FIRST_PAUSE_S: Final = 0.02
 LONGEST_PAUSE_S: Final = 1.0
@@ -87,26 +89,28 @@ class BrokerMarkerChannel:
             outbox.close()
 
     def _by_leader(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
-        """Those that have a leader now, in the order of their names."""
+        """The partitions by their leader, in the order of their names, without those that have none now."""
         image = self._metadata_cache.image
         found: dict[int, list[TopicPartition]] = {}
         for tp in sorted(partitions):
-            topic = image.topic(tp.topic)
-            partition = None if topic is None else topic.partitions.get(tp.partition)
+            partition = image.partition(tp)
             if partition is not None and partition.leader != NO_LEADER:
                 found.setdefault(partition.leader, []).append(tp)
         return found
 
     def _exists(self, tp: TopicPartition) -> bool:
-        topic = self._metadata_cache.image.topic(tp.topic)
-        return topic is not None and tp.partition in topic.partitions
+        return self._metadata_cache.image.partition(tp) is not None
 
     async def _send(
         self, leader: int, marker: TransactionMarker, partitions: list[TopicPartition]
     ) -> Mapping[TopicPartition, ErrorCode]:
         if leader == self._node_id:
             return await self._local.write(
-                marker.producer, marker.coordinator_epoch, partitions, commit=marker.commit
+                marker.producer,
+                marker.coordinator_epoch,
+                partitions,
+                commit=marker.commit,
+                transaction_version=marker.transaction_version,
             )
         outbox = self._outboxes.get(leader)
         if outbox is None:
@@ -167,12 +171,14 @@ class _Outbox:
     async def _write_markers(
         self, batch: list[_PendingMarker]
     ) -> dict[int, Mapping[TopicPartition, ErrorCode]]:
-        """By producer id: a producer ends one transaction at a time."""
+        """The outcomes by producer id: a producer ends one transaction at a time."""
         fields = {"markers": [_marker_fields(waiting.marker, waiting.partitions) for waiting in batch]}
+        channels, api_key = self._broker_channels, ApiKey.WRITE_TXN_MARKERS
         try:
-            response = await self._broker_channels.ask(
-                self._broker_id, ApiKey.WRITE_TXN_MARKERS, WRITE_TXN_MARKERS_VERSION, fields, self._timeout_s
+            version = await channels.version_of(
+                self._broker_id, api_key, WRITE_TXN_MARKERS_VERSIONS, self._timeout_s
             )
+            response = await channels.ask(self._broker_id, api_key, version, fields, self._timeout_s)
             return {marker.producer_id: _outcomes(marker) for marker in response.markers}
         except OSError as error:
             log.info("markers for broker %d: %s", self._broker_id, error)
@@ -187,6 +193,7 @@ def _marker_fields(marker: TransactionMarker, partitions: Iterable[TopicPartitio
         "producer_epoch": marker.producer.epoch,
         "transaction_result": marker.commit,
         "coordinator_epoch": marker.coordinator_epoch,
+        "transaction_version": marker.transaction_version,
         "topics": [
             {"name": name, "partition_indexes": numbers} for name, numbers in by_topic(partitions).items()
         ],

@@ -153,7 +153,15 @@ def read_storage(disk: Disk, config: Config) -> Storage:
             )
         cluster_id = cluster_id or meta.get("cluster.id", "")
         _check_meta(directory, meta, cluster_id, config.node_id)
-        directories[directory] = _directory_id(directory, meta)
+        directory_id = _directory_id(directory, meta)
+        for other, its_id in directories.items():
+            if its_id == directory_id:
+                raise FatalError(
+                    ExitCode.LOG_DIR_UNUSABLE,
+                    f"{directory} has the directory.id of {other}: its {META_PROPERTIES} is a copy. Remove "
+                    "it from the new one of the two, and format that",
+                )
+        directories[directory] = directory_id
     return Storage(cluster_id, {d: directories[d] for d in config.data_dirs})
 
 
@@ -211,7 +219,7 @@ def _all_dirs(config: Config) -> list[str]:
 
 
 def _read_meta(disk: Disk, directory: str) -> dict[str, str]:
-    """Its fields; none where there is no such file."""
+    """The fields of a directory's meta.properties; none if there is no such file."""
     path = f"{directory}/{META_PROPERTIES}"
     try:
         meta = read_meta_properties(disk, path, NOT_SERVING)

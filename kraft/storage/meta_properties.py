@@ -19,7 +19,7 @@ from metadata_quorum.foundation.uuids import uuid_text
 
 META_PROPERTIES: Final = "meta.properties"
 _ESCAPED: Final = re.compile(r"\\([:=#! \\])")
-"""As Java writes these characters: Apache Kafka takes any text for a cluster id."""
+"""How Java writes these characters: Apache Kafka takes any text for a cluster id."""
 _BACKSLASHED: Final = r"\\\1"
 _TO_ESCAPE: Final = re.compile(r"([:=#!\\])")
 

@@ -73,7 +73,7 @@ def write_quorum_state(disk: Disk, config: Config, epoch: int) -> None:
 
 
 def mark_ours(disk: Disk, config: Config) -> None:
-    """No controller of Apache Kafka's starts here from now on; what it left is gone. Raises `OSError`."""
+    """Keep controllers of Apache Kafka from starting here, and remove what one left. Raises `OSError`."""
     if has_quorum_state(disk, config) or not disk.exists(_path(config)):
         make_dirs_durably(disk, metadata_log_dir(config), NOT_SERVING)
         disk.write_atomic(_path(config), _OURS, NOT_SERVING)

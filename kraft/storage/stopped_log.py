@@ -46,7 +46,7 @@ class StoppedLog:
     checkpoint_data: bytes
     batches: tuple[StoredBatch, ...]
     read_to: int | None
-    """Where a batch is damaged, and others come after it: the offset at which the last of them begins."""
+    """If a batch is damaged and others come after it: the offset at which the last of them begins."""
 
     @property
     def empty(self) -> bool:
@@ -88,7 +88,7 @@ class StoppedLog:
         return image, transaction
 
     def record_types(self) -> set[int]:
-        """Of Kafka's metadata records, by their numbers."""
+        """The types of Kafka's metadata records in it, by their numbers."""
         stored = [
             (self.checkpoint_data, position, header)
             for position, header in iter_headers(self.checkpoint_data)
@@ -129,7 +129,7 @@ class StoppedLog:
 
 
 def read_stopped_log(disk: Disk, directory: str) -> StoppedLog:
-    """Up to its first batch that is torn; empty where there is none. Raises `OSError`."""
+    """The log up to its first torn batch; empty if there is no log. Raises `OSError`."""
     names = disk.list(directory, NOT_SERVING)
     checkpoints = sorted(SnapshotId(int(m[1]), int(m[2])) for m in map(_CHECKPOINT.fullmatch, names) if m)
     newest = checkpoints[-1] if checkpoints else None
@@ -148,7 +148,7 @@ def read_stopped_log(disk: Disk, directory: str) -> StoppedLog:
 
 
 def _whole_batches(stored: bytes) -> Iterator[StoredBatch]:
-    """Also those behind one that is damaged, as far as the lengths tell where they begin."""
+    """All whole batches, also behind a damaged one, as far as the lengths tell where they begin."""
     try:
         for position, header in iter_headers(stored):
             if check_crc(stored, position, header):

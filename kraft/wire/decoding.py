@@ -57,6 +57,14 @@ class Meter:
         if self.used > self.limit:
             raise ValueError(f"decoded it would take more than {self.limit} bytes")
 
+    def take_frame(self, size: int) -> None:
+        """The copy of a frame, and the strings made of it."""
+        self.take(2 * size)
+
+    def leave_out(self, size: int) -> None:
+        """Give back what was taken for `size` bytes of a frame of which nothing stays once it is decoded."""
+        self.used -= 2 * size
+
 
 Read = Callable[[bytes, int, Meter], tuple[Any, int]]
 """Takes a value at a position; gives it and the next position."""
@@ -69,8 +77,9 @@ def decode(
     data = bytes(buf)  # bytes are read and sliced at half the cost of a view
     result: Message
     try:
-        meter.take(2 * (len(data) - pos))  # the copy, and the strings made of it
-        result, _ = reader_of(message, version)(data, pos, meter)
+        meter.take_frame(len(data) - pos)
+        result, end = reader_of(message, version)(data, pos, meter)
+        meter.leave_out(len(data) - end)
     except (struct.error, IndexError, ValueError) as error:
         name = plan_for(message, version).kio_class.__name__
         raise MalformedMessage(f"not a {name} of version {version}: {error}") from None
@@ -119,6 +128,8 @@ def _read_tags(
             values[name], end = read_field(data, 0, meter)
             if end != len(data):
                 raise ValueError(f"the tagged field {name} is not as long as it says")
+        else:
+            meter.leave_out(len(data))
 
     return read_tags(buf, pos, take)
 
@@ -151,7 +162,7 @@ def _nullable(read: Read) -> Read:
 
 
 def _struct_cost(plan: StructPlan) -> int:
-    """Of one struct in memory, without its arrays, which the meter counts by themselves."""
+    """The size of one struct in memory, without its arrays, which the meter counts separately."""
     nested = [field.struct for field in plan.fields if field.struct is not None and not field.is_array]
     return STRUCT_BYTES + VALUE_BYTES * len(plan.fields) + sum(map(_struct_cost, nested))
 
@@ -226,7 +237,7 @@ def _read_error_code(buf: bytes, pos: int, meter: Meter) -> tuple[int, int]:
 
 
 def _text_or_bytes(field: FieldPlan, owner: StructPlan) -> Read:
-    """Strings, bytes and records: a length, then so many bytes."""
+    """Strings, bytes and records: a length, then that many bytes."""
     is_text = field.kafka_type == "string"
     longest = MAX_STRING_BYTES if is_text else UNLIMITED
     nullable = field.nullable and not field.is_array

@@ -191,7 +191,7 @@ _VALUES: Final[Mapping[str, Write]] = {
 
 
 def _text_or_bytes(field: FieldPlan, owner: StructPlan) -> Write:
-    """Strings, bytes and records: a length, then so many bytes."""
+    """Strings, bytes and records: a length, then that many bytes."""
     is_text = field.kafka_type == "string"
     pack = (INT16 if is_text else INT32).pack
     flexible = owner.flexible

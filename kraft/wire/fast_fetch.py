@@ -68,7 +68,7 @@ __all__ = [  # with the shapes of a fetch, for readers above that know only the 
 
 
 FETCH_VERSION: Final = 17
-"""In which a node fetches from its peers: partitions from their leaders, metadata from controllers."""
+"""The version in which a node fetches: partitions from their leaders, metadata from controllers."""
 FIRST_FLEXIBLE: Final = 12
 FIRST_WITH_IDS: Final = 13
 FIRST_WITH_REPLICA_STATE: Final = 15
@@ -179,7 +179,7 @@ def write_fetch_response(
 
 
 def topic_runs(partitions: Sequence[FetchedPartition | FetchPartition], by_id: bool) -> list[tuple[int, int]]:
-    """Where the partitions of each topic begin and end, which follow each other."""
+    """The ranges of partitions that belong to the same topic; they are consecutive."""
     runs: list[tuple[int, int]] = []
     start = 0
     for end in range(1, len(partitions)):
@@ -281,7 +281,7 @@ def _read_response(version: int, body: memoryview) -> FetchResponse:
 
 
 def read_topic(version: int, body: memoryview, pos: int) -> tuple[str, UUID, int]:
-    """Its name or its id, whichever the version has; the position after. Raises `ValueError`."""
+    """A topic's name or id, whichever the version has; the position behind it. Raises `ValueError`."""
     if version >= FIRST_WITH_IDS:
         topic_id, pos = read_uuid(body, pos)
         return "", topic_id, pos

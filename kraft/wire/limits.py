@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 MAX_PARTITIONS: Final = 200_000
-"""Of one Fetch request, wherever the reader does not know better; some 50 MB of objects."""
+"""Partitions of one Fetch request, if the reader has no other bound; some 50 MB of objects."""
 LONGEST_ERROR_MESSAGE: Final = 8_000
 """Characters of an error message. Each takes four bytes at most."""
 

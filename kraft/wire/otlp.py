@@ -21,7 +21,7 @@ _SFIXED64: Final = struct.Struct("<q")
 _DELTA: Final = 1
 
 MAX_POINTS: Final = 10_000
-"""Of one push."""
+"""Data points of one push."""
 MAX_FIELDS: Final = 50_000
 """Of one push, in all its messages: a quarter of a second. An empty field takes two bytes, and when it is
 compressed a thousand times less."""
@@ -84,7 +84,7 @@ def _number(walk: _Walk, name: str, point: memoryview, is_delta: bool) -> Point:
 
 
 def _histogram(walk: _Walk, name: str, point: memoryview, is_delta: bool) -> Iterator[Point]:
-    """Its count and its sum."""
+    """The count and the sum of a histogram."""
     attributes = _attributes(walk, point, 9)
     for number, wire_type, value in walk.fields(point):
         if wire_type == _FIXED64 and isinstance(value, memoryview):

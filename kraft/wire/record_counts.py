@@ -16,15 +16,15 @@ VERSION: Final = 0
 
 Offsets = Mapping[TopicPartition, Sequence[int]]
 Left = tuple[int, bool]
-"""Records from an offset to the high watermark; where it is not exact, at most so many."""
+"""Records from an offset to the high watermark; an upper bound if it is not exact."""
 
 
 class PartitionCount(NamedTuple):
-    """Of one partition."""
+    """The counts of one partition."""
 
     high_watermark: int
     left: Sequence[Left]
-    """From each offset that was asked for."""
+    """The records from each requested offset on."""
 
 
 Counts = Mapping[TopicPartition, PartitionCount]

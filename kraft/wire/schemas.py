@@ -57,16 +57,16 @@ class FieldPlan(NamedTuple):
     name: str
     """Kafka's name in snake case."""
     kafka_type: str
-    """Of the value or, in an array, of each; empty for structs."""
+    """The type of the value or, for an array, of its items; empty for structs."""
     default: Any
-    """Its default, in our form."""
+    """The default value of the field, in our form."""
     struct: StructPlan | None
     """The plan of the nested struct, for structs and arrays of structs."""
     is_array: bool
     nullable: bool
     """Whether it may be null on the wire; of an array: the array."""
     tag: int | None
-    """Its number among the struct's tagged fields; None where it is always there."""
+    """The field's number among the struct's tagged fields; None if it is always there."""
 
 
 class StructPlan:

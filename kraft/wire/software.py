@@ -10,4 +10,4 @@ VERSION: Final = "1"
 API_VERSIONS_FIELDS: Final[Mapping[str, str]] = {
     "client_software_name": NAME, "client_software_version": VERSION,
 }  # fmt: skip
-"""Of a request, version 3 and later."""
+"""The fields of an ApiVersions request from version 3 on."""

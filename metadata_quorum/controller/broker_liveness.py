@@ -2,7 +2,8 @@
 
     heartbeat, link -> broker_sessions.py (who is due, and when) -> here (one timer) -> FenceBroker -> image
 
-A fence is proposed once per broker; until it is applied that broker is left alone.
+A fence is proposed once per broker; until it is applied that broker is left alone. Whom to watch, and whose
+shutdown has begun, is taken from the image: a proposal that ended UNKNOWN may be committed later.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Final
 from metadata_quorum.controller.broker_sessions import BrokerSessions
 from metadata_quorum.controller.state_machine import MetadataStateMachine
 from metadata_quorum.foundation.model import BrokerRegistration
+from metadata_quorum.metadata.delta import MetadataDelta
+from metadata_quorum.metadata.image import MetadataImage
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +45,10 @@ class BrokerLiveness:
         self._active = False
         self._fencing: set[int] = set()
         self._timer: asyncio.TimerHandle | None = None
+        state_machine.subscribe(self._take)
 
     def begin(self) -> None:
-        """This controller is active now: sessions begin."""
+        """Begin the brokers' sessions: this controller has become active."""
         image = self._state_machine.image
         self._active = True
         self._fencing.clear()
@@ -52,10 +56,20 @@ class BrokerLiveness:
         self.arm()
 
     def end(self) -> None:
-        """It is active no longer."""
+        """End the brokers' sessions: this controller is not active any more."""
         self._active = False
         self.sessions.end()
         self._cancel()
+
+    def _take(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        if not self._active or not delta.changed_brokers:
+            return
+        for broker_id, broker in delta.changed_brokers.items():
+            before = delta.image.brokers.get(broker_id)
+            begun = before is not None and before.in_controlled_shutdown
+            if broker is not None and broker.in_controlled_shutdown and not begun:
+                self.sessions.shutdown_begun(broker_id, image.offset)
+        self.arm()
 
     def arm(self, earliest: float = 0.0) -> None:
         """Set the timer to the next moment at which a broker may have to be fenced (seconds of the loop)."""

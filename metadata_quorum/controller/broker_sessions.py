@@ -28,7 +28,7 @@ CLAIM_SHARE: Final = 1 / 3
 class _BrokerSession:
     links: int = 0
     beat_at: float | None = None
-    """Its last heartbeat, on a standby too."""
+    """When its last heartbeat came; known on a standby too."""
     broken_at: float | None = None
     last_contact: float | None = None
     """None: no contact in this controller's time."""
@@ -90,7 +90,7 @@ class BrokerSessions:
             broker.shutdown_offset = offset
 
     def end(self) -> None:
-        """No longer active."""
+        """End all sessions: this controller is not active any more."""
         for broker in self._brokers.values():
             broker.last_contact = None
 
@@ -138,7 +138,7 @@ class BrokerSessions:
         return due
 
     def stalest(self, broker_ids: Iterable[int], now: float) -> int | None:
-        """Of the brokers whose session has ended, the one that was silent longest."""
+        """Among the brokers whose session has ended, the one that has been silent longest."""
         late = [
             (contact, broker_id)
             for broker_id in broker_ids

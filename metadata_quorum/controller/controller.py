@@ -255,9 +255,6 @@ class QuorumController:
         )
         if command is not None:
             await self._proposer.propose(command)
-            if isinstance(command, c.BeginControlledShutdown):
-                sessions.shutdown_begun(broker.broker_id, self.image.offset)
-            self._liveness.arm()
         now = self.image.brokers.get(broker.broker_id)
         if now is None or now.broker_epoch != request.broker_epoch:
             raise BrokerError(ErrorCode.STALE_BROKER_EPOCH, "the broker was re-registered meanwhile")
@@ -309,9 +306,7 @@ class QuorumController:
             topic_id=self._new_uuid(),
             partitions=partitions,
             replication_factor=replication_factor,
-            assignments=tuple(
-                c.Assignment(partition=p, broker_ids=ids) for p, ids in topic.assignments.items()
-            ),
+            assignments=tuple(c.Assignment(partition=p, broker_ids=ids) for p, ids in topic.assignments),
             configs=tuple(c.ConfigEntry(name=name, value=value) for name, value in topic.configs.items()),
             placement_start=self._random.getrandbits(16),
         )
@@ -325,7 +320,7 @@ class QuorumController:
     async def delete_topics(
         self, topics: Sequence[str | UUID], *, timeout_ms: int | None = None
     ) -> tuple[TopicResult, ...]:
-        """By name or id; one result per topic, in order."""
+        """Delete topics, named by name or id; one result per topic, in order."""
         self._proposer.check_active()
         ids = [self._topic_id(topic) for topic in topics]
         command = c.DeleteTopics(topic_ids=tuple(topic_id for topic_id in ids if topic_id is not None))
@@ -385,7 +380,11 @@ class QuorumController:
     ) -> tuple[DirectoryResult, ...]:
         """One result per replica, in order. STALE_BROKER_EPOCH for the whole is raised."""
         command = c.AssignReplicasToDirs(
-            broker_id=broker_id, broker_epoch=broker_epoch, assignments=tuple(assignments)
+            broker_id=broker_id,
+            broker_epoch=broker_epoch,
+            assignments=tuple(assignments),
+            asks_for_origin=True,
+            may_be_unclean=True,
         )
         return await self._proposer.propose(command)
 
@@ -416,7 +415,9 @@ class QuorumController:
     ) -> tuple[ReassignmentResult, ...]:
         """One result per partition, in order."""
         command = c.AlterReassignments(
-            reassignments=tuple(reassignments), allow_replication_factor_change=may_resize
+            reassignments=tuple(reassignments),
+            allow_replication_factor_change=may_resize,
+            may_be_unclean=True,
         )
         return await self._run(command, False, timeout_ms)
 

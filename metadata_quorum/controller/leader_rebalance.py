@@ -49,7 +49,7 @@ class LeaderRebalance:
         self._timer = self._loop.call_later(self._interval_s, self._rebalance)
 
     def end(self) -> None:
-        """It is active no longer."""
+        """This controller is not active any more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -63,8 +63,8 @@ class Proposer:
         self._submit(self.term, command, lambda applied: on_end())
 
     async def propose(self, command: Command[ReplyT], timeout_ms: int | None = None) -> ReplyT:
-        """The decision's reply. Raises `BrokerError`: NOT_CONTROLLER (not done), REQUEST_TIMED_OUT (the
-        outcome is unknown), or the error that the decision refused it with."""
+        """The decision's reply. Raises `BrokerError`: NOT_CONTROLLER, POLICY_VIOLATION (not done),
+        REQUEST_TIMED_OUT (the outcome is unknown), or the error that the decision refused it with."""
         self.check_active()
         reply: asyncio.Future[ReplyT] = self._loop.create_future()
         limit_ms = self._request_timeout_ms if timeout_ms is None else timeout_ms
@@ -87,6 +87,11 @@ def _settle(reply: asyncio.Future[ReplyT], applied: Applied) -> None:
             reply.set_exception(BrokerError(applied.result.error, applied.result.message))
         else:
             reply.set_result(cast(ReplyT, applied.result))  # Raft carries it as an object
+    elif applied.outcome is ProposalOutcome.TOO_LARGE:
+        # Not NOT_CONTROLLER: brokers would look for another controller, and send all of it again and again.
+        reply.set_exception(
+            BrokerError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+        )
     elif applied.outcome is ProposalOutcome.REFUSED:
         reply.set_exception(BrokerError(ErrorCode.NOT_CONTROLLER, "No longer the active controller."))
     else:

@@ -73,7 +73,8 @@ def _snapshot_head(image: MetadataImage, rolling_hash: bytes) -> bytes:
 
 
 def first_snapshot(image: MetadataImage) -> bytes:
-    """For a quorum that begins with metadata from elsewhere; the same bytes for all of its voters."""
+    """The snapshot of a quorum that begins with metadata from elsewhere; the same bytes for all of its
+    voters."""
     return _snapshot_head(image, bytes(16)) + encode_checkpoint(image)
 
 
@@ -125,7 +126,7 @@ class MetadataStateMachine:
         return self._adopt(self._decided(index, term, command))
 
     def weight(self, command: bytes) -> int:
-        """Its weight on the present image. A long command is not decoded for that."""
+        """The weight of a command on the present image. A long command is not decoded for that."""
         if len(command) > QUICK_BYTES:
             return max(len(command) // _BYTES_OF_ONE, QUICK_WEIGHT + 1)
         try:
@@ -277,7 +278,7 @@ class MetadataStateMachine:
                 self._on_fault(f"acting on the metadata up to offset {delta.offset}", e)
 
     def _rewind_once(self) -> None:
-        """Without a snapshot the log is derived from its very beginning."""
+        """Without a snapshot, derive the log from its very beginning."""
         if not self._rewound:
             self._rewound = True
             self.log.rewind(0, -1)

@@ -39,7 +39,7 @@ _PROPERTIES: Final = frozenset(
         "client_source_port",
     }
 )
-"""Of a client, by which a subscription may choose."""
+"""Properties of clients by which a subscription may choose them."""
 
 
 def check_client_metrics(values: Mapping[str, str]) -> None:
@@ -63,7 +63,7 @@ def check_client_metrics(values: Mapping[str, str]) -> None:
 
 
 def items(value: str) -> list[str]:
-    """Of a list."""
+    """The items of a list that is written with commas."""
     return [item.strip() for item in value.split(",") if item.strip()]
 
 

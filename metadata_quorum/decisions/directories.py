@@ -5,7 +5,8 @@
 
 A replica whose directory is not among the online ones of its broker may neither lead nor be in sync
 (`MetadataImage.can_serve`). A disk that was replaced has another id: its replicas come back once the
-broker has assigned them to it.
+broker has assigned them to it. They were made anew there, whether the rest of the broker is as it was or
+not, and have nothing of what made them eligible leaders.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from uuid import UUID
 
 from metadata_quorum.decisions.brokers import fence
 from metadata_quorum.decisions.decision import Decision, check_broker_epoch
-from metadata_quorum.decisions.elections import change_partition, directories_fail, rules_of
+from metadata_quorum.decisions.elections import Election, change_partition, directories_fail, rules_of
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import LOST_DIR, BrokerRegistration
 from metadata_quorum.metadata.image import MetadataImage
@@ -58,7 +59,7 @@ def assign_replicas(image: MetadataImage, command: AssignReplicasToDirs) -> Deci
     results = []
     seen: set[tuple[UUID, int]] = set()
     for assignment in command.assignments:
-        error, record = _assign_one(image, command.broker_id, assignment)
+        error, record = _assign_one(image, command, assignment)
         if (assignment.topic_id, assignment.partition) in seen:
             error, record = ErrorCode.INVALID_REQUEST, None
         seen.add((assignment.topic_id, assignment.partition))
@@ -72,8 +73,9 @@ def assign_replicas(image: MetadataImage, command: AssignReplicasToDirs) -> Deci
 
 
 def _assign_one(
-    image: MetadataImage, broker_id: int, assignment: DirectoryAssignment
+    image: MetadataImage, command: AssignReplicasToDirs, assignment: DirectoryAssignment
 ) -> tuple[ErrorCode, PartitionChangeRecord | None]:
+    broker_id = command.broker_id
     topic = image.topics_by_id.get(assignment.topic_id)
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_ID, None
@@ -89,10 +91,16 @@ def _assign_one(
         for replica in partition.replicas
     )
     placed = replace(partition, directories=directories)
-    is_online = image.brokers[broker_id].has_online_dir(assignment.directory)
+    broker, before = image.brokers[broker_id], partition.directory(broker_id)
+    is_online = broker.has_online_dir(assignment.directory)
+    # One that was LOST is where it was, and is given up no longer.
+    is_new = command.asks_for_origin and before != LOST_DIR and not broker.has_online_dir(before)
+    rules = rules_of(image, topic.name)
     return ErrorCode.NONE, change_partition(
-        topic.id, assignment.partition, partition, rules_of(image, topic.name),
+        topic.id, assignment.partition, partition, rules,
         isr=partition.isr if is_online else tuple(r for r in partition.isr if r != broker_id),
         acceptable=partial(image.can_serve, partition=placed),
         placed=placed,
+        election=rules.election if command.may_be_unclean else Election.ONLINE,
+        unclean_restarts=frozenset([broker_id] if is_new else ()),
     )  # fmt: skip

@@ -63,6 +63,11 @@ class Rules:
     unclean_allowed: bool
     elr_enabled: bool
 
+    @property
+    def election(self) -> Election:
+        """How far one may go that nobody has asked for."""
+        return Election.UNCLEAN if self.unclean_allowed else Election.ONLINE
+
 
 def rules_of(image: MetadataImage, topic: str) -> Rules:
     """The rules for the partitions of `topic`."""
@@ -104,7 +109,7 @@ def change_partition(
     placed, isr = completed(before if placed is None else placed, isr)
     known = frozenset((*before.isr, *before.elr) if rules.elr_enabled else before.elr)
     eligible = known.intersection(placed.replicas) - unclean_restarts
-    outcome = _elect(placed, rules, isr, eligible.difference(isr), acceptable, election)
+    outcome = _elect(placed, isr, eligible.difference(isr), acceptable, election)
     recovery = before.leader_recovery_state if recovery_state is None else recovery_state
     isr = outcome.isr if rules.elr_enabled else outcome.isr or before.isr
     elr: tuple[int, ...] = ()
@@ -158,7 +163,6 @@ def _change_between(
 
 def _elect(
     placed: PartitionRegistration,
-    rules: Rules,
     isr: tuple[int, ...],
     elr: frozenset[int],
     acceptable: Callable[[int], bool],
@@ -265,8 +269,7 @@ def _change(
     rules = rules_of(image, topic.name)
     change = change_partition(
         topic.id, partition_id, partition, rules,
-        isr=isr, acceptable=acceptable, unclean_restarts=unclean_restarts,
-        election=Election.UNCLEAN if rules.unclean_allowed else Election.ONLINE,
+        isr=isr, acceptable=acceptable, unclean_restarts=unclean_restarts, election=rules.election,
     )  # fmt: skip
     if change is not None:
         yield change

@@ -40,7 +40,7 @@ def alter_reassignments(image: MetadataImage, command: AlterReassignments) -> De
             if tp in seen:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, f"{tp} is named more than once.")
             seen.add(tp)
-            record = _alter_one(image, reassignment, command.allow_replication_factor_change)
+            record = _alter_one(image, reassignment, command)
         except BrokerError as e:
             error, message = e.code, e.message
         results.append(ReassignmentResult(*tp, error, message))
@@ -51,7 +51,7 @@ def alter_reassignments(image: MetadataImage, command: AlterReassignments) -> De
 
 
 def _alter_one(
-    image: MetadataImage, reassignment: Reassignment, may_resize: bool
+    image: MetadataImage, reassignment: Reassignment, command: AlterReassignments
 ) -> PartitionChangeRecord | None:
     topic = image.topics_by_name.get(reassignment.topic)
     if topic is None:
@@ -67,12 +67,14 @@ def _alter_one(
     if reassignment.replicas is None:
         return _cancel(image, topic, reassignment.partition, partition)
     _check_target(image, reassignment.replicas)
-    if not may_resize:
+    if not command.allow_replication_factor_change:
         _check_size(partition, reassignment.replicas)
     placed = toward(partition, reassignment.replicas, partial(known_directory, image))
+    rules = rules_of(image, topic.name)
     return change_partition(
-        topic.id, reassignment.partition, partition, rules_of(image, topic.name),
+        topic.id, reassignment.partition, partition, rules,
         isr=partition.isr, acceptable=partial(image.can_serve, partition=placed), placed=placed,
+        election=rules.election if command.may_be_unclean else Election.ONLINE,
     )  # fmt: skip
 
 
@@ -111,7 +113,7 @@ def _cancel(
     change = change_partition(
         topic.id, partition_id, partition, rules,
         isr=isr, acceptable=partial(image.can_serve, partition=placed), placed=placed,
-        election=Election.UNCLEAN if rules.unclean_allowed else Election.ONLINE,
+        election=rules.election,
     )  # fmt: skip
     if not isr and (change is None or change.leader == NO_LEADER):
         raise BrokerError(

@@ -108,7 +108,7 @@ def _create_one(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 "Replication factor must be larger than 0, or -1 to use the default value.",
             )
-        _check_total(created.partitions + topic.partitions)
+        check_total(created.partitions + topic.partitions)
         replicas = _placed(image, 0, topic.partitions, topic.replication_factor, topic.placement_start)
     created.add(topic.name, len(replicas))
     records: list[MetadataRecord] = [TopicRecord(name=topic.name, topic_id=topic.topic_id)]
@@ -171,7 +171,8 @@ def _check_name(image: MetadataImage, name: str, created: _Created) -> None:
         )
 
 
-def _check_total(partitions: int) -> None:
+def check_total(partitions: int) -> None:
+    """Check how many partitions one request makes in all. Raises `BrokerError`, POLICY_VIOLATION."""
     if partitions > MAX_PARTITIONS_PER_COMMAND:
         raise BrokerError(
             ErrorCode.POLICY_VIOLATION,
@@ -317,7 +318,7 @@ def _grow_one(image: MetadataImage, topic: NewPartitions) -> list[MetadataRecord
             "an increase.",
         )
     more = topic.count - present
-    _check_total(more)
+    check_total(more)
     first = known.partitions[0]
     replication_factor = len(set(first.replicas).difference(first.removing_replicas))
     if topic.assignments:

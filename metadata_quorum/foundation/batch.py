@@ -362,7 +362,7 @@ def coordinator_epoch(record: Record) -> int:
 
 
 def _wrapped(value: int) -> int:
-    """As Java's long does it: two timestamps may be further apart than one of them is from zero."""
+    """Wrap around as Java's long does: two timestamps may be further apart than a long can say."""
     return (
         value if -_INT64_END <= value < _INT64_END else (value + _INT64_END) % (2 * _INT64_END) - _INT64_END
     )

@@ -82,7 +82,7 @@ class _CompactBytes:
 
 
 class _CompactString:
-    """As bytes, in UTF-8."""
+    """A compact string: its length, and UTF-8."""
 
     def write(self, out: bytearray, value: str | None, version: int) -> None:
         out += compact_string(value)
@@ -275,7 +275,7 @@ class SchemaRegistry:
         return enter_class
 
     def version(self, cls: type[Any]) -> int:
-        """In which a struct is written."""
+        """The version in which a struct is written."""
         return self._by_type[cls].version
 
     def write_type(self, out: bytearray, value: object) -> SchemaRow:

@@ -16,7 +16,7 @@ _EXTENSION: Final = "crc32c._crc32c"
 
 
 def _load_extension() -> None:
-    """By itself; where it is not to be found, the import below is that of the package, and says why."""
+    """Load the extension alone. If it is not found, the import below is that of the package, and says why."""
     package = find_spec("crc32c")
     spec = PathFinder.find_spec(_EXTENSION, None if package is None else package.submodule_search_locations)
     if spec is not None and spec.loader is not None:

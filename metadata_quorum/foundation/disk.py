@@ -84,7 +84,7 @@ class File(Protocol):
         """
 
     def read_cached(self, offset: int, length: int) -> bytes | bytearray | None:
-        """As `read`, but None where it would have to wait for the device."""
+        """Like `read`, but None if it would have to wait for the device."""
 
     def truncate(self, size: int) -> None:
         """Truncate the file to `size` bytes."""
@@ -326,7 +326,8 @@ def sync_each_below(disk: Disk, path: str, may_block: MayBlock) -> None:
 
 
 def make_dirs_durably(disk: Disk, path: str, may_block: MayBlock) -> None:
-    """As `make_dirs`; and no loss of power takes what was made, nor all that will be written in it."""
+    """Like `make_dirs`, and no loss of power takes the directories, and with them all that is written
+    there."""
     missing: list[str] = []
     parent = path.rstrip("/")
     while parent and not disk.exists(parent):

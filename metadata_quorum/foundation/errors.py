@@ -204,7 +204,7 @@ _RETRIABLE: Final = frozenset(
 
 
 NO_ERROR: Final = ErrorCode.NONE
-"""For whatever every request passes: to look up a member of an enum takes Python 0.2 us."""
+"""Bound once, for code that every request runs: looking up a member of an enum takes 0.2 µs."""
 
 
 class BrokerError(Exception):

@@ -65,6 +65,6 @@ class FileRegion:
         return self._later(lambda may_block: file.read(position, length))
 
     def took(self, piece: Piece) -> None:
-        """These were read, and follow no more."""
+        """Step over a piece that has been read."""
         self.position += len(piece)
         self.length -= len(piece)

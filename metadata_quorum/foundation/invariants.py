@@ -12,7 +12,7 @@ from enum import Enum, unique
 
 @unique
 class Invariant(Enum):
-    """By name, with what it says."""
+    """The invariants, by name, with what each says."""
 
     # Raft, as its paper names them where it does.
     ONE_LEADER_PER_TERM = "at most one leader per term"

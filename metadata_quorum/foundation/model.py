@@ -173,7 +173,7 @@ class PartitionRegistration:
         return bool(self.adding_replicas or self.removing_replicas)
 
     def directory(self, replica: int) -> UUID:
-        """Where `replica` keeps the partition; UNASSIGNED where that is not known."""
+        """The directory in which `replica` keeps the partition; UNASSIGNED if that is not known."""
         if replica in self.replicas and len(self.directories) == len(self.replicas):
             return self.directories[self.replicas.index(replica)]
         return UNASSIGNED_DIR

@@ -38,7 +38,7 @@ UUID_BYTES: Final = 16
 MAX_UVARINT_BYTES: Final = 5
 MAX_VARLONG_BYTES: Final = 10
 MAX_STRING_BYTES: Final = 32_767
-"""Of a message's strings, also of compact ones, whose length could say more."""
+"""The longest string of a message, even if it is compact and could be longer."""
 MAX_TAGS: Final = 1_000
 """Tagged fields of one struct or header. Kafka's schemas have a handful; more is an attack."""
 
@@ -170,7 +170,7 @@ def read_uuid(buf: Buffer, pos: int) -> tuple[UUID, int]:
 
 @lru_cache(maxsize=4096)
 def uuid_of(data: bytes) -> UUID:
-    """Of its sixteen bytes; the same few are read again and again."""
+    """The UUID of sixteen bytes. The same few are read again and again."""
     return UUID(bytes=data)
 
 
@@ -301,7 +301,7 @@ class Reader:
         return _not_null(self.nullable_compact_string())
 
     def nullable_compact_string(self) -> str | None:
-        """Of any length, unlike a message's: what is stored has been let in before."""
+        """A string of any length, unlike a message's: what is stored was checked when it came."""
         length = self.uvarint() - 1
         return None if length < 0 else str(self.take(length), "utf-8")
 

@@ -14,7 +14,7 @@ IP: Final = "ip"
 ENTITY_TYPES: Final = (USER, CLIENT_ID, IP)
 
 QuotaEntityKey = tuple[tuple[str, str | None], ...]
-"""Types and names, sorted by their type; a name of None stands for all who have no quota of their own."""
+"""Types and names, sorted by type; a name of None is the default, for all who have no quota of their own."""
 
 
 class QuotaType(StrEnum):

@@ -47,7 +47,7 @@ class Survey(NamedTuple):
     """What is true of all records of a batch."""
 
     least_delta: int
-    """Of their timestamps against the batch's base timestamp."""
+    """The least difference of their timestamps from the batch's base timestamp."""
     greatest_delta: int
     all_keyed: bool
     in_order: bool
@@ -55,7 +55,7 @@ class Survey(NamedTuple):
 
 
 class _RecordLayout(NamedTuple):
-    """Where the fields of a record begin, from its beginning."""
+    """Where the fields of a record begin, counted from the beginning of the record."""
 
     size: int
     timestamp: int
@@ -89,7 +89,7 @@ def survey(records: Records, count: int, spend: Spend) -> Survey:
 
 
 def _many(records: Records, count: int, spend: Spend) -> tuple[int, Survey]:
-    """And where they end."""
+    """What is true of many records, and where they end."""
     pos = place = try_at = 0
     least, greatest = _NO_RUN[1:]
     all_keyed = in_order = True
@@ -227,7 +227,7 @@ def _skip_headers(records: Records, pos: int, spend: Spend) -> int:
 
 
 def record_deltas(records: Records, count: int) -> Iterator[RecordDeltas]:
-    """Of records that have been surveyed."""
+    """The deltas of records that have been surveyed."""
     pos = 0
     for _ in range(count):
         size, pos = _long_varint(records, pos)

@@ -318,7 +318,7 @@ def _dynamic_broker_configs() -> Mapping[str, ConfigKey]:
 
 DYNAMIC_BROKER_CONFIGS: Final = _dynamic_broker_configs()
 THROTTLES: Final = frozenset({LEADER_THROTTLED_RATE, FOLLOWER_THROTTLED_RATE, MOVES_RATE})
-"""Of those, the ones that no server.properties may have."""
+"""Dynamic broker configs that no server.properties may have."""
 
 GROUP_CONFIGS: Final = _table(
     ConfigKey("consumer.session.timeout.ms", _I, "45000", "Silence after which a member is out.", 1),

@@ -8,7 +8,7 @@ from typing import Final
 from uuid import UUID
 
 RESERVED_UUIDS: Final = 100
-"""Those below this are Kafka's own (DirectoryId)."""
+"""UUIDs below this number are Kafka's own (DirectoryId)."""
 
 
 def random_uuid(rng: random.Random) -> UUID:
@@ -21,7 +21,7 @@ def random_uuid(rng: random.Random) -> UUID:
 
 
 def uuid_text(value: UUID) -> str:
-    """As Kafka writes it in files, options and ids of members."""
+    """A UUID as Kafka writes it in files, options and member ids."""
     return urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
 
 

@@ -1,9 +1,9 @@
-"""From batches of `__cluster_metadata` to the next image, for who has not decided them.
+"""From batches of `__cluster_metadata` to the next image, on nodes that did not decide them.
 
     fetched or stored batch -> decode -> records -> MetadataDelta -> image
 
-A metadata transaction (KIP-868), which only Apache Kafka's controllers write, counts when it ends: until then
-its records are held. Whoever loads keeps what is held from one batch to the next.
+A metadata transaction (KIP-868), which only Apache Kafka's controllers write, takes effect when it ends:
+until then its records are held. The caller keeps them from one batch to the next.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class MetadataImage:
     """Everything the cluster has agreed on up to `offset`. Never mutate the mappings."""
 
     offset: int = -1
-    """Of the last record taken in; -1 at the very beginning."""
+    """Offset of the last record taken in; -1 at the very beginning."""
     epoch: int = -1
     """Controller epoch (Raft term) of that record."""
     timestamp_ms: int = -1

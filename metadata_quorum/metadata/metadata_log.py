@@ -228,7 +228,7 @@ class MetadataLog:
 
     @property
     def checkpoints(self) -> Sequence[SnapshotId]:
-        """Those that are kept, oldest first."""
+        """The checkpoints that are kept, oldest first."""
         while self._written:
             self._take_in(self._written.popleft())
         return self._checkpoints

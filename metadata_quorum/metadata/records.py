@@ -56,7 +56,7 @@ PASSED_OVER: Final = {
 """Apache Kafka's controllers write them; our brokers have neither delegation tokens nor ZooKeeper."""
 
 RECORDS: Final = SchemaRegistry("metadata record")
-"""By Kafka's api key, in the version that is written."""
+"""Record types by Kafka's api key, in the version that is written."""
 
 
 class MetadataRecord:

@@ -284,12 +284,12 @@ class ElectLeaders(Command[tuple[ElectionResult, ...]]):
     election_type: Int8
     partitions: tuple[PartitionName, ...] = ()
     all_partitions: Annotated[Bool, Tag(0)] = False
-    """If so, the reply leaves out partitions that need no election."""
+    """True: the reply leaves out partitions that need no election."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryAssignment:
-    """In which of its directories the broker keeps a replica."""
+    """The directory in which the broker keeps a replica."""
 
     topic_id: Uuid
     partition: Int32
@@ -304,6 +304,11 @@ class AssignReplicasToDirs(Command[tuple[DirectoryResult, ...]]):
     broker_id: Int32
     broker_epoch: Int64
     assignments: tuple[DirectoryAssignment, ...]
+    asks_for_origin: Annotated[Bool, Tag(0)] = False
+    """A replica that lay in a directory which is gone is new in the other one, and no longer eligible. False:
+    it was not asked where it lay."""
+    may_be_unclean: Annotated[Bool, Tag(1)] = False
+    """Where the topic allows it, a leader is elected uncleanly rather than none. False: none was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,6 +327,8 @@ class AlterReassignments(Command[tuple[ReassignmentResult, ...]]):
 
     reassignments: tuple[Reassignment, ...]
     allow_replication_factor_change: Bool = True
+    may_be_unclean: Annotated[Bool, Tag(0)] = False
+    """Where the topic allows it, a leader is elected uncleanly rather than none. False: none was."""
 
 
 # -- configuration, producer ids ------------------------------------------------------

@@ -162,6 +162,6 @@ Results = (
     | tuple[AclResult, ...]
     | tuple[QuotaResult, ...]
 )
-"""Of a command with several items: one each, in their order."""
+"""The reply to a command with several items: one result each, in their order."""
 
 Reply = Refused | Done | Claimed | BrokerRegistered | BrokerHeartbeatReply | ProducerIdBlock | Results

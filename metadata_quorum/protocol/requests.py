@@ -45,7 +45,8 @@ class CreatableTopic:
     name: str
     num_partitions: int = -1
     replication_factor: int = -1
-    assignments: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    assignments: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    """Partitions and their replicas, as the caller names them: one perhaps twice."""
     configs: Mapping[str, str | None] = field(default_factory=dict)
 
 

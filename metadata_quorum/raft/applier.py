@@ -64,7 +64,7 @@ class Applier:
         """Rolling hash of all entries up to `index`, and of what came of them."""
         self._bytes_since_snapshot = 0
         self._put_off_to = self.index
-        """No snapshot before that entry: the process had no file left for the last one."""
+        """No snapshot before that entry: the process had no file handle left for the last one."""
         self.digests: OrderedDict[int, int] = OrderedDict({self.index: 0})
         self._expected: tuple[int, int] | None = None
         self._load()

@@ -57,7 +57,7 @@ class Elections:
         self.due_at = min(self.due_at, now + grace * _MS)
 
     def leader_gone(self, now: float) -> None:
-        """And its process has certainly ended: no grace, but voters still should not ask in step."""
+        """The leader's process has certainly ended: no grace, but voters should still not ask in step."""
         if self._link_broken:
             jitter = self.random.random() * self._config.leader_gone_jitter_ms
             self.due_at = min(self.due_at, now + jitter * _MS)
@@ -77,7 +77,7 @@ class Elections:
         self.due_at = min(self.due_at, now + self._pause())
 
     def stood_still(self, seconds: float) -> None:
-        """That time does not count as anybody's silence."""
+        """Do not count the time in which this process stood still as anybody's silence."""
         self._heard_at += seconds
         self._silence_due_at += seconds
         self.due_at += seconds

@@ -27,7 +27,7 @@ from metadata_quorum.raft.snapshots import Snapshot, SnapshotStore
 
 FILE_NAME: Final = "voter.properties"
 SEED_INDEX: Final = GENESIS[1] + 1
-"""Of the snapshot that stands for all that came before."""
+"""Index of the snapshot that stands for all that came before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -220,7 +220,7 @@ class RaftJournal:
         self._note(_INDEX_FIELDS.pack(_TRUNCATE, index))
 
     def admit(self, peers: Mapping[int, UUID]) -> None:
-        """This voter counts from now on."""
+        """Write down that this voter counts."""
         self._admitted = dict(peers)
         self._note(_pack_admitted(self._admitted))
 

@@ -26,6 +26,8 @@ class ProposalOutcome(Enum):
     """Applied here; `Proposal.result` is what `apply` returned."""
     REFUSED = "refused"
     """Surely never committed (this node does not lead)."""
+    TOO_LARGE = "too large"
+    """Refused by every leader: no message would hold it."""
     UNKNOWN = "unknown"
     """Leadership was lost or time ran out: it may or may not be committed."""
 
@@ -113,7 +115,7 @@ class QuorumState:
     last_contact: Mapping[int, float]
     """Per voter, seconds on the loop's clock of its last answer; known on the leader only."""
     voted_for: int = -1
-    """In this term; -1 for nobody."""
+    """The voter that it voted for in this term; -1 for nobody."""
 
 
 class Raft(Protocol):

@@ -1,4 +1,4 @@
-"""Proposals on their way: each ends exactly once, COMMITTED, REFUSED or UNKNOWN.
+"""Proposals on their way: each ends exactly once, COMMITTED, REFUSED, TOO_LARGE or UNKNOWN.
 
     propose -> queued -> appended at an index -> applied -> on_done
 
@@ -54,9 +54,9 @@ class Proposals:
         self._queue.append(proposal)
         self._by_age.append(proposal)
 
-    def refuse(self, on_done: OnDone) -> None:
-        """Not for this voter."""
-        self._ended.append((on_done, Applied(ProposalOutcome.REFUSED)))
+    def refuse(self, on_done: OnDone, why: ProposalOutcome) -> None:
+        """End a proposal that this voter, or any voter, cannot take."""
+        self._ended.append((on_done, Applied(why)))
 
     def take(self, term: int) -> Iterator[Proposal]:
         """The queued proposals made in `term`, to be appended now; older ones are refused."""

@@ -23,7 +23,7 @@ class FollowerProgress:
 
     next_index: int
     seq: int = 0
-    """Of the last message sent."""
+    """Number of the last message sent."""
     answered_seq: int = 0
     floor: int = _FIRST
     """Requests to go back that answer an older message are void."""
@@ -48,7 +48,7 @@ class FollowerProgress:
         self.answered_seq = max(self.answered_seq, min(seq, self.seq))
 
     def advanced_to(self, next_index: int) -> None:
-        """It holds everything below `next_index`."""
+        """The follower holds everything below `next_index`."""
         self.next_index = max(self.next_index, next_index)
 
     def rewind(self, seq: int, next_index: int) -> bool:

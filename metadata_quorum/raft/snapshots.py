@@ -121,9 +121,9 @@ class OutgoingSnapshot:
 
     snapshot: Snapshot
     offset: int = 0
-    """Of the last chunk sent."""
+    """Offset of the last chunk sent."""
     seq: int = 0
-    """Of the message that carried it."""
+    """Number of the message that carried that chunk."""
 
     def chunk(self, term: int, seq: int, max_bytes: int) -> SnapshotChunk:
         """The chunk that the follower needs."""

@@ -37,7 +37,8 @@ def read_stopped_voter(disk: Disk, directory: str) -> StoppedVoter:
 
 
 def apply_all(disk: Disk, voter: StoppedVoter, machine: StateMachine) -> None:
-    """Its snapshot, and all of its log. Raises `FatalError` where they are damaged, `OSError`."""
+    """Apply a stopped voter's snapshot and all of its log. Raises `FatalError` if they are damaged,
+    `OSError`."""
     journal = RaftJournal(disk, voter.directory)
     try:
         applier = Applier(machine, journal, SnapshotStore(disk, voter.directory), at_once)

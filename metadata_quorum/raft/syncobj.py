@@ -259,7 +259,7 @@ class Core(_upstream.SyncObj):
         pass  # leading.py sends, at the end of the voter's tick
 
     def _SyncObj__applyLogEntries(self) -> bool:
-        """In their order, as far as they are applied at once."""
+        """Apply entries in order, as many as are applied at once."""
         while (position := self.last_applied) < self.commit_index:
             command, _, _ = self._journal[position + 1 - self._journal.base_index]
             self._hooks.apply_entry(command)

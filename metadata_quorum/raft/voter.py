@@ -53,6 +53,7 @@ from metadata_quorum.raft.outbox import Outbox
 from metadata_quorum.raft.port import (
     Applied,
     Background,
+    ProposalOutcome,
     QuorumState,
     Raft,
     RaftLink,
@@ -164,8 +165,11 @@ class SyncObjRaft(Raft):
 
     def propose(self, command: bytes, on_done: Callable[[Applied], None]) -> None:
         self._work = True
-        if not self.is_leader or len(command) > self._config.max_command_bytes:
-            self._proposals.refuse(on_done)
+        if not self.is_leader:
+            self._proposals.refuse(on_done, ProposalOutcome.REFUSED)
+            return
+        if len(command) > self._config.max_command_bytes:
+            self._proposals.refuse(on_done, ProposalOutcome.TOO_LARGE)
             return
         deadline = self._now() + self._config.proposal_timeout_ms * _MS
         self._proposals.submit(_COMMAND + command, self.core.term, deadline, on_done)

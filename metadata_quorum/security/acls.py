@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # the command line uses these words too, and starts faster wi
     from metadata_quorum.protocol.commands import AclFilter
 
 WILDCARD: Final = "*"
-"""As a resource's name or a host: all."""
+"""As the name of a resource, or as a host: all of them."""
 EVERYONE: Final = "User:*"
 CLUSTER_NAME: Final = "kafka-cluster"
 """Name of the only resource of type CLUSTER."""
@@ -106,7 +106,7 @@ OPERATIONS_OF: Final = {
 """Operations on resources of each type (AclEntry.supportedOperations)."""
 
 OPERATIONS_OMITTED: Final = -(2**31)
-"""In a response whose request does not ask for the authorized operations."""
+"""Stands in a response whose request does not ask for the authorized operations."""
 
 
 def operation_bits(resource_type: AclResourceType) -> int:

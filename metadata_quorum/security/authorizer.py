@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from ipaddress import IPv6Address
 from typing import Final
 
 from metadata_quorum.metadata.records import AccessControlEntryRecord
@@ -58,7 +60,7 @@ class AclIndex:
     literal: Mapping[tuple[int, str], Acls] = field(default_factory=dict)
     prefixed: Mapping[tuple[int, str], Acls] = field(default_factory=dict)
     lengths: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    """Of the prefixes that there are, by resource type."""
+    """The lengths of the prefixes that there are, by resource type."""
 
     @staticmethod
     def of(acls: Iterable[AccessControlEntryRecord]) -> AclIndex:
@@ -167,7 +169,18 @@ class Authorizer:
 
 
 def _concerns(acl: AccessControlEntryRecord, principal: str, host: str) -> bool:
-    return acl.principal in (principal, EVERYONE) and acl.host in (WILDCARD, host)
+    if acl.principal not in (principal, EVERYONE):
+        return False
+    return acl.host in (WILDCARD, host) or (":" in acl.host and _as_sockets_write(acl.host) == host)
+
+
+@lru_cache(maxsize=1024)
+def _as_sockets_write(host: str) -> str:
+    """An address of IPv6 has many forms. Java writes it in full, and so do entries that Kafka has matched."""
+    try:
+        return str(IPv6Address(host))
+    except ValueError:
+        return host
 
 
 def _dominated(acl: AccessControlEntryRecord, denied: set[tuple[int, str]]) -> bool:

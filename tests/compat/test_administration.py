@@ -418,9 +418,9 @@ def test_a_subscription_is_kept_listed_and_described(wire: Wire, port: int) -> N
 def test_what_can_be_configured_is_listed(wire: Wire, port: int) -> None:
     def listed(*kinds: int) -> tuple[int, list[tuple[str, int]]]:
         answer = wire.ask(port, ApiKey.LIST_CONFIG_RESOURCES, 1, resource_types=list(kinds))
-        return answer.error_code, [
+        return answer.error_code, sorted(
             (each.resource_name, each.resource_type) for each in answer.config_resources
-        ]
+        )
 
     assert listed(2) == (0, [("t3", 2), ("t5", 2)])
     assert listed(4) == (0, [("1", 4)])

@@ -83,7 +83,12 @@ class SocketRig:
             fetch_piece_bytes=lambda: 1024 * 1024,
         )
         dispatcher = Dispatcher(node, ROWS, {"PLAINTEXT": Role.BROKER}, broker=broker)
-        self._server = Server(self.cluster.loop, dispatcher.serve, dispatcher.is_exclusive)
+        self._server = Server(
+            self.cluster.loop,
+            dispatcher.serve,
+            dispatcher.is_exclusive,
+            on_overtaken=lambda peer: leader.sessions.overtaken(peer.state.fetch_session_id),
+        )
         self._port = await self._server.listen("PLAINTEXT", "127.0.0.1", self._port)
 
 
@@ -163,6 +168,45 @@ async def test_answers_come_in_the_order_of_the_requests(rig):
     asked = [rig.endpoint.fetch(request(rig, offset)) for offset in (0, 1, 2)]
     await asyncio.gather(*(note(number, answer) for number, answer in enumerate(asked)))
     assert order == [0, 1, 2]
+
+
+@contract
+async def test_a_newer_fetch_of_a_session_ends_the_one_that_waits(rig):
+    """What is new for the leader does not wait for the end of a wait that knows nothing of it."""
+    opening = request(rig, 3)
+    opening.session_epoch = 0
+    session_id = (await rig.endpoint.fetch(opening)).session_id
+    assert session_id
+
+    def ask(session_epoch: int, rack_id: str = "") -> asyncio.Future[FetchResponse]:
+        each = request(rig, 3, max_wait_ms=LONG_MS)
+        each.session_id, each.session_epoch, each.rack_id = session_id, session_epoch, rack_id
+        return asyncio.ensure_future(rig.endpoint.fetch(each))
+
+    fetches = rig.cluster.brokers[LEADER].fetches
+    waiting = ask(1)
+    await until(lambda: fetches.parked)
+    long = ask(2, "a name that makes it so long that it is decoded elsewhere" * 200)
+    newer = ask(3)
+    assert (await waiting).partitions == (await long).partitions == []
+    await until(lambda: fetches.parked)
+    rig.cluster.produce(b"x", acks=1)
+    assert records_of(await newer).count(b"x") == 1
+
+
+def test_a_connection_has_one_session() -> None:
+    """Who opens one after another, without a word about the one before, leaves none behind."""
+
+    async def main() -> None:
+        async with asyncio.timeout(30), over_a_socket() as rig:
+            for _ in range(3):
+                opening = request(rig, 3)
+                opening.session_epoch = 0
+                answer = await rig.endpoint.fetch(opening)
+                assert answer.session_id
+                assert len(rig.cluster.brokers[LEADER].sessions) == 1
+
+    asyncio.run(main())
 
 
 @contract

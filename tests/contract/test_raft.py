@@ -9,6 +9,7 @@ from typing import Protocol
 
 import pytest
 
+from metadata_quorum.raft.config import RaftConfig
 from metadata_quorum.raft.port import Applied, ProposalOutcome
 from tests.support.one_voter import OneVoter
 from tests.support.virtual_loop import run_virtually
@@ -107,6 +108,20 @@ def test_only_a_leader_takes_proposals(make: Callable[[], Quorum]) -> None:
         assert not ends, "not from inside propose"
         await quorum.settle()
         assert [end.outcome for end in ends] == [ProposalOutcome.REFUSED]
+        assert quorum.machine.values == []
+
+    run_virtually(play())
+
+
+def test_what_no_message_would_hold_is_refused_for_that(make: Callable[[], Quorum]) -> None:
+    async def play() -> None:
+        quorum, ends = make(), list[Applied]()
+        quorum.lead()
+        await quorum.settle()
+        quorum.raft.propose(bytes(RaftConfig().max_command_bytes + 1), ends.append)
+        assert not ends, "not from inside propose"
+        await quorum.settle()
+        assert [end.outcome for end in ends] == [ProposalOutcome.TOO_LARGE]
         assert quorum.machine.values == []
 
     run_virtually(play())

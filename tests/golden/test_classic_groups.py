@@ -239,7 +239,7 @@ class Scenario:
     # --- what goes
 
     def do_expire(self) -> list[str]:
-        return [f"{self.driver.run('expire')} records"]
+        return [f"{self.driver.expire()} records"]
 
     def do_forget(self, topic: str) -> list[str]:
         deletion = self.driver.manager.begin_topic_deletion([topic])

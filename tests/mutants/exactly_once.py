@@ -30,6 +30,17 @@ EXACTLY_ONCE: Final = (
         ("unit/log/test_producers.py",),
     ),
     mutant(
+        "beside-an-open-transaction",
+        "ours",
+        "nothing is written beside a producer's open transaction, in a newer epoch neither",
+        f"{LOG}/producers.py",
+        "        if state.current_txn_first_offset is not None and not header.is_transactional:\n",
+        "        if (\n            header.producer_epoch == state.epoch\n"
+        "            and state.current_txn_first_offset is not None\n"
+        "            and not header.is_transactional\n        ):\n",
+        ("unit/log/test_producers.py",),
+    ),
+    mutant(
         "zombie-batch-takes-the-epoch-back",
         "ours",
         "a batch of an earlier epoch changes no state",

@@ -76,9 +76,9 @@ HOSTILE: Final = (
         "frame-that-trickles",
         "ours",
         "a frame that has begun comes at a least rate",
-        "kraft/net/server_connection.py",
-        "        return least if progress.came_bytes - before.came_bytes < least * (now - since) else None\n",
-        "        return None\n",
+        "kraft/net/frame_rate.py",
+        "        return progress.came_bytes - before.came_bytes < least * (now - since)\n",
+        "        return False\n",
         ("unit/net/test_server_limits.py",),
     ),
     mutant(

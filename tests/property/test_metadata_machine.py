@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from metadata_quorum.decisions.elections import rules_of
 from metadata_quorum.foundation.batch import check_crc, decode_batch, iter_headers
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.invariants import Invariant
@@ -142,7 +143,9 @@ class Chaos:
         wanted = c.Reassignment(topic=topic, partition=number, replicas=replicas)
         self.machine.run(
             c.AlterReassignments(
-                reassignments=(wanted,), allow_replication_factor_change=self.random.random() < 0.7
+                reassignments=(wanted,),
+                allow_replication_factor_change=self.random.random() < 0.7,
+                may_be_unclean=True,
             )
         )
 
@@ -245,6 +248,9 @@ class Chaos:
                 assert p.isr, f"the last member stays {name}"
             if p.leader != NO_LEADER:
                 assert after.can_serve(p.leader, p), (Invariant.ISR_ALIVE, name)
+            else:
+                able = p.replicas if rules_of(after, topic.name).unclean_allowed else (*p.isr, *p.elr)
+                assert not any(after.can_serve(b, p) for b in able), f"somebody could lead {name}"
             if self.elr or len(p.isr) > 1:
                 assert all(after.can_serve(b, p) for b in p.isr), (Invariant.ISR_ALIVE, name)
 

@@ -179,7 +179,11 @@ class MetadataMachine:
         assignment = c.DirectoryAssignment(topic_id=topic_id, partition=partition, directory=directory)
         return self.run(
             c.AssignReplicasToDirs(
-                broker_id=broker, broker_epoch=self.epoch(broker), assignments=(assignment,)
+                broker_id=broker,
+                broker_epoch=self.epoch(broker),
+                assignments=(assignment,),
+                asks_for_origin=True,
+                may_be_unclean=True,
             )
         )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from metadata_quorum.raft.config import RaftConfig
 from metadata_quorum.raft.port import Applied, ProposalOutcome, StateMachine
 
 
@@ -22,6 +23,7 @@ class OneVoter:
         self.term = 0
         self.index = 0
         self.held = False
+        self.max_command_bytes = RaftConfig().max_command_bytes
         self._waiting: list[tuple[bytes, int, Callable[[Applied], None]]] = []
 
     @property
@@ -32,6 +34,9 @@ class OneVoter:
         loop = asyncio.get_event_loop()
         if not self.is_leader:
             loop.call_soon(on_done, Applied(ProposalOutcome.REFUSED))
+            return
+        if len(command) > self.max_command_bytes:
+            loop.call_soon(on_done, Applied(ProposalOutcome.TOO_LARGE))
             return
         self._waiting.append((command, self.term, on_done))
         if not self.held:

@@ -28,6 +28,7 @@ SELF_ARMING: Final = frozenset({"call_later", "call_at", "call_soon"})
 timer that sets itself again at its end would be gone after a fault."""
 PROVEN: Final = {
     "data_plane/coordinator/groups/service.py": "each shard's share of a sweep is bounded for itself",
+    "data_plane/coordinator/loading.py": "a partition that fails again is tried again",
     "data_plane/coordinator/runtime.py": "what the machine does in a tick is bounded, then the timer is set",
     "data_plane/coordinator/transactions/service.py": "set again before the work",
     "data_plane/log_manager/checkpoint_writer.py": "rings once",
@@ -44,7 +45,7 @@ PROVEN: Final = {
     "kraft/api/sasl.py": "rings once",
     "kraft/broker/failover_metadata.py": "rings once",
     "kraft/http/listener.py": "the sweep is set anew before the work",
-    "kraft/net/acceptor.py": "ring once",
+    "kraft/net/acceptor.py": "ring once; turns: set again before the work",
     "kraft/net/client.py": "rings for a connection that it ends, or sets itself again as its last act",
     "kraft/net/connections.py": "the sweep is set again before the work",
     "kraft/net/server_connection.py": "rings once",

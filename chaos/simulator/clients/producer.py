@@ -1,7 +1,8 @@
 """A simulated producer: batches of unique values to the partitions of one topic, idempotent or not.
 
 One batch is under way at a time. Without idempotence it is sent once, and an answer that proves nothing is
-"info"; with it, it is sent again under its sequence number until its outcome is known.
+"info"; with it, it is sent again under its sequence number until its outcome is known. One that resends sends
+any batch until it is acknowledged, as Kafka's clients do: without idempotence it may be there twice.
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ class SimProducer:
         acks: int,
         idempotent: bool,
         pause_s: float,
+        resends: bool = False,
     ) -> None:
         self.client = client
         self._recorder = recorder
@@ -82,6 +84,7 @@ class SimProducer:
         self._acks = acks
         self._idempotent = idempotent
         self._pause_s = pause_s
+        self._resends = resends
         self._identity = ProducerIdentity()
         self._process = recorder.process()
 
@@ -101,6 +104,11 @@ class SimProducer:
             await self._send(key)
             await client.pause(self._pause_s)
 
+    async def write(self, key: str) -> None:
+        """Until the partition has taken it: the last act of a run."""
+        while await self._send(key, final=True) != "ok":
+            await self.client.pause(self._pause_s)
+
     async def _new_identity(self) -> None:
         fields = {
             "transactional_id": None, "transaction_timeout_ms": 0, "producer_id": -1, "producer_epoch": -1,
@@ -111,30 +119,32 @@ class SimProducer:
         else:
             self._identity = ProducerIdentity(answer.producer_id, answer.producer_epoch)
 
-    async def _send(self, key: str) -> None:
+    async def _send(self, key: str, *, final: bool = False) -> Outcome:
         recorder = self._recorder
         values = [recorder.value() for _ in range(self.client.random.randint(1, MOST_PER_BATCH))]
         start = recorder.now_ns()
-        if self._idempotent:
+        if self._idempotent or self._resends:
             sent = await self._send_with_retries(key, values)
         else:
             sent = await send_once(self.client, key, encoded(self.client, values), self._acks)
-        recorder.add(self._process, "send", start, sent.outcome, sends(key, values, sent), error=sent.error)
+        ops = sends(key, values, sent)
+        recorder.add(self._process, "send", start, sent.outcome, ops, error=sent.error, final=final)
         if sent.outcome == "ok":
             self.client.last_ok_s = self.client.loop.time()
         if sent.outcome == "info":
             self._process = recorder.process(self._process)
+        return sent.outcome
 
     async def _send_with_retries(self, key: str, values: list[int]) -> Sending:
         """The same batch, until its outcome is known or `DELIVERY_S` have passed."""
         client, identity = self.client, self._identity
         sequence = identity.sequences.get(key, 0)
-        batch = encoded(client, values, identity, sequence)
+        batch = encoded(client, values, identity if self._idempotent else None, sequence)
         deadline = client.loop.time() + DELIVERY_S
         first = True
         while True:
             sent = await send_once(client, key, batch, self._acks)
-            if sent.outcome == "ok" or (first and sent.outcome == "fail"):
+            if sent.outcome == "ok" or (first and sent.outcome == "fail" and not self._resends):
                 break
             first = False
             if sent.error in {code.name for code in NEW_IDENTITY} or client.loop.time() > deadline:

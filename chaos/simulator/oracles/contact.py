@@ -94,7 +94,7 @@ class ContactLedger:
         ends = [self._nodes[node_id].contact for node_id in pair]
         if Contact.SILENT in ends or any(link.cuts for link in links):
             return Contact.SILENT
-        if Contact.UNCLEAR in ends or any(link.extra_s > QUICK_S for link in links):
+        if Contact.UNCLEAR in ends or any(link.extra_s > QUICK_S or link.rates for link in links):
             return Contact.UNCLEAR
         return Contact.TALKS
 

@@ -176,8 +176,8 @@ class LivenessOracle:
                 pair = self._ledger.pair(controller, state.leader)
                 if pair.contact is not Contact.TALKS:
                     continue
-                self._judge_leader(tp, topic.id, state, pair.since_s, before[1])
                 led_s = self._for_s(self._acts_since_s, pair.since_s, before[1])
+                self._judge_leader(tp, topic.id, state, pair.since_s, led_s)
                 if tp.topic in COORDINATED and led_s > self._fenced_s:
                     loaded = self._coordinators.serving() if loaded is None else loaded
                     if (state.leader, tp, state.leader_epoch) not in loaded:
@@ -198,12 +198,15 @@ class LivenessOracle:
         topic_id: UUID,
         state: PartitionRegistration,
         talks_since_s: float,
-        known_since_s: float,
+        led_s: float,
     ) -> None:
-        """What its log held some time ago, everybody in the ISR has, and it is acknowledged."""
+        """It leads; what its log held some time ago, everybody in the ISR has, and it is acknowledged."""
         partition = self._replica(state.leader, tp)
         process = self._ledger.node(state.leader).causes
         if partition is None or partition.leader is None or partition.leader_epoch != state.leader_epoch:
+            if led_s > self._fenced_s:
+                what = f"{state.leader} does not lead {tp} in epoch {state.leader_epoch}"
+                self._report("liveness: leaders", f"{what} after {led_s:.1f} s")
             return
         key = (topic_id, tp.partition, state.leader_epoch, process)
         ends, end = self._ends.setdefault(key, deque()), partition.log.log_end_offset
@@ -220,7 +223,7 @@ class LivenessOracle:
                 what = f"{follower} is in that of {tp} with {replica.log.log_end_offset} of {due}"
                 self._report("liveness: isr", f"{what} for {self._lag_s:.1f} s")
         min_isr = min(partition.log.config.min_insync_replicas, len(state.replicas))
-        is_enough = len(state.isr) >= min_isr and self._for_s(known_since_s) > self._lag_s
+        is_enough = len(state.isr) >= min_isr and led_s > self._lag_s
         if is_enough and partition.high_watermark < due:
             what = f"{tp} stands at {partition.high_watermark} of {due}"
             self._report("liveness: high watermark", f"{what} for {self._lag_s:.1f} s")

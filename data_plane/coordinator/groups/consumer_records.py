@@ -45,7 +45,7 @@ Strings = tuple[String, ...]
 
 
 class ConsumerGroupRecordType(IntEnum):
-    """Of a record; Kafka's numbers."""
+    """The kind of a record; Kafka's numbers."""
 
     GROUP = 3
     MEMBER = 5

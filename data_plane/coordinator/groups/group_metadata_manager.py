@@ -12,9 +12,11 @@ records.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Final
 
 from data_plane.coordinator.groups import records as codec
 from data_plane.coordinator.groups.classic.group import ClassicGroup
@@ -63,6 +65,9 @@ GroupResult = CoordinatorResult[CoordinatorRecord]
 AnyGroup = ClassicGroup | ConsumerGroup
 
 _NEVER = float("inf")
+_UNLIMITED = 2**31 - 1
+LOOKED_AT: Final = 2_000
+"""Offsets and groups, in one part of a sweep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +89,15 @@ class GroupLimits:
 class GroupMetadataManager:
     """Implements CoordinatorStateMachine."""
 
-    def __init__(self, limits: GroupLimits, view: ClusterView | None = None) -> None:
+    def __init__(
+        self,
+        limits: GroupLimits,
+        view: ClusterView | None = None,
+        max_batch_bytes: Callable[[], int] = lambda: _UNLIMITED,
+    ) -> None:
+        """`max_batch_bytes`: what the log takes at once."""
         self._limits = limits
+        self._max_batch_bytes = max_batch_bytes
         self._view = view or ClusterView()
         self._groups: dict[str, AnyGroup] = {}
         self._offsets = OffsetMetadataManager()
@@ -157,8 +169,7 @@ class GroupMetadataManager:
         """A member of the consumer protocol joins, stays or leaves. Raises BrokerError."""
         group = self._groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
-            records, reply = group.heartbeat(request, at)
-            return CoordinatorResult(records, [(ticket, reply)])
+            return self._outcome(group, group.heartbeat(request, at), ticket)  # sessions may be shorter now
         if request.member_epoch != JOINING:
             raise _not_found(request.group_id, "consumer", group)
         draft, before = Draft(request.group_id, ConsumerGroupState()), []
@@ -231,13 +242,19 @@ class GroupMetadataManager:
         ]
         return CoordinatorResult(records, [(ticket, CommitReply(errors))], atomic=False)
 
-    def expire(self, at: Instant) -> GroupResult:
-        """One sweep: offsets past their retention, then groups that have no offsets left. The next sweep
-        continues where the limit of records ends this one."""
-        limit = self._limits.max_records_per_sweep
+    def groups_to_expire(self) -> deque[str]:
+        """All of them, for one sweep."""
+        return deque(dict.fromkeys([*self._offsets.groups(), *self._groups]))
+
+    def expire(self, left: deque[str], at: Instant) -> GroupResult:
+        """Some of a sweep: offsets past their retention, then groups that have no offsets left. What the
+        limit of records leaves of a group is for another sweep."""
+        limit, looked_at = self._limits.max_records_per_sweep, 0
         records: list[CoordinatorRecord] = []
         in_transactions = self._offsets.groups_held()
-        for group_id in dict.fromkeys([*self._offsets.groups(), *self._groups]):
+        while left and len(records) < limit and looked_at < LOOKED_AT:
+            group_id = left.popleft()
+            looked_at += 1 + len(self._offsets.of(group_id))
             group = self._groups.get(group_id)
             expired = self._offsets.expired(group_id, group, self._limits.offsets_retention_ms, at)
             expired_now = list(islice(expired, limit - len(records)))
@@ -245,8 +262,6 @@ class GroupMetadataManager:
             empty = len(expired_now) == len(self._offsets.of(group_id))
             if group is not None and group.is_idle and empty and group_id not in in_transactions:
                 records += group.tombstones()
-            if len(records) >= limit:
-                break
         return CoordinatorResult(records, atomic=False)
 
     def topics_committed(self) -> set[str]:
@@ -276,7 +291,7 @@ class GroupMetadataManager:
         return CoordinatorResult(replies=[(ticket, tuple(listed))])
 
     def summaries(self) -> Iterator[GroupSummary]:
-        """As they are now, replicated or not: for those who watch."""
+        """Groups as they are now, replicated or not; for monitoring."""
         for group_id, group in self._groups.items():
             yield GroupSummary(_listed(group), _members(group), self._offsets.of(group_id))
         for group_id in self._offsets.groups():
@@ -315,7 +330,7 @@ class GroupMetadataManager:
         if group is not None and not group.is_empty:
             return CoordinatorResult(replies=[(ticket, ErrorCode.NON_EMPTY_GROUP)])
         limit = self._limits.max_records_per_sweep
-        records: list[CoordinatorRecord] = [*self._offsets.tombstones(group_id)]
+        records: list[CoordinatorRecord] = [*islice(self._offsets.tombstones(group_id), limit + 1)]
         if len(records) > limit:
             return CoordinatorResult(records[:limit], [(ticket, None)], atomic=False)
         if group is not None:
@@ -410,7 +425,7 @@ class GroupMetadataManager:
         return CoordinatorResult(records, [(ticket, reply)])
 
     def _new_consumer_group(self, group_id: str) -> ConsumerGroup:
-        return ConsumerGroup(group_id, self._limits.consumer, self._view)
+        return ConsumerGroup(group_id, self._limits.consumer, self._view, self._max_batch_bytes)
 
     def _replay_consumer(self, record: ConsumerGroupRecord, at: Instant) -> None:
         group = self._groups.get(record.group_id)

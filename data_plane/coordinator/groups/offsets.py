@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator
-from itertools import count, islice
+from itertools import chain, count, islice
 from typing import Final
 
 from data_plane.coordinator.groups.classic.group import ClassicGroup
@@ -73,7 +73,7 @@ class OffsetMetadataManager:
         return group_id in self._by_group or group_id in self.groups_held()
 
     def groups(self) -> list[str]:
-        """Of which something is committed, or would be by an open transaction."""
+        """Groups that have committed offsets, or would have by an open transaction."""
         return [*self._by_group, *(self.groups_held() - self._by_group.keys())]
 
     def topics(self) -> set[str]:
@@ -146,29 +146,27 @@ class OffsetMetadataManager:
         self, group_id: str, group: ClassicGroup | ConsumerGroup | None, retention_ms: int, at: Instant
     ) -> Iterator[OffsetRecord]:
         """Tombstones for what has outlived its use. What the group reads is looked up once, and only where an
-        offset may be old enough: for that its members' subscriptions are read."""
+        offset may be old enough: for that its members' subscriptions are read. It keeps what it reads, also
+        where an old client asked for a retention of its own."""
         reads: frozenset[str] | None = None
         looked = False
         for partition, kept in self.of(group_id).items():
             if (group_id, partition) in self._holders:
                 continue
-            if kept.expire_timestamp_ms >= 0:
-                over = at.now_ms >= kept.expire_timestamp_ms
-            elif at.now_ms - kept.commit_timestamp_ms < retention_ms:
-                over = False  # it ages from its commit at the earliest
-            else:
-                if not looked and group is not None:
-                    reads, looked = group.subscribed_topics(), True
-                unused_since = _unused_since_ms(group, reads, partition.topic, kept)
-                over = unused_since is not None and at.now_ms - unused_since >= retention_ms
-            if over:
+            own = kept.expire_timestamp_ms
+            if at.now_ms < (own if own >= 0 else kept.commit_timestamp_ms + retention_ms):
+                continue  # it ages from its commit at the earliest
+            if not looked and group is not None:
+                reads, looked = group.subscribed_topics(), True
+            unused_since = _unused_since_ms(group, reads, partition.topic, kept)
+            if unused_since is not None and (own >= 0 or at.now_ms - unused_since >= retention_ms):
                 yield OffsetRecord(group_id, partition, None)
 
-    def tombstones(self, group_id: str) -> list[OffsetRecord]:
+    def tombstones(self, group_id: str) -> Iterator[OffsetRecord]:
         """For a group that is deleted; what open transactions would commit to it is dropped, too."""
         kept = self.of(group_id)
         held = (p for holder, p in self._holders if holder == group_id and p not in kept)
-        return [OffsetRecord(group_id, partition, None) for partition in (*kept, *held)]
+        return (OffsetRecord(group_id, partition, None) for partition in chain(kept, held))
 
     def begin_topic_deletion(self, topics: Collection[str]) -> TopicDeletion:
         deletion = TopicDeletion(topics, self.groups(), next(self._writes))

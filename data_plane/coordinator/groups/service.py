@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, NamedTuple
@@ -48,6 +48,7 @@ from data_plane.coordinator.groups.messages import (
 )
 from data_plane.coordinator.groups.offsets import TopicDeletion
 from data_plane.coordinator.groups.records import CoordinatorRecord
+from data_plane.coordinator.loading import Loads
 from data_plane.coordinator.runtime import CoordinatorState, PartitionLog, Shard, ShardLimits
 from data_plane.coordinator.state_machine import Instant, ProducerIdAndEpoch
 from data_plane.coordinator.topics import OFFSETS_TOPIC, partition_for_key
@@ -58,7 +59,7 @@ from metadata_quorum.foundation.uuids import uuid_text
 
 _WAIT_FOR_TRANSACTIONS_S: Final = 1.0
 _NAMES_PER_TURN: Final = 256
-"""Topics whose visibility is checked per iteration of the loop."""
+"""Topics whose visibility is checked per turn of the loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +100,14 @@ class GroupCoordinator:
         self.view = ClusterView()
         """What groups of the consumer protocol see of the cluster; the publisher keeps it up to date."""
         self._led: dict[int, _LedGroupPartition] = {}
+        self._loads = Loads(loop, self.become_leader)
         self._heartbeats: dict[tuple[str, str], asyncio.Future[None]] = {}
         """By group and member: done when the newest heartbeat that has come is answered."""
         self._sweep_timer = loop.call_later(config.retention_check_interval, self._sweep)
 
     @property
     def shards(self) -> list[Shard[CoordinatorRecord]]:
-        """Of the partitions that are led here."""
+        """The shards of the partitions that are led here."""
         return [led.shard for led in self._led.values()]
 
     # --- leadership ----------------------------------------------------------------------------
@@ -120,15 +122,24 @@ class GroupCoordinator:
             if led.shard.leader_epoch >= leader_epoch and led.shard.state is not CoordinatorState.FAILED:
                 return
             led.shard.close()
-        manager = GroupMetadataManager(self._config.groups, self.view)
+        max_batch_bytes = partial(self._max_batch_bytes, partition)
+        manager = GroupMetadataManager(self._config.groups, self.view, max_batch_bytes)
         shard = Shard[CoordinatorRecord](
-            partition, leader_epoch, manager, self._log, self._loop, self._now_ms, self._config.shards
+            partition,
+            leader_epoch,
+            manager,
+            self._log,
+            self._loop,
+            self._now_ms,
+            self._config.shards,
+            self._loads,
         )
         led = self._led[partition] = _LedGroupPartition(shard, manager)
         shard.before_serving(partial(self._forget_what_is_gone, led))
 
     def resign(self, partition: int) -> None:
         """The partition is led elsewhere, or nowhere."""
+        self._loads.resigned(partition)
         led = self._led.pop(partition, None)
         if led is not None:
             led.shard.close()
@@ -152,6 +163,13 @@ class GroupCoordinator:
         led = self._led_for(request.group_id)
         request = replace(request, max_record_bytes=self._max_record_bytes(led.shard.partition))
         return await led.shard.ask(JoinReply, partial(led.manager.join, request))
+
+    def _max_batch_bytes(self, partition: int) -> int:
+        """Nothing has room in a partition that is not here."""
+        try:
+            return self._log.max_batch_bytes(partition)
+        except BrokerError:
+            return 0
 
     def _max_record_bytes(self, partition: int) -> int:
         """Raises BrokerError."""
@@ -181,7 +199,7 @@ class GroupCoordinator:
         return await led.shard.ask(LeaveReply, partial(led.manager.leave, request))
 
     async def consumer_heartbeat(self, request: ConsumerHeartbeat) -> ConsumerHeartbeatReply:
-        """Of a member of the consumer protocol. Its id is empty only where it may be given one."""
+        """A heartbeat of a member of the consumer protocol. Its id is empty only if it may be given one."""
         _check_group_id(request.group_id)
         if not request.member_id:
             unique = UUID(int=self._rng.getrandbits(128), version=4)
@@ -190,16 +208,22 @@ class GroupCoordinator:
         before, answered = self._heartbeats.get(member), self._loop.create_future()
         self._heartbeats[member] = answered
         try:
-            if before is not None:  # who joins and leaves at once is not to join after it has left
+            if before is not None:  # in order: a member that joins and leaves must not join after it has left
                 await asyncio.wait((before,))
             await self._look_up_patterns(request)
             led = self._led_for(request.group_id)
             decide = partial(led.manager.consumer_heartbeat, request)
             return await led.shard.ask(ConsumerHeartbeatReply, decide)
         finally:
-            answered.set_result(None)
-            if self._heartbeats.get(member) is answered:
-                del self._heartbeats[member]
+            if before is None or before.done():
+                self._heartbeat_answered(member, answered)
+            else:  # called off: who waits for it waits for the one before it
+                before.add_done_callback(lambda _: self._heartbeat_answered(member, answered))
+
+    def _heartbeat_answered(self, member: tuple[str, str], answered: asyncio.Future[None]) -> None:
+        answered.set_result(None)
+        if self._heartbeats.get(member) is answered:
+            del self._heartbeats[member]
 
     async def _look_up_patterns(self, request: ConsumerHeartbeat) -> None:
         """Resolve the patterns, in pieces: the decision that needs them cannot pause."""
@@ -247,7 +271,7 @@ class GroupCoordinator:
         return reply
 
     def topics_deleted(self, topics: Collection[str]) -> None:
-        """Delete what is committed for them so far, some of it per iteration of the loop."""
+        """Delete what is committed for them so far, some of it per turn of the loop."""
         deletions = [(led, led.manager.begin_topic_deletion(topics)) for led in self._active()]
         self._delete_some_offsets(deque(deletions))
         for led in self._led.values():
@@ -287,13 +311,11 @@ class GroupCoordinator:
 
     # --- looking at groups, deleting them ------------------------------------------------------
 
-    async def list_groups(self) -> list[ListedGroup]:
-        """Every group that is coordinated here. Raises while a partition is being loaded, for the
+    async def list_groups(self) -> AsyncIterator[tuple[ListedGroup, ...]]:
+        """Every group that is coordinated here, by partition. Raises while one is being loaded, for the
         list would have holes."""
-        listed: list[ListedGroup] = []
         for led in list(self._led.values()):
-            listed += await led.shard.ask_all(led.manager.list)
-        return listed
+            yield await led.shard.ask_all(led.manager.list)
 
     def summaries(self) -> Iterator[GroupSummary]:
         """Every group of the partitions that are loaded."""
@@ -329,20 +351,29 @@ class GroupCoordinator:
         return [led for led in self._led.values() if led.shard.state is CoordinatorState.ACTIVE]
 
     def _sweep(self) -> None:
-        """Expire offsets, of one shard per iteration of the loop."""
-        self._sweep_some(deque(self._active()), more=False)
+        """Expire offsets, some groups of one shard per turn of the loop."""
+        self._sweep_some(deque(self._active()), deque(), more=False)
 
-    def _sweep_some(self, left: deque[_LedGroupPartition], *, more: bool) -> None:
-        """`more`: a shard's share of one sweep was not enough, so come back soon."""
+    def _sweep_some(self, left: deque[_LedGroupPartition], groups: deque[str], *, more: bool) -> None:
+        """`groups`: what is left of the first shard. `more`: a part's share of records was used up, so come
+        back soon."""
         if left:
-            shard, manager = left.popleft()
+            shard, manager = left[0]
+            groups = groups or manager.groups_to_expire()
             try:
                 if shard.state is CoordinatorState.ACTIVE:
-                    more |= shard.run(manager.expire) >= self._config.groups.max_records_per_sweep
+                    written = shard.run(partial(manager.expire, groups))
+                    more |= written >= self._config.groups.max_records_per_sweep
+                else:
+                    groups.clear()
             except Exception as error:  # noqa: BLE001
                 report_fault(self._loop, f"expiry in the coordinator's partition {shard.partition}", error)
+                groups.clear()
+            if not groups:
+                left.popleft()
         if left:
-            self._sweep_timer = self._loop.call_later(0.0, partial(self._sweep_some, left, more=more))
+            again = partial(self._sweep_some, left, groups, more=more)
+            self._sweep_timer = self._loop.call_later(0.0, again)
         else:
             delay = 0.1 if more else self._config.retention_check_interval
             self._sweep_timer = self._loop.call_later(delay, self._sweep)

@@ -13,6 +13,7 @@ Path of the data: transaction_state_manager.py -> here -> coordinator/runtime.py
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Annotated, Final, NamedTuple
@@ -22,14 +23,12 @@ from metadata_quorum.foundation.codec import (
     Int8,
     Int16,
     Int32,
-    Int32s,
     Int64,
     Schema,
-    String,
     Tag,
 )
 from metadata_quorum.foundation.model import TopicPartition, by_topic
-from metadata_quorum.foundation.primitives import INT16, Reader, string
+from metadata_quorum.foundation.primitives import INT16, Reader, compact_string, string, uvarint
 
 _V0_HEAD: Final = struct.Struct(
     ">q"  # producer id
@@ -60,10 +59,36 @@ class TransactionState(IntEnum):
         return "".join(word.capitalize() for word in self.name.split("_"))
 
 
-@dataclass(frozen=True, slots=True)
-class StoredTransactionPartitions:
-    topic: String
-    partition_ids: Int32s
+class _PartitionsByTopic:
+    """Structs of a topic and an array of its partitions. Written and read by hand: there may be tens
+    of thousands, and all are written anew with each that is added."""
+
+    def write(self, out: bytearray, value: Mapping[str, Sequence[int]] | None, version: int) -> None:
+        if value is None:
+            out.append(0)
+            return
+        out += uvarint(len(value) + 1)
+        for topic in sorted(value):
+            numbers = sorted(value[topic])
+            out += compact_string(topic)
+            out += uvarint(len(numbers) + 1)
+            out += struct.pack(f">{len(numbers)}i", *numbers)
+            out.append(0)  # no tagged fields
+
+    def read(self, reader: Reader, version: int) -> Mapping[str, Sequence[int]] | None:
+        """Raises ValueError."""
+        count = reader.uvarint() - 1
+        if count < 0:
+            return None
+        found: dict[str, tuple[int, ...]] = {}
+        for _ in range(count):
+            topic, size = reader.compact_string(), reader.uvarint() - 1
+            if size < 0:
+                raise ValueError(f"no partitions of {topic}")
+            numbers = struct.unpack(f">{size}i", reader.take(4 * size))
+            found[topic] = found.get(topic, ()) + numbers
+            reader.tagged_fields()
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +99,7 @@ class StoredTransaction:
     producer_epoch: Int16
     transaction_timeout_ms: Int32
     transaction_status: Int8
-    transaction_partitions: tuple[StoredTransactionPartitions, ...] | None
+    transaction_partitions: Annotated[Mapping[str, Sequence[int]] | None, _PartitionsByTopic()]
     transaction_last_update_timestamp_ms: Int64
     transaction_start_timestamp_ms: Int64
     previous_producer_id: Annotated[Int64, Tag(0)] = NO_PRODUCER_ID
@@ -141,24 +166,21 @@ def decode(key: bytes, value: bytes | None) -> TransactionRecord | None:
 
 def _read_version_0(reader: Reader) -> StoredTransaction:
     producer_id, epoch, timeout_ms, status = _V0_HEAD.unpack(reader.take(_V0_HEAD.size))
-    topics: list[StoredTransactionPartitions] = []
+    topics: dict[str, list[int]] = {}
     for _ in range(reader.int32()):
         topic, count = reader.string(), reader.int32()
-        topics.append(StoredTransactionPartitions(topic, tuple(reader.int32() for _ in range(count))))
+        topics.setdefault(topic, []).extend(reader.int32() for _ in range(count))
     updated_ms, started_ms = reader.int64(), reader.int64()
-    return StoredTransaction(producer_id, epoch, timeout_ms, status, tuple(topics), updated_ms, started_ms)
+    return StoredTransaction(producer_id, epoch, timeout_ms, status, topics, updated_ms, started_ms)
 
 
 def _stored(transaction: TransactionMetadata) -> StoredTransaction:
-    topics = by_topic(sorted(transaction.partitions))
     return StoredTransaction(
         transaction.producer_id,
         transaction.producer_epoch,
         transaction.timeout_ms,
         transaction.state,
-        None
-        if transaction.state is TransactionState.EMPTY
-        else tuple(StoredTransactionPartitions(topic, tuple(ids)) for topic, ids in topics.items()),
+        None if transaction.state is TransactionState.EMPTY else by_topic(transaction.partitions),
         transaction.updated_ms,
         transaction.started_ms,
         transaction.previous_producer_id,
@@ -175,9 +197,9 @@ def _live(stored: StoredTransaction) -> TransactionMetadata:
         stored.transaction_timeout_ms,
         TransactionState(stored.transaction_status),
         frozenset(
-            TopicPartition(each.topic, partition)
-            for each in stored.transaction_partitions or ()
-            for partition in each.partition_ids
+            TopicPartition(topic, partition)
+            for topic, numbers in (stored.transaction_partitions or {}).items()
+            for partition in numbers
         ),
         stored.transaction_last_update_timestamp_ms,
         stored.transaction_start_timestamp_ms,

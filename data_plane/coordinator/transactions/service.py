@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
+from data_plane.coordinator.loading import Loads
 from data_plane.coordinator.runtime import CoordinatorState, PartitionLog, Shard, ShardLimits
 from data_plane.coordinator.state_machine import Instant, ProducerIdAndEpoch, Ticket
 from data_plane.coordinator.topics import partition_for_key
@@ -48,6 +49,8 @@ class TransactionMarker(NamedTuple):
     coordinator_epoch: int
     commit: bool
     partitions: frozenset[TopicPartition]
+    transaction_version: int = 0
+    """From 2 on its epoch is above that of the transaction that it ends."""
 
 
 class MarkerChannel(Protocol):
@@ -69,8 +72,8 @@ class TransactionCoordinatorConfig:
     expiry_check_interval: float = 3600.0
     """transaction.remove.expired.transaction.cleanup.interval.ms (seconds)"""
     wait_for_end: float = 0.02
-    """add.partitions.to.txn.retry.backoff.ms (seconds): who begins the next transaction while the last one is
-    ending waits this long before it is refused."""
+    """add.partitions.to.txn.retry.backoff.ms (seconds): a producer that begins its next transaction while the
+    last one is ending waits this long before it is refused."""
 
 
 @dataclass(slots=True)
@@ -105,13 +108,14 @@ class TransactionCoordinator:
         self.partitions = config.partitions
         """How many partitions the topic has; the publisher sets it when it sees the topic."""
         self._led: dict[int, _LedPartition] = {}
+        self._loads = Loads(loop, self.become_leader)
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._every("timeouts", config.timeout_check_interval, self._abort_timed_out)
         self._every("expiry", config.expiry_check_interval, self._expire)
 
     @property
     def shards(self) -> list[Shard[TransactionRecord]]:
-        """Of the partitions that are led here."""
+        """The shards of the partitions that are led here."""
         return [led.shard for led in self._led.values()]
 
     # --- leadership ----------------------------------------------------------------------------
@@ -125,16 +129,27 @@ class TransactionCoordinator:
         if led is not None:
             if led.shard.leader_epoch >= leader_epoch and led.shard.state is not CoordinatorState.FAILED:
                 return
-            self.resign(partition)
+            self._let_go(partition)
         manager = TransactionStateManager(self._config.transactions)
         shard = Shard[TransactionRecord](
-            partition, leader_epoch, manager, self._log, self._loop, self._now_ms, self._config.shards
+            partition,
+            leader_epoch,
+            manager,
+            self._log,
+            self._loop,
+            self._now_ms,
+            self._config.shards,
+            self._loads,
         )
         led = self._led[partition] = _LedPartition(shard, manager)
         self._spawn(led, self._resume_prepared(led))
 
     def resign(self, partition: int) -> None:
         """The partition is led elsewhere, or nowhere."""
+        self._loads.resigned(partition)
+        self._let_go(partition)
+
+    def _let_go(self, partition: int) -> None:
         led = self._led.pop(partition, None)
         if led is None:
             return
@@ -222,15 +237,13 @@ class TransactionCoordinator:
         led = self._led_for(transactional_id)
         return await led.shard.ask(TransactionMetadata, partial(led.manager.describe, transactional_id))
 
-    async def list(self) -> list[tuple[str, TransactionMetadata]]:
-        """Every transactional id that is coordinated here. Raises while a partition is being loaded."""
-        listed: list[tuple[str, TransactionMetadata]] = []
+    async def list(self) -> AsyncIterator[tuple[tuple[str, TransactionMetadata], ...]]:
+        """Every transactional id that is coordinated here, by partition. Raises while one is being loaded."""
         for led in list(self._led.values()):
-            listed += await led.shard.ask_all(led.manager.list)
-        return listed
+            yield await led.shard.ask_all(led.manager.list)
 
     def unfinished(self) -> Iterator[tuple[str, TransactionMetadata]]:
-        """What is not finished, as it is now, replicated or not: for those who watch."""
+        """Unfinished transactions as they are now, replicated or not; for monitoring."""
         for led in self._active():
             yield from led.manager.unfinished()
 
@@ -300,6 +313,7 @@ class TransactionCoordinator:
                     led.shard.leader_epoch,
                     prepared.state is TransactionState.PREPARE_COMMIT,
                     prepared.partitions,
+                    prepared.client_version,
                 )
             )
 
@@ -327,7 +341,7 @@ class TransactionCoordinator:
             self._complete_soon(led, transactional_id)
 
     def _expire(self) -> None:
-        """Some ids, of one shard, per iteration of the loop."""
+        """Some ids, of one shard, per turn of the loop."""
         self._expire_some(deque(self._active()))
 
     def _expire_some(self, left: deque[_LedPartition]) -> None:

@@ -169,7 +169,8 @@ class TransactionStateManager:
         return CoordinatorResult(replies=[(ticket, tuple(p for p in partitions if p not in there))])
 
     def _owned(self, transactional_id: str, producer: ProducerIdAndEpoch) -> TransactionMetadata:
-        """Nobody has the epoch that only fences: what somebody began who guessed it could not be ended."""
+        """The transaction of that producer. Raises BrokerError if it is not the latest one. No producer is
+        given the epoch that only fences: a transaction begun by guessing it could not be ended."""
         if not transactional_id:
             raise BrokerError(ErrorCode.INVALID_REQUEST)
         known = self._transactions.get(transactional_id)
@@ -200,7 +201,9 @@ class TransactionStateManager:
         if known.state is not ONGOING:
             _refuse_unless_same_end(known, commit)
             return CoordinatorResult(replies=[(ticket, producer)])
-        return _decided(transactional_id, _prepared(known, commit, at), ticket)
+        # Its marker has the transaction's own epoch, however that was begun.
+        ended = dataclasses.replace(_prepared(known, commit, at), client_version=client_version)
+        return _decided(transactional_id, ended, ticket)
 
     def _end_with_new_epoch(
         self,

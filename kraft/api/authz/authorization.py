@@ -83,7 +83,7 @@ class AuthorizedRequest(NamedTuple):
     """Adds the refused items to the response, or takes out what the principal may not see."""
 
     def then(self, later: AuthorizedRequest) -> AuthorizedRequest:
-        """This, and what a later check left of it."""
+        """Combine this with what a later check has left of it."""
         if self.complete is None:
             return later
         if later.complete is None:

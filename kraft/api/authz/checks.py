@@ -30,7 +30,7 @@ from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.security.acls import CLUSTER_NAME, AclOperation, AclResourceType
 
 Item = TypeVar("Item")
-"""Of a list in a request: a `Message`, or a name."""
+"""An item of a list in a request: a `Message`, or a name."""
 
 Check = Callable[[RequestPrincipal, NodeContext, RequestContext, Message], AuthorizedRequest | Response]
 
@@ -213,7 +213,7 @@ def authorize_names(
 
 
 def partition_by(items: Iterable[Item], fits: Callable[[Item], bool]) -> tuple[list[Item], list[Item]]:
-    """Those that fit, and the others."""
+    """The items that fit, and the others."""
     fitting: list[Item] = []
     others: list[Item] = []
     for item in items:
@@ -222,7 +222,7 @@ def partition_by(items: Iterable[Item], fits: Callable[[Item], bool]) -> tuple[l
 
 
 def topic_name(node: NodeContext, topic: str | None, topic_id: UUID) -> str | None:
-    """Of a topic that is given by its name or its id; None if no topic has the id."""
+    """The name of a topic that is given by name or by id; None if no topic has the id."""
     if not topic_id.int:
         return topic
     known = node.image.topic(topic_id)
@@ -230,5 +230,5 @@ def topic_name(node: NodeContext, topic: str | None, topic_id: UUID) -> str | No
 
 
 def camel_case(name: str) -> str:
-    """As Kafka's documentation writes it: `ALTER_CONFIGS` is AlterConfigs."""
+    """A name as Kafka's documentation writes it: `ALTER_CONFIGS` is AlterConfigs."""
     return "".join(word.capitalize() for word in name.split("_"))

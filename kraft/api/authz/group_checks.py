@@ -266,7 +266,7 @@ def add_partitions(on_error: OnError) -> OwnRule:
 def hide_topics(
     requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
 ) -> AuthorizedRequest:
-    """Of a transaction, the topics that the principal may see."""
+    """Show only those topics of a transaction that the principal may see."""
 
     def filtered(response: Response) -> Response:
         for state in response["transaction_states"]:

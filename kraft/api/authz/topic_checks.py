@@ -101,7 +101,7 @@ def _with_operations(requester: RequestPrincipal, response: Response) -> Respons
 
 
 def _with_cluster_operations(requester: RequestPrincipal) -> ResponseCompletion:
-    """The operations that are allowed on the cluster are shown to those who may DESCRIBE it."""
+    """Show the operations that are allowed on the cluster to principals that may DESCRIBE it."""
     may_describe = requester.is_authorized(AclOperation.DESCRIBE, _CLUSTER)
     bits = requester.operations(_CLUSTER) if may_describe else 0
     return lambda response: {**response, "cluster_authorized_operations": bits}
@@ -223,7 +223,7 @@ def delete_topics(
 
 
 def authorize_configs(operation: AclOperation, answers: str, on_error: OnError) -> AuthorizeItems[Message]:
-    """To read or change a configuration takes a right to the resource that it belongs to."""
+    """Reading or changing a configuration needs a right to the resource that it belongs to."""
 
     def action_of(node: NodeContext, request: Message, item: Message) -> Action:
         match item.resource_type:

@@ -25,7 +25,7 @@ from chaos.workload.generator import AssignStep, Ending, SendStep, Step
 from chaos.workload.journal import Journal
 from chaos.workload.late_members import LateMembers
 from chaos.workload.producer import SendingClient
-from chaos.workload.settle import settle
+from chaos.workload.settle import ask_committed, settle
 from chaos.workload.statistics import Statistics
 from chaos.workload.topics import TopicSpec, Writing
 from chaos.workload.transactional import TransactionalClient
@@ -159,6 +159,10 @@ class Stage:
         reader = self._workers[READER]
         if self._mode.transactional:
             settle(self.cluster.bootstrap(), [self.key], reader.journal, SETTLE_S)
+        for group in {
+            each.group for each in self.operations if each.f == "commit" and each.group is not None
+        }:
+            ask_committed(self.cluster.bootstrap(), group, [self.key], reader.journal, FINAL_PATIENCE_S)
         deadline_ns = self._now_ns() + FINAL_PATIENCE_S * 10**9
         statistics = Statistics()
         for operation in self.operations:

@@ -21,8 +21,12 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-ROOMS: Final = ("spark", "chaos", "compat", "users", "cli", "tidy", "robustness", "seeds", "property")
+from tests.support.suite.last_use import SHARED
+
+ROOMS: Final = ("spark", "chaos", "compat", "cli", "users", "robustness", "tidy", "seeds", "property")
 """Below tests/; the others follow."""
+LAST_SHARING: Final = ROOMS.index("cli")
+"""So far tests share nodes; these end then (last_use.py)."""
 TOOLS: Final = tuple(
     f"tests/compat/test_{name}"
     for name in (
@@ -46,9 +50,11 @@ class InRooms(LoadScopeScheduling):
         return next((files[0] for files in TOGETHER if path.startswith(files)), path)
 
 
-def _place(item: pytest.Item) -> int:
+def _place(item: pytest.Item, *, shares_nodes: bool) -> int:
+    """Of its room; no later than where nodes are shared, for a file that does."""
     parts = item.nodeid.split("/")
-    return ROOMS.index(parts[1]) if parts[1] in ROOMS else len(ROOMS)
+    place = ROOMS.index(parts[1]) if parts[1] in ROOMS else len(ROOMS)
+    return min(place, LAST_SHARING) if shares_nodes else place
 
 
 def _import_share(config: pytest.Config) -> None:
@@ -87,4 +93,5 @@ class Workers:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items.sort(key=_place)
+        sharing = {item.path for item in items if SHARED in getattr(item, "fixturenames", ())}
+        items.sort(key=lambda item: _place(item, shares_nodes=item.path in sharing))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -104,6 +105,16 @@ def test_rights_follow_the_metadata() -> None:
     assert node.authorizer is before  # what it remembers is still true
     image = after(RemoveAccessControlEntryRecord(id=ANNAS.id))
     assert not anna_may()
+
+
+@pytest.mark.parametrize("host", ["0:0:0:0:0:0:0:1", "::1", "0::0001"])
+def test_an_address_of_ipv6_is_one_in_whatever_form(host: str) -> None:
+    """An entry that denied somebody in Apache Kafka, which knows the first form alone, must do so here."""
+    denied = replace(ANNAS, id=UUID(int=2), host=host, permission_type=AclPermissionType.DENY)
+    rights = Authorizer(index=AclIndex.of([ANNAS, denied]))
+    wanted = AclOperation.READ, AclResourceType.TOPIC, "t"
+    assert not rights.allows("User:anna", "::1", *wanted)
+    assert rights.allows("User:anna", "::2", *wanted)
 
 
 def test_what_was_decided_is_remembered_but_for_long_names_and_not_without_end(

@@ -26,6 +26,7 @@ from kraft.api.offsets import PARTITIONS_PER_SLICE, handle_list_offsets
 from kraft.api.slices import ITEMS_PER_COMMAND, in_batches, is_long
 from kraft.api.slices import MANY as MANY_STRUCTS
 from kraft.api.transactions import MARKERS_PER_SLICE, handle_write_markers
+from kraft.net.connection_state import ConnectionState
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.decisions import client_quotas
 from metadata_quorum.decisions import topics as decisions
@@ -297,7 +298,7 @@ def test_very_many_markers_are_written_in_slices(markers: int, partitions: int) 
 
     class Writer:
         async def write(
-            self, producer: Any, epoch: int, wanted: list[TopicPartition], *, commit: bool
+            self, producer: Any, epoch: int, wanted: list[TopicPartition], **_: Any
         ) -> dict[TopicPartition, ErrorCode]:
             at_once[-1] += len(wanted)
             return dict.fromkeys(wanted, ErrorCode.NONE)
@@ -305,7 +306,12 @@ def test_very_many_markers_are_written_in_slices(markers: int, partitions: int) 
     async def ask() -> None:
         topic = SimpleNamespace(name="t", partition_indexes=list(range(partitions)))
         marker = SimpleNamespace(
-            producer_id=1, producer_epoch=0, coordinator_epoch=0, topics=[topic], transaction_result=True
+            producer_id=1,
+            producer_epoch=0,
+            coordinator_epoch=0,
+            topics=[topic],
+            transaction_result=True,
+            transaction_version=0,
         )
         broker = broker_context(node_context(asyncio.get_running_loop()), marker_writer=Writer())
         request: Any = SimpleNamespace(markers=[marker] * markers)
@@ -358,7 +364,7 @@ def add_partitions_answered(
         ctx: Any = SimpleNamespace(
             version=version,
             api_key=ApiKey.ADD_PARTITIONS_TO_TXN,
-            connection=SimpleNamespace(gone=gone),
+            connection=SimpleNamespace(gone=gone, state=ConnectionState()),
         )
         asked = asyncio.ensure_future(handle_add_partitions(broker, ctx, request))
         while not asked.done():

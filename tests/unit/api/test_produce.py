@@ -27,6 +27,7 @@ from kraft.api.long_work import LongWork
 from kraft.monitoring.request_metrics import RequestMetrics
 from kraft.net.connection import ProtocolError
 from kraft.net.connection_state import ConnectionState
+from kraft.net.peer import UncountedRequest
 from kraft.wire.bridge import MalformedMessage
 from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.errors import ErrorCode
@@ -47,6 +48,19 @@ class Partitions(list[Partition]):
 
     def get_by_id(self, topic_id: UUID, number: int) -> Partition:
         return self[0]
+
+
+class KeptRequest(UncountedRequest):
+    """Notes whether its frame is in memory."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def keep(self) -> None:
+        self._broker.kept_frames += 1
+
+    def let_go(self) -> None:
+        self._broker.kept_frames -= 1
 
 
 class Broker:
@@ -81,7 +95,10 @@ class Broker:
             timer=WheelTimer(loop),
             long_checks=asyncio.Semaphore(2),
         )
-        self.connection = SimpleNamespace(state=ConnectionState(), listener="")
+        self.kept_frames = 0
+        self.connection = SimpleNamespace(
+            state=ConnectionState(), listener="", started=lambda: KeptRequest(self)
+        )
 
     def run_in_executor(self, executor: None, work: Callable[[], Any]) -> asyncio.Future[Any]:
         self.jobs += 1
@@ -208,9 +225,10 @@ def test_what_takes_long_to_check_is_checked_elsewhere_and_in_its_turn(tmp_path:
         long = broker.produce(idempotent(0, *LONG), acks=-1)
         behind = [broker.produce(idempotent(MANY + i, b"behind")) for i in range(2)]
         await settle()
-        assert (broker.jobs, broker.values) == (1, [])
+        assert (broker.jobs, broker.values, broker.kept_frames) == (1, [], 3)
         broker.go.set()
         answers = [partitions(await each)[0] for each in (long, *behind)]
+        assert broker.kept_frames == 0
         assert [answer.error_code for answer in answers] == [0, 0, 0]
         assert [answer.base_offset for answer in answers] == [0, MANY, MANY + 1]
         assert broker.values[MANY - 1 :] == [b"longer", b"behind", b"behind"]
@@ -348,7 +366,8 @@ def is_truncated_and_leads_again(partition: Partition) -> None:
     partition.become_follower(
         PartitionRegistration((1, 2), (2,), leader=2, leader_epoch=1, partition_epoch=1)
     )
-    partition.restart_at(0)
+    partition.log.truncate_fully_and_start_at(0)
+    partition.high_watermark = 0
     partition.become_leader(replace(LEADER, leader_epoch=2, partition_epoch=2), 0.0)
     other = bytearray(batch(b"another one's"))
     partition.append_as_leader(other, acks=-1, now=0.0, now_ms=NOW_MS)

@@ -76,13 +76,13 @@ class KraftQuorum:
     def connected(self, voter: int) -> bool:
         return True
 
-    def learn(self, voter: int, address: Address) -> None:
+    def learn_address(self, voter: int, address: Address) -> None:
         assert (voter, address) == (self.leader, Address("h", 9))
 
-    def active_is(self, voter: int) -> None:
+    def learn_active(self, voter: int) -> None:
         self.active = voter
 
-    def active_is_not(self, voter: int) -> None:
+    def forget_active(self, voter: int) -> None:
         if self.active == voter:
             self.active = -1
 

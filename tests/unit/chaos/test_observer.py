@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from chaos.observed import FRESH_NS, ObservedCluster, ObservedController, ObservedPartition
 from chaos.observer import Coordinated, Observer
+from chaos.repeated import repeated
 from kraft.net.client import Address
 
 T = FRESH_NS
@@ -98,3 +102,29 @@ def test_a_silent_node_and_a_dead_one_are_distinguished(
             assert not observer.wait_for(lambda: observer.leader("t-0"), 0.1)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [(line["id"], line["state"]) for line in lines] == [(2, "down"), (1, "paused")]
+
+
+def test_a_watch_that_ended_is_told(free_ports: Callable[[int], list[int]]) -> None:
+    """What it would have seen afterwards is in no file: whoever judges that would judge too little."""
+    ended = threading.Event()
+
+    def now_ns() -> int:
+        ended.set()
+        raise ValueError("a bug")
+
+    observer = Observer({1: Address("127.0.0.1", free_ports(1)[0])}, ["t"], now_ns=now_ns)
+    observer.start()
+    assert ended.wait(30)
+    with pytest.raises(ValueError, match="a bug"):
+        observer.close()
+
+
+def test_what_is_repeated_and_fails_is_told() -> None:
+    failed = threading.Event()
+
+    def look() -> None:
+        failed.set()
+        raise ValueError("a bug")
+
+    with pytest.raises(ValueError, match="a bug"), repeated(look, 0.0, "look"):
+        assert failed.wait(30)

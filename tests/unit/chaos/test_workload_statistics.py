@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.history import MicroOperation, Operation, Outcome, Poll, Send
+from chaos.history import Function, MicroOperation, Operation, Outcome, Poll, Send
 from chaos.workload import TopicSpec
 from chaos.workload.final import bounds_of
 from chaos.workload.statistics import Statistics
@@ -41,6 +41,33 @@ def test_a_gap_is_the_longest_time_without_an_ack_of_that_topic(statistics: Stat
     # Of an operation of unknown outcome, what was acknowledged counts, and no more.
     assert statistics.gap_ns("all", 0, 1_000 * MS) == 760 * MS
     assert statistics.gap_ns("never written", 5, 9) == 4
+
+
+def test_in_a_transaction_nothing_is_acknowledged_before_it_is_committed() -> None:
+    """However long its records are taken: one that can never be committed is no progress."""
+    measured = Statistics()
+    for end_ms, outcome in ((100, "ok"), (200, "fail"), (300, "info"), (900, "ok")):
+        sent = send(end_ms, Send("txn-0", end_ms, end_ms), outcome=outcome)  # type: ignore[arg-type]
+        measured.note(sent._replace(f="txn"))
+    assert measured.gap_ns("txn", 0, 900 * MS) == 800 * MS
+    assert measured.acks("txn", 0, 900 * MS) == 2
+    assert measured.last_acks() == {"txn-0": 900 * MS}
+
+
+def test_what_members_were_given() -> None:
+    measured = Statistics()
+
+    def note(process: int, f: Function, end_ms: int, *keys: str) -> None:
+        ops = [Poll({"silent-0": [], **{key: [[end_ms, end_ms]] for key in keys}})] if keys else []
+        measured.note(Operation(process, f, 0, end_ms * MS, "ok", ops))
+
+    note(1, "subscribe", 1)
+    note(1, "poll", 2, "t-0", "t-1")
+    note(2, "poll", 3, "t-0")  # it is no member
+    note(1, "poll", 4, "t-1")
+    note(1, "assign", 5)
+    note(1, "poll", 6, "t-0")  # nor is this one any more
+    assert measured.last_given() == {"t-0": 2 * MS, "t-1": 4 * MS}
 
 
 def test_outcomes_acks_and_latencies_are_those_of_the_window(statistics: Statistics):

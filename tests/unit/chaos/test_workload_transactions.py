@@ -280,6 +280,16 @@ def test_offsets_that_are_refused_are_not_committed() -> None:
     assert consumed(rig.record[-1]) == ("fail", (0, 1))
 
 
+def test_copies_go_to_every_partition() -> None:
+    """Though the numbers of a copier may all be odd."""
+    rig = Rig()
+    made, _ = copier(rig, {"in-0": [7, 8, 9]})
+    made.copy("commit")
+    made.copy("commit")
+    sent = [micro.key for operation in rig.record for micro in operation.ops if isinstance(micro, Send)]
+    assert sent == ["out-0", "out-1", "out-0"]
+
+
 def test_the_rest_is_copied_at_the_end() -> None:
     rig = Rig()
     made, _ = copier(rig, {"in-0": list(range(9))})

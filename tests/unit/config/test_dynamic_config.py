@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from kraft.config.keys import NO_EFFECT
 from kraft.config.node_config import ROWS, Config
 from kraft.local.certificates import Authority
 from kraft.local.free_ports import HOST
-from kraft.node.listener_security import NodeSecurity
+from kraft.node.listener_security import CertificateRenewal, NodeSecurity
+from kraft.node.settings import server_limits
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import ResourceType
 from metadata_quorum.foundation.topic_configs import DYNAMIC_BROKER_CONFIGS
@@ -23,6 +25,7 @@ from metadata_quorum.metadata.delta import MetadataDelta
 from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
 from metadata_quorum.metadata.records import ConfigRecord
 from tests.support.node_config import config, mapped
+from tests.unit.net.harness import until
 
 pytestmark = pytest.mark.row("U2")
 
@@ -116,12 +119,25 @@ def test_every_key_that_kafka_calls_dynamic_may_change() -> None:
         ("max.connections.per.ip.overrides", "x", False, "Error parsing configuration property"),
         ("principal.builder.class", "x", True, "Class x could not be found"),
         ("sasl.login.class", "", True, "Cannot update these configs dynamically"),
+        ("listener.security.protocol.map", "IN:SSL", True, "Cannot update these configs dynamically"),
+        ("listener.name.in.ssl.client.auth", "none", True, "Cannot update these configs dynamically"),
+        ("listener.name.in.sasl.enabled.mechanisms", "PLAIN", True, "Cannot update these configs dyn"),
+        ("listener.name.in.plain.sasl.jaas.config", "x", True, "Cannot update these configs dynamically"),
     ],
 )
 def test_what_a_broker_is_not_sent(key: str, value: str, per_broker: bool, words: str) -> None:
     with pytest.raises(BrokerError, match=words) as refusal:
         check_broker_values({key: value}, per_broker=per_broker)
     assert refusal.value.code is ErrorCode.INVALID_REQUEST
+
+
+def test_addresses_with_a_limit_of_their_own() -> None:
+    node = Node()
+    node.set("", "max.connections.per.ip.overrides", "10.0.0.1:3, [0:0:0:0:0:0:0:1]:4,host:5")
+    limits = server_limits(node.config, config(**PLAIN)).max_connections
+    assert limits.of_hosts == {"10.0.0.1": 3, "::1": 4}
+    node.set("", "max.connections.per.ip.overrides", "10.0.0.1")
+    assert node.config.connections_of_hosts == {}
 
 
 @pytest.mark.parametrize("base", ["max.connections", "max.connection.creation.rate", "num.network.threads"])
@@ -153,18 +169,89 @@ def test_a_certificate_is_renewed_for_connections_from_then_on(tmp_path: Path) -
     assert shown(listener_security, authority) == "second"
 
 
+def test_renewals_come_one_after_the_other_and_the_newest_last() -> None:
+    async def run() -> list[Config]:
+        renewed: list[Config] = []
+        may_end = asyncio.Event()
+
+        async def renew(config: Config) -> None:
+            await may_end.wait()
+            renewed.append(config)
+
+        renewal = CertificateRenewal(asyncio.get_running_loop(), renew)
+        for each in configs[:3]:
+            renewal.begin(each)
+            await asyncio.sleep(0)
+        assert renewed == []
+        may_end.set()
+        await until(lambda: len(renewed) == 2)
+        renewal.begin(configs[3])
+        await until(lambda: len(renewed) == 3)
+        return renewed
+
+    configs = [config(**PLAIN) for _ in range(4)]
+    assert asyncio.run(run()) == [configs[0], configs[2], configs[3]]
+
+
+def test_so_is_what_the_node_itself_shows_to_others(tmp_path: Path) -> None:
+    """Brokers whose old certificate has come to its end must still reach each other."""
+    old, new = (Authority.create(tmp_path, name) for name in ("old", "new"))
+    first, second = old.issue("first", "/CN=first"), new.issue("second", "/CN=second")
+    protocol = {"listener_security_protocol_map": "IN:SSL,CONTROLLER:SSL"}
+    static = config(
+        **protocol, ssl_keystore_location=str(first), ssl_truststore_location=str(old.certificate)
+    )
+    security = NodeSecurity(static)
+    assert security.uses_tls
+    listener = NodeSecurity(
+        config(
+            **protocol,
+            ssl_keystore_location=str(second),
+            ssl_truststore_location=str(new.certificate),
+            ssl_client_auth="required",
+        )
+    ).listeners["IN"]
+    own = [security.to_brokers.tls, security.to_controllers.tls]
+    for each in own:
+        with pytest.raises(ssl.SSLCertVerificationError):
+            shake_hands(each, listener.tls)
+    renewed = {
+        f"listener.name.{name}.ssl.{kind}.location": str(path)
+        for name in ("in", "controller")
+        for kind, path in (("keystore", second), ("truststore", new.certificate))
+    }
+    security.renew(static.with_dynamic(renewed))
+    for each in own:
+        _, server = shake_hands(each, listener.tls)
+        certificate = server.getpeercert()
+        assert certificate is not None
+        assert certificate["subject"][0] == (("commonName", "second"),)
+    gone = {"listener.name.in.ssl.keystore.location": str(tmp_path / "gone")}
+    security.renew(static.with_dynamic(renewed | gone))
+    shake_hands(security.to_brokers.tls, listener.tls)
+
+
 def shown(listener_security: ssl.SSLContext, authority: Authority) -> str:
     """Whom the certificate names that a client is shown."""
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     context = ssl.create_default_context(cafile=str(authority.certificate))
-    server = listener_security.wrap_bio(to_server, to_client, server_side=True)
-    client = context.wrap_bio(to_client, to_server, server_hostname=HOST)
+    client, _ = shake_hands(context, listener_security)
+    certificate = client.getpeercert()
+    assert certificate is not None
+    ((_, name),) = certificate["subject"][0]
+    return str(name)
+
+
+def shake_hands(
+    client_end: ssl.SSLContext | None, server_end: ssl.SSLContext | None
+) -> tuple[ssl.SSLObject, ssl.SSLObject]:
+    assert client_end is not None
+    assert server_end is not None
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server = server_end.wrap_bio(to_server, to_client, server_side=True)
+    client = client_end.wrap_bio(to_client, to_server, server_hostname=HOST)
     for end in (client, server, client, server):
         try:
             end.do_handshake()
         except ssl.SSLWantReadError:
             continue
-    certificate = client.getpeercert()
-    assert certificate is not None
-    ((_, name),) = certificate["subject"][0]
-    return str(name)
+    return client, server

@@ -15,6 +15,7 @@ from data_plane.coordinator.groups.messages import (
     CommitOffsets,
     FetchOffsets,
     JoinGroup,
+    ListedGroup,
     MemberProtocol,
     OffsetToCommit,
 )
@@ -88,6 +89,10 @@ JOIN = JoinGroup("g", "", "consumer", (MemberProtocol("range", b""),), 10_000, 6
 
 def transactional(offset: int, producer: ProducerIdAndEpoch) -> CommitOffsets:
     return CommitOffsets("g", (OffsetToCommit(ORDERS_0, offset),), producer=producer)
+
+
+async def listed(groups: GroupCoordinator) -> list[ListedGroup]:
+    return [group async for part in groups.list_groups() for group in part]
 
 
 async def is_unstable(groups: GroupCoordinator) -> bool:

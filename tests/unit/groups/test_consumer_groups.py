@@ -92,16 +92,37 @@ def test_a_member_is_fenced_by_any_epoch_but_its_own_and_the_one_whose_answer_wa
 ) -> None:
     member = ConsumerClient("m", ("a",))
     settle(driver, member)
+    topics.grow("a", 3)
+    settle(driver, member)
     topics.grow("a", 4)
     member.beat(driver, lose_answer=True)
     epoch = described(driver).epoch
     assert member.epoch == epoch - 1
-    for wrong in (0, epoch - 2, epoch + 1):
+    for wrong in (epoch - 2, epoch + 1):
         assert refused(beat(driver, "m1", wrong)) is ErrorCode.FENCED_MEMBER_EPOCH
     assert refused(beat(driver, "m1", epoch - 1)) is ErrorCode.FENCED_MEMBER_EPOCH  # does not say what it has
     assert member.beat(driver) is None
     assert (member.epoch, len(member.owned)) == (epoch, 4)
     assert refused(beat(driver, "stranger", epoch)) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("amid", ["nothing", "giving up", "waiting for others"])
+def test_a_fenced_member_joins_again_under_its_own_id(driver: GroupDriver, amid: str) -> None:
+    """It was refused until its session had ended (KAFKA-19233)."""
+    fenced, other = ConsumerClient("m", ("a",)), ConsumerClient("n", ("a",))
+    settle(driver, fenced)
+    fenced.slow = amid != "nothing"
+    settle(driver, fenced, other)
+    if amid == "waiting for others":
+        fenced, other = other, fenced
+    assert refused(beat(driver, fenced.member_id, 77)) is ErrorCode.FENCED_MEMBER_EPOCH
+    fenced.owned.clear()
+    fenced.assigned, fenced.epoch, fenced.says_all = None, 0, True
+    fenced.slow = other.slow = False
+    assert fenced.beat(driver) is None
+    settle(driver, fenced, other)
+    assert (len(fenced.owned), len(other.owned)) == (1, 1)
+    assert not fenced.owned & other.owned
 
 
 def test_a_group_that_is_not_there_is_only_found_by_joining(driver: GroupDriver) -> None:
@@ -237,6 +258,38 @@ def test_sessions_end_and_a_group_has_its_own(driver: GroupDriver, topics: Topic
     refusal = silent.beat(driver)
     assert refusal is not None
     assert refusal.code is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_session_that_is_made_shorter_ends_sooner(driver: GroupDriver, topics: Topics) -> None:
+    """It ended when it would have before."""
+    member = ConsumerClient("m", ("a",))
+    settle(driver, member)
+    topics.set_group(GROUP, consumer_session_timeout_ms="10000")
+    member.beat(driver)
+    driver.advance(10.1)
+    assert described(driver).members == ()
+
+
+def test_who_could_not_join_leaves_nothing_behind(driver: GroupDriver) -> None:
+    """At the end of what would have been its session the group rebalanced."""
+    member, late = ConsumerClient("m", ("a",)), ConsumerClient("n", ("a",))
+    settle(driver, member)
+    driver.refusal = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    late.beat(driver)
+    driver.refusal = None
+    epoch, written = described(driver).epoch, len(driver.log)
+    for _ in range(10):
+        driver.advance(9.0)
+        member.beat(driver)
+    assert (described(driver).epoch, len(driver.log)) == (epoch, written)
+
+
+def test_an_assignor_that_is_not_here_has_no_vote(driver: GroupDriver) -> None:
+    """Another make's broker may have taken it; every heartbeat of the group failed."""
+    members = [ConsumerClient("m", ("a",), assignor="rack"), ConsumerClient("n", ("a",), assignor="range")]
+    settle(driver, *members)
+    assert described(driver).assignor == "range"
+    assert [len(member.owned) for member in members] == [1, 1]
 
 
 def test_a_session_that_could_not_be_ended_is_ended_later(driver: GroupDriver) -> None:

@@ -16,6 +16,7 @@ from tests.unit.groups.service_driver import (
     commit,
     committed,
     is_unstable,
+    listed,
     run,
     service,
     settle,
@@ -52,16 +53,16 @@ def test_what_was_deleted_in_the_meantime_is_not_committed(
             if had_one:
                 await groups.commit_offsets(commit(5))
             await groups.commit_offsets(transactional(9, PRODUCER))
-            assert await groups.list_groups() == [ListedGroup("g", "", "Empty")]
+            assert await listed(groups) == [ListedGroup("g", "", "Empty")]
             await delete(groups)
             assert not await is_unstable(groups)
-            assert await groups.list_groups() == []
+            assert await listed(groups) == []
             await groups.end_transaction(number, PRODUCER, 1, commit=True)
             if reloaded:
                 groups.become_leader(number, 2)
                 await groups.loaded()
             assert await committed(groups) is None
-            assert await groups.list_groups() == []
+            assert await listed(groups) == []
 
     run(test)
 

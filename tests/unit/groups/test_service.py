@@ -33,6 +33,7 @@ from tests.unit.groups.service_driver import (
     ORDERS_0,
     commit,
     committed,
+    listed,
     refusal,
     run,
     service,
@@ -194,7 +195,7 @@ def test_groups_are_listed_described_and_deleted() -> None:
             quick = JoinGroup("g", "", "consumer", JOIN.protocols, 1_000, 1_000, requires_known_id=False)
             member = (await groups.join(quick)).member_id
             await groups.sync(SyncGroup("g", member, 1, assignments={member: b"a"}))
-            assert await groups.list_groups() == [ListedGroup("g", "consumer", "Stable")]
+            assert await listed(groups) == [ListedGroup("g", "consumer", "Stable")]
             described = await groups.describe_group("g")
             assert (described.protocol, described.members[0].assignment) == ("range", b"a")
             assert await groups.delete_group("g") is ErrorCode.NON_EMPTY_GROUP
@@ -206,7 +207,7 @@ def test_groups_are_listed_described_and_deleted() -> None:
             groups.topics_deleted(["orders"])
             assert await committed(groups) is None
             assert await groups.delete_group("g") is ErrorCode.NONE
-            assert await groups.list_groups() == []
+            assert await listed(groups) == []
             assert await refusal(groups.delete_offsets("g", [ORDERS_0])) is ErrorCode.GROUP_ID_NOT_FOUND
 
     run(test)
@@ -274,6 +275,35 @@ def test_a_heartbeat_that_is_called_off_while_it_waits_disturbs_no_other() -> No
 
 
 @pytest.mark.row("G6")
+@pytest.mark.parametrize("called_off", [[], [1], [1, 2]])
+def test_a_heartbeat_that_is_called_off_lets_no_other_overtake_the_one_before_it(
+    called_off: list[int],
+) -> None:
+    async def test() -> None:
+        log = MemoryLog()
+        async with service(log) as groups:
+            log.replicating = False
+            join = ConsumerHeartbeat(
+                "g", "m", 0, rebalance_timeout_ms=60_000, subscribed_topic_names=("t",), owned={}
+            )
+            tasks = [started(groups.consumer_heartbeat(join)) for _ in range(3)]
+            await settle()
+            for number in called_off:
+                tasks[number].cancel()
+            await settle()
+            leaving = started(groups.consumer_heartbeat(ConsumerHeartbeat("g", "m", -1)))
+            await settle()
+            assert [len(each.members) for each in groups.summaries()] == [1]  # it has not left yet
+            for _ in range(4):
+                log.replicate(groups.partition_for("g"))
+                await settle()
+            assert await leaving
+            assert [len(each.members) for each in groups.summaries()] == [0]
+
+    run(test)
+
+
+@pytest.mark.row("G6")
 def test_who_joins_and_leaves_at_once_is_no_member() -> None:
     """The topics of its pattern take several turns of the loop. Else it would join after it has left, and
     hold partitions until its session ends."""
@@ -316,12 +346,12 @@ def test_what_no_batch_could_hold_is_split_into_several() -> None:
             assert await groups.delete_group("g") is ErrorCode.NONE
             await commit_all(groups)
             groups.topics_deleted(["orders"])
-            assert await groups.list_groups() == []
+            assert await listed(groups) == []
             await commit_all(groups)
             deleted = await groups.delete_offsets("g", partitions)
             assert set(deleted.errors.values()) == {ErrorCode.NONE}
-            assert await groups.list_groups() == []
+            assert await listed(groups) == []
         async with service(log, epoch=2) as groups:
-            assert await groups.list_groups() == []
+            assert await listed(groups) == []
 
     run(test)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
+from typing import Any
 
 import pytest
 
+from data_plane.coordinator.groups.group_metadata_manager import GroupMetadataManager
 from data_plane.coordinator.groups.messages import (
     CommitOffsets,
     Heartbeat,
@@ -14,9 +17,13 @@ from data_plane.coordinator.groups.messages import (
     OffsetToCommit,
     SyncGroup,
 )
+from data_plane.coordinator.loading import FIRST_S, LAST_S
+from data_plane.coordinator.runtime import CoordinatorState
 from data_plane.coordinator.state_machine import ProducerIdAndEpoch
 from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import TopicPartition
+from tests.support.virtual_loop import run_virtually
 from tests.unit.groups.group_driver import EPOCH_MS
 from tests.unit.groups.memory_log import MemoryLog
 from tests.unit.groups.service_driver import (
@@ -25,6 +32,7 @@ from tests.unit.groups.service_driver import (
     commit,
     committed,
     is_unstable,
+    listed,
     refusal,
     run,
     service,
@@ -56,7 +64,7 @@ def test_a_partition_that_moves_while_groups_are_listed_has_no_part_in_the_list(
             log.replicating = False
             committing = started(groups.commit_offsets(commit(1)))
             await settle()
-            listing = asyncio.ensure_future(groups.list_groups())
+            listing = started(listed(groups))
             await settle()
             groups.resign(groups.partition_for("g"))
             assert await listing == []
@@ -91,6 +99,150 @@ def test_loading_yields_to_the_loop_and_refuses_requests_meanwhile() -> None:
             assert offset == 199
             assert turns > 10
             assert log.reads > 5
+
+    run(test)
+
+
+@pytest.mark.row("G3")
+def test_partitions_that_load_at_the_same_time_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred of them replayed a hundred pieces in every turn of the loop."""
+    partitions = 10
+
+    async def test() -> None:
+        log = MemoryLog()
+        async with service(log, epoch=None) as groups:
+            for number in range(partitions):
+                groups.become_leader(number, 1)
+            await groups.loaded()
+            names = {groups.partition_for(name): name for name in map(str, range(500))}
+            for number in range(partitions):
+                for offset in range(60):
+                    wanted = (OffsetToCommit(ORDERS_0, offset),)
+                    await groups.commit_offsets(CommitOffsets(names[number], wanted))
+        replayed = [0]
+        replay = GroupMetadataManager.replay
+
+        def counted(*arguments: Any) -> Any:
+            replayed[-1] += 1
+            return replay(*arguments)
+
+        monkeypatch.setattr(GroupMetadataManager, "replay", counted)
+        async with service(log, epoch=None) as groups:
+            for number in range(partitions):
+                groups.become_leader(number, 2)
+            while any(shard.state is CoordinatorState.LOADING for shard in groups.shards):
+                await asyncio.sleep(0)
+                replayed.append(0)
+        assert sum(replayed) == 60 * partitions
+        assert max(replayed) <= 500 // 60  # what is in a piece
+
+    run(test)
+
+
+def faulty(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, *, works: bool) -> None:
+    """The next call fails, before or after it has done its work; the ones behind it do not."""
+    call = getattr(owner, name)
+
+    def fail(*arguments: object) -> object:
+        monkeypatch.setattr(owner, name, call)
+        if works:
+            call(*arguments)
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(owner, name, fail)
+
+
+@pytest.mark.row("G3")
+@pytest.mark.parametrize(
+    ("fails", "works"),
+    [("append", False), ("append", True), ("replay", False), ("replay", True), ("marker", False)],
+)
+def test_a_partition_that_fails_is_loaded_anew(
+    monkeypatch: pytest.MonkeyPatch, fails: str, works: bool
+) -> None:
+    """It was served by nobody until its leader changed."""
+
+    async def test() -> None:
+        faults: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+        log, producer = MemoryLog(), ProducerIdAndEpoch(7, 0)
+        async with service(log) as groups:
+            await groups.commit_offsets(commit(1))
+            owner = GroupMetadataManager if fails == "replay" else log
+            faulty(monkeypatch, owner, "replay" if fails == "replay" else "append", works=works)
+            if fails == "marker":
+                end = groups.end_transaction(groups.partition_for("g"), producer, 0, commit=True)
+                assert await refusal(end) is ErrorCode.NOT_COORDINATOR
+            else:
+                assert await refusal(groups.commit_offsets(commit(2))) is ErrorCode.NOT_COORDINATOR
+            assert await refusal(groups.commit_offsets(commit(3))) is ErrorCode.NOT_COORDINATOR
+            await asyncio.sleep(FIRST_S)
+            await groups.loaded()
+            assert await committed(groups) == (2 if works or fails == "replay" else 1)
+            await groups.commit_offsets(commit(4))
+            assert await committed(groups) == 4
+        assert len(faults) == 1
+
+    run_virtually(test())
+
+
+@pytest.mark.row("G3")
+def test_a_partition_that_cannot_be_loaded_is_tried_again_ever_more_rarely(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        log, tried_at = MemoryLog(), list[float]()
+        async with service(log) as groups:
+            await groups.commit_offsets(commit(1))
+
+        async def unreadable(partition: int, offset: int, max_bytes: int) -> bytes:
+            tried_at.append(loop.time())
+            raise OSError("a bad sector")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(log, "read", unreadable)
+            groups_again = service(log, epoch=2)
+            groups = await groups_again.__aenter__()
+            await asyncio.sleep(5 * LAST_S)
+        pauses = [after - before for before, after in pairwise(tried_at)]
+        assert pauses[:6] == pytest.approx([1, 2, 4, 8, 16, 32])
+        assert set(pauses[6:]) == {LAST_S}
+        await asyncio.sleep(LAST_S)
+        await groups.loaded()
+        assert await committed(groups) == 1
+        await groups_again.__aexit__(None, None, None)
+
+    run_virtually(test())
+
+
+@pytest.mark.row("G3")
+def test_a_partition_that_has_failed_and_is_led_elsewhere_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        log = MemoryLog()
+        async with service(log) as groups:
+            faulty(monkeypatch, log, "append", works=False)
+            assert await refusal(groups.commit_offsets(commit(1))) is ErrorCode.NOT_COORDINATOR
+            groups.resign(groups.partition_for("g"))
+            await asyncio.sleep(2 * LAST_S)
+            assert groups.shards == []
+
+    run_virtually(test())
+
+
+def test_what_cannot_be_written_down_is_refused_and_no_more() -> None:
+    async def test() -> None:
+        faults: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+        async with service(MemoryLog()) as groups:
+            long = TopicPartition("n" * 40_000, 0)  # no record has room for such a name
+            refused = groups.commit_offsets(CommitOffsets("g", (OffsetToCommit(long, 1),)))
+            assert await refusal(refused) is ErrorCode.UNKNOWN_SERVER_ERROR
+            await groups.commit_offsets(commit(1))
+        assert len(faults) == 1
 
     run(test)
 
@@ -247,14 +399,14 @@ def test_a_partition_that_moves_while_groups_are_listed_leaves_no_error() -> Non
             log.replicating = False
             held = started(groups.commit_offsets(commit(2)))
             await settle()
-            listing = started(groups.list_groups())
+            listing = started(listed(groups))
             await settle()
             groups.resign(first + 1)
             log.replicate(first)
             await held
-            listed = await listing
-            assert isinstance(listed, list)
-            assert [group.group_id for group in listed] == ["g"]
+            found = await listing
+            assert isinstance(found, list)
+            assert [group.group_id for group in found] == ["g"]
 
     run(test)
 

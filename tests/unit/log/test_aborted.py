@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from data_plane.log.aborted import AbortedTransaction, decode
+from data_plane.log.aborted import AbortedTransaction, AbortedTransactions, decode
 from data_plane.log.config import LogConfig
 from data_plane.log.dump import dump
 from data_plane.log.log import UnifiedLog
@@ -119,3 +119,21 @@ def test_what_a_loss_of_power_left_of_an_unsynced_index_hides_none_of_the_others
     before = list(log.aborted.entries)
     (tmp_path / f"{last:020d}.txnindex").write_bytes(bytes(34))
     assert open_log(tmp_path, SMALL, recovery_point=last).aborted.entries == before
+
+
+class _Watched(list[AbortedTransaction]):
+    """Counts what is looked at."""
+
+    looked_at = 0
+
+    def __getitem__(self, place):
+        found = super().__getitem__(place)
+        self.looked_at += len(found) if isinstance(place, slice) else 1
+        return found
+
+
+def test_a_read_looks_at_few_of_very_many(tmp_path):
+    aborted = AbortedTransactions(OsDisk(), str(tmp_path))
+    aborted.entries = _Watched(AbortedTransaction(1, 2 * i, 2 * i + 1, 2 * i + 2) for i in range(100_000))
+    assert aborted.between(10, 12) == ((1, 10),)
+    assert aborted.entries.looked_at < 100

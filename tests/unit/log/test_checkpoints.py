@@ -70,3 +70,16 @@ def test_clean_shutdown_marker(tmp_path):
     assert checkpoints.read_clean_shutdown(DISK, str(tmp_path), MAY_BLOCK) == -1
     checkpoints.remove_clean_shutdown(DISK, str(tmp_path), MAY_BLOCK)
     assert checkpoints.read_clean_shutdown(DISK, str(tmp_path), MAY_BLOCK) is None
+
+
+def test_a_torn_file_of_epochs_is_not_taken_for_a_whole_one(tmp_path):
+    """It is written without a sync at a truncation. An epoch would begin where it does not: 12, of 1234."""
+    path = tmp_path / "leader-epoch-checkpoint"
+    entries = [(0, 0), (5, 1234)]
+    whole = checkpoints.encode_epochs(entries)
+    path.write_bytes(whole)
+    assert checkpoints.read_epochs(DISK, str(path), MAY_BLOCK) == entries
+    for length in range(1, len(whole)):
+        path.write_bytes(whole[:length])
+        with pytest.raises(CheckpointError):
+            checkpoints.read_epochs(DISK, str(path), MAY_BLOCK)

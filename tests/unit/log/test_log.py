@@ -371,3 +371,17 @@ def test_a_segment_may_go_in_the_middle_of_a_flush(tmp_path):
     work.run(MAY_BLOCK)
     log.flush_done(work)
     assert log.recovery_point == 0
+
+
+def test_an_index_that_went_with_its_segment_is_not_made_again(tmp_path):
+    """By a reader that came late: of an empty file it would read nonsense, and nobody would remove it."""
+    log = open_log(tmp_path, LogConfig(index_interval_bytes=0))
+    for _ in range(600):
+        lead(log, b"x")
+    segment = log.segments[0]
+    log.roll(NOW_MS)
+    for path in segment.paths:
+        OsDisk().remove(path)
+    with pytest.raises(FileNotFoundError):
+        segment.offset_index.lookup(10)
+    assert not Path(segment.offset_index.path).exists()

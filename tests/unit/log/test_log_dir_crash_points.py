@@ -65,7 +65,7 @@ class Life:
             least = flushed if power else ledger.acknowledged[tp]
             assert least <= end <= ledger.written[tp], (tp, least, end, ledger)
             assert read_all(self.logs[tp]) == [(offset, value(offset)) for offset in range(end)]
-        if self.directory.whole_epoch >= 0:
+        if self.directory.previous_broker_epoch >= 0:
             for tp, acknowledged in ledger.acknowledged.items():
                 if tp in self.logs:
                     assert self.logs[tp].log_end_offset >= acknowledged, "a lie about what is lost"
@@ -136,7 +136,7 @@ def two_lives(disk: MortalDisk, ledger: Ledger) -> None:
     first.stop(1)
     second = Life(disk, ledger, "first boot")
     second.start(epoch=2, power=False)
-    assert second.directory.whole_epoch == 1
+    assert second.directory.previous_broker_epoch == 1
     second.append(KEPT, 2)
 
 

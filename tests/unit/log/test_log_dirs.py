@@ -17,10 +17,11 @@ from data_plane.log.config import LogConfig
 from data_plane.log_manager.found_logs import UnclaimedLogs
 from data_plane.log_manager.log_dirs import LogDir
 from metadata_quorum.foundation.disk import OsDisk
+from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import PartitionRegistration, TopicPartition
-from tests.support.logs import NOW_MS, lead
+from tests.support.logs import NOW_MS, flush, lead, read_all
 from tests.support.may_block import MAY_BLOCK
-from tests.unit.replication.cluster import Cluster, in_loop, produce_outcome
+from tests.unit.replication.cluster import Cluster, in_loop, produce_outcome, until
 
 SMALL = LogConfig(segment_bytes=300, index_interval_bytes=0)
 BAD, GOOD = TopicPartition("bad", 0), TopicPartition("good", 0)
@@ -124,7 +125,33 @@ def test_a_run_whose_last_durable_batch_reads_wrong_is_not_whole(whole: bool, id
     directory = log_dir(disk)
     logs, _ = directory.load(SMALL, {}, NOW_MS, MAY_BLOCK)
     assert logs[BAD][0].log_end_offset == (6 if whole else 5)
-    assert directory.whole_epoch == (EPOCH if whole else -1)
+    assert directory.previous_broker_epoch == (EPOCH if whole else -1)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_a_run_of_which_somebody_has_removed_a_log_is_not_whole(by_hand: bool, clean: bool) -> None:
+    """It is made anew, and empty; one that this broker was deleting is not missed."""
+    disk = filled(clean=clean)
+    if by_hand:
+        disk.remove_tree("/data/bad-0", MAY_BLOCK)
+    else:
+        disk.rename("/data/bad-0", f"/data/bad-0.{UUID(int=7).hex}-delete")
+    directory = log_dir(disk)
+    logs, _ = directory.load(SMALL, {}, NOW_MS, MAY_BLOCK)
+    assert logs.keys() == {GOOD}
+    assert directory.previous_broker_epoch == (-1 if by_hand else EPOCH)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_what_was_missed_is_remembered_if_the_node_dies_before_it_has_said_so(clean: bool) -> None:
+    """From then on nothing on disk speaks of the log that is gone."""
+    disk = filled(clean=clean)
+    disk.remove_tree("/data/bad-0", MAY_BLOCK)
+    log_dir(disk).load(SMALL, {}, NOW_MS, MAY_BLOCK)
+    again = log_dir(disk)
+    again.load(SMALL, {}, NOW_MS, MAY_BLOCK)
+    assert again.previous_broker_epoch == -1
 
 
 def test_what_cannot_be_looked_at_is_not_called_missing(
@@ -206,3 +233,86 @@ async def stopped_where_it_lies(cluster: Cluster) -> str:
     path = broker.partitions.logs.dir_of(broker.partitions.get("t", 0)).path
     await broker.close()
     return path
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_what_is_said_of_a_log_that_is_gone_is_not_believed_of_the_next_one_of_its_name(clean: bool) -> None:
+    """Its topic was deleted, and the node killed before the checkpoints were written without it. The next one
+    is killed before they are written with it."""
+    disk = filled(clean=clean)
+    disk.remove_tree("/data/bad-0", MAY_BLOCK)
+    directory = log_dir(disk)
+    directory.load(SMALL, {}, NOW_MS, MAY_BLOCK)
+    log = directory.open_log(BAD, UUID(int=10), SMALL, NOW_MS, MAY_BLOCK)
+    log.identify(MAY_BLOCK)
+    lead(log, b"new")
+    disk.kill()
+    logs, _ = log_dir(disk).load(SMALL, {}, NOW_MS, MAY_BLOCK)
+    assert read_all(logs[BAD][0]) == [(0, b"new")]
+    assert logs[GOOD][0].log_start_offset == 1
+
+
+def test_a_file_that_has_the_name_of_a_replica_is_none() -> None:
+    disk = filled(clean=False)
+    disk.open("/data/core-1234", create=True)
+    logs, corrupt = log_dir(disk).load(SMALL, {}, NOW_MS, MAY_BLOCK)
+    assert (logs.keys(), corrupt) == ({BAD, GOOD}, {})
+
+
+def test_of_two_unfinished_copies_of_a_replica_one_is_left() -> None:
+    """The first one is removed when the second has been begun: the node died in between."""
+    disk = filled(clean=False)
+    copies = [f"/data/moved-0.{number:032x}-future" for number in (1, 2)]
+    for copy in copies:
+        disk.make_dirs(copy)
+    directory = log_dir(disk)
+    directory.load(SMALL, {}, NOW_MS, MAY_BLOCK)
+    assert list(directory.unfinished.values()) == [copy for copy in copies if disk.exists(copy)]
+
+
+def test_durable_records_are_known_to_be_their_topics() -> None:
+    """With flush.messages=1 they are acknowledged while the log may still wait for its identification. As
+    records of nobody they would be those of the next topic of the name."""
+    for seed in range(40):
+        disk = SimDisk()
+        directory = log_dir(disk)
+        directory.load(SMALL, {}, NOW_MS, MAY_BLOCK)
+        log = directory.open_log(GOOD, UUID(int=9), SMALL, NOW_MS, MAY_BLOCK)
+        lead(log, b"v")
+        flush(log)
+        disk.power_loss(Random(seed))
+        logs, _ = log_dir(disk).load(SMALL, {}, NOW_MS, MAY_BLOCK)
+        log, topic_id = logs[GOOD]
+        assert (log.log_end_offset, topic_id) == (1, UUID(int=9)), seed
+
+
+@pytest.mark.parametrize(
+    "fate", ["deleted", "deleted while it was down", "made again", "made again meanwhile"]
+)
+@in_loop
+async def test_a_damaged_log_of_a_topic_that_is_gone_lies_in_nobodys_way(fate: str):
+    async with Cluster(1) as cluster:
+        topic_id = cluster.create_topic("t", [[1]])
+        for _ in range(3):
+            await produce_outcome(cluster, b"x" * 50)
+        await until(lambda: not cluster.leader().log.unidentified)
+        path, size = cluster.leader().log.segments[0].path, cluster.leader().log.size // 3
+        await cluster.crash(1)
+        cluster.disks[1].flip_bit(path, size + size // 2)
+        if fate != "deleted":
+            cluster.delete_topic(topic_id)
+        if fate == "made again":
+            cluster.create_topic("t", [[1]])
+        broker = cluster.start(1)
+        if fate == "deleted":
+            cluster.delete_topic(topic_id)
+        if fate == "made again meanwhile":
+            cluster.create_topic("t", [[1]])
+        broker.partitions.applier.remove_stray_replicas(cluster.image)
+        if "again" in fate:
+            assert await produce_outcome(cluster, b"new") == ErrorCode.NONE
+            assert cluster.replica(1).log.log_end_offset == 1
+        kept = [name for name in cluster.disks[1].list("/data", MAY_BLOCK) if name.endswith("-stray")]
+        assert len(kept) == (fate == "deleted while it was down")
+        await cluster.brokers.pop(1).partitions.close(broker_epoch=7)
+        assert cluster.disks[1].exists("/data/.kafka_cleanshutdown")

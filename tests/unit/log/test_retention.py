@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from chaos.sim.disk import SimDisk
 from data_plane.log.config import LogConfig
 from data_plane.log.log import UnifiedLog
 from data_plane.log.retention import delete_old_segments
+from metadata_quorum.foundation.blocking import MayBlock, Result
 from metadata_quorum.foundation.errors import BrokerError
 from tests.support.logs import NOW_MS, lead, open_log, read_all, truncate
 from tests.support.may_block import MAY_BLOCK
+from tests.unit.replication.cluster import Cluster, in_loop, until
 
 
 def filled(directory: Path, **settings) -> UnifiedLog:
@@ -113,3 +118,43 @@ def test_a_truncation_whose_segment_retention_takes_meanwhile_is_prepared_again(
     assert not log.inconsistent
     assert truncate(log, 2)
     assert (log.log_start_offset, log.log_end_offset) == (2, 2)
+
+
+class Watched(SimDisk):
+    """Notes what is read outside of the executor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.in_executor = True
+        self.read_on_loop: list[str] = []
+
+    def strike(self, operation: str, path: str) -> None:
+        if operation == "read" and not self.in_executor:
+            self.read_on_loop.append(path)
+        super().strike(operation, path)
+
+    async def blocking(self, work: Callable[[MayBlock], Result], /) -> Result:
+        await asyncio.sleep(0)
+        self.in_executor = True
+        try:
+            return work(MAY_BLOCK)
+        finally:
+            self.in_executor = False
+
+
+@in_loop
+async def test_after_a_start_nothing_is_read_on_the_loop_to_learn_what_is_old():
+    """The indexes of old segments are in no cache then."""
+    small = LogConfig(segment_bytes=300, index_interval_bytes=0)
+    async with Cluster(1, disk=Watched, log_defaults=small) as cluster:
+        cluster.create_topic("t", [[1]], retention_ms="1000")
+        for _ in range(5):
+            cluster.produce(b"x" * 150)
+        await cluster.brokers.pop(1).close()
+        broker, disk = cluster.start(1), cluster.disks[1]
+        assert isinstance(disk, Watched)
+        broker.executor, disk.in_executor = disk.blocking, False
+        cluster.now_ms += 5000
+        broker.partitions.sweeps.apply_retention()
+        await until(lambda: cluster.replica(1).log.log_start_offset == 5)
+        assert disk.read_on_loop == []

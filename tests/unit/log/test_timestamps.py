@@ -71,3 +71,21 @@ def test_a_search_beside_the_loop_does_without_what_only_the_loop_may_look_at(
     found = log.search_time(timestamp).run(MAY_BLOCK)
     assert found is not None
     assert found.offset == (399 if timestamp is None else 300)
+
+
+@pytest.mark.pure("a property of the segment is replaced")
+def test_the_greatest_while_the_log_grows(tmp_path, monkeypatch):
+    """The search is in another thread: what it asks of the segment first is older than what it asks next."""
+    log = open_log(tmp_path)
+    for step in range(3):
+        lead(log, b"%d" % step, timestamp=NOW_MS + step)
+    at_first = LogSegment.offset_of_max_timestamp.fget
+
+    def grown(segment: LogSegment) -> int:
+        if log.log_end_offset == 3:
+            lead(log, b"newer", timestamp=NOW_MS + 100)
+        return at_first(segment)
+
+    monkeypatch.setattr(LogSegment, "offset_of_max_timestamp", property(grown))
+    found = log.search_time(None).run(MAY_BLOCK)
+    assert (found.offset, found.timestamp) == (3, NOW_MS + 100)

@@ -1,6 +1,6 @@
-"""A follower's log is truncated and written again, over and over, and the process or the machine dies in
-between: what comes back is the beginning of what the log was before a truncation or after it, never some of
-both, and all that was durable.
+"""A follower's log is truncated, or restarts, and is written again, over and over, and the process or the
+machine dies in between: what comes back is the beginning of what the log was before a truncation or after it,
+never some of both, and all that was durable.
 
 Records are of one size, so that a page or a segment of before would fit among those of after; epochs do not
 tell them apart either.
@@ -17,6 +17,7 @@ from chaos.sim.disk import Killed, SimDisk
 from data_plane.log import checkpoints
 from data_plane.log.config import LogConfig
 from data_plane.log.log import UnifiedLog
+from data_plane.log.truncation import TruncationWork
 from metadata_quorum.foundation.errors import BrokerError
 from metadata_quorum.foundation.model import TopicPartition
 from tests.support.logs import batch, flush, open_log, read_all, truncate_unflushed
@@ -24,11 +25,15 @@ from tests.support.may_block import MAY_BLOCK
 
 PATH: Final = "/d/t-0"
 CHECKPOINT: Final = f"/d/{checkpoints.RECOVERY_POINTS}"
+LOG_STARTS: Final = f"/d/{checkpoints.LOG_START_OFFSETS}"
 TP: Final = TopicPartition("t", 0)
 CONFIG: Final = LogConfig(segment_bytes=9_000, index_interval_bytes=1_000)
 BATCH_BYTES: Final = 1024  # a quarter of a page
 VALUE_BYTES: Final = 2 * BATCH_BYTES - len(batch(bytes(BATCH_BYTES)))
 DEATHS: Final = 5
+
+Version = tuple[int, list[bytes]]
+"""Where the log begins, and its records."""
 
 pytestmark = pytest.mark.row("L7")
 
@@ -41,7 +46,7 @@ class Replica:
         self.disk = SimDisk()
         self.disk.make_dirs("/d")
         self.written = 0
-        self.versions: list[list[bytes]] = [[]]  # since the last start: the last one is what it holds
+        self.versions: list[Version] = [(0, [])]  # since the last start: the last one is what it holds
         self.durable = 0  # so many records of the last version
         self.log: UnifiedLog | None = None
         self.machine_restarted = False
@@ -49,32 +54,39 @@ class Replica:
     def start(self) -> None:
         """As log_dirs.py does. Dies where the disk does."""
         points = checkpoints.read_offsets(self.disk, CHECKPOINT, MAY_BLOCK)
+        starts = checkpoints.read_offsets(self.disk, LOG_STARTS, MAY_BLOCK)
         log = open_log(
             PATH,
             CONFIG,
             disk=self.disk,
             recovery_point=points.get(TP, 0),
+            log_start_offset=starts.get(TP, 0),
             machine_restarted=self.machine_restarted,
         )
-        self.check([value or b"" for _, value in read_all(log)])
+        self.check(log.log_start_offset, [value or b"" for _, value in read_all(log)])
         self.log = log
         self.machine_restarted = False  # noted when the log has been opened
         self.checkpoint()
         self.disk.sync_dir(PATH, MAY_BLOCK)  # as the identification of a new log does
 
-    def check(self, found: list[bytes]) -> None:
-        fits = [version for version in self.versions if version[: len(found)] == found]
-        assert fits, f"{names(found)} is the beginning of none of {[names(v) for v in self.versions]}"
+    def check(self, start: int, found: list[bytes]) -> None:
+        """Of a log that was restarting the oldest segments may be gone."""
+        fits = [v for at, v in self.versions if at <= start and v[start - at :][: len(found)] == found]
+        known = [(at, names(v)) for at, v in self.versions]
+        assert fits, f"{names(found)} from {start} on is of none of {known}"
         assert len(found) >= self.durable, f"{len(found)} of {self.durable} durable records"
-        self.versions = [found]
+        assert not self.durable or start == self.versions[-1][0]
+        self.versions = [(start, found)]
 
     def live(self) -> None:
         log, random = self.log, self.random
         assert log is not None
         while True:
             match random.randrange(10):
-                case 0 | 1:
-                    self.truncate(random.randrange(log.log_end_offset + 1))
+                case 0:
+                    self.truncate(random.randint(log.log_start_offset, log.log_end_offset))
+                case 1:
+                    self.restart(log.log_end_offset + random.randrange(1, 50))
                 case 2 | 3:
                     self.flush()
                 case 4:
@@ -87,7 +99,7 @@ class Replica:
         self.written += 1
         value = b"%d-" % self.written
         value = value.ljust(VALUE_BYTES, b".")
-        self.versions[-1].append(value)
+        self.versions[-1][1].append(value)
         run = batch(value, base_offset=self.log.log_end_offset, leader_epoch=1)
         self.log.append_as_follower(run)
 
@@ -97,23 +109,35 @@ class Replica:
         if work is not None:
             work.run(MAY_BLOCK)
             self.log.flush_done(work)
-        self.durable = self.log.log_end_offset
+        self.durable = len(self.versions[-1][1])
         del self.versions[:-1]
 
     def checkpoint(self) -> None:
         assert self.log is not None
-        point = self.log.recovery_point
-        self.disk.write_atomic(CHECKPOINT, checkpoints.encode_offsets({TP: point}), MAY_BLOCK)
+        for path, offset in ((CHECKPOINT, self.log.recovery_point), (LOG_STARTS, self.log.log_start_offset)):
+            self.disk.write_atomic(path, checkpoints.encode_offsets({TP: offset}), MAY_BLOCK)
 
     def truncate(self, offset: int) -> None:
         assert self.log is not None
-        self.durable = min(self.durable, offset)
+        start, values = self.versions[-1]
+        self.durable = min(self.durable, offset - start)
         work = self.log.prepare_truncation(offset)
-        if work is None:
-            return
+        if work is not None:
+            self.carry_out(work, (start, values[: offset - start]))
+
+    def restart(self, offset: int) -> None:
+        """The leader's log begins there."""
+        assert self.log is not None
+        self.durable = 0
+        work = self.log.prepare_truncation(offset, restart=True)
+        assert work is not None
+        self.carry_out(work, (offset, []))
+
+    def carry_out(self, work: TruncationWork, version: Version) -> None:
+        assert self.log is not None
         work.run(MAY_BLOCK)
         self.checkpoint()
-        self.versions.append(self.versions[-1][:offset])
+        self.versions.append(version)
         assert self.log.truncate_to(work)
         for deletion in self.log.take_deletions():
             deletion.run(MAY_BLOCK)
@@ -200,3 +224,25 @@ def test_only_its_own_truncation_is_discarded() -> None:
     second.run(MAY_BLOCK)
     log.discard_truncation(first)
     assert log.truncate_to(second)
+
+
+@pytest.mark.parametrize("names_in_order", [True, False])
+def test_a_log_that_restarts_opens_after_a_loss_of_power(names_in_order: bool) -> None:
+    """Of its old segments, which were durable, any may come back beside the new one."""
+    for seed in range(100):
+        replica = Replica(seed)
+        replica.start()
+        for _ in range(40):
+            replica.append()
+        replica.flush()
+        replica.checkpoint()
+        replica.disk.kill_before(replica.random.randrange(60))
+        try:
+            replica.restart(100)
+            for _ in range(20):
+                replica.append()
+        except Killed:
+            pass
+        replica.machine_restarted = True
+        replica.disk.power_loss(replica.random, names_in_order=names_in_order)
+        replica.start()

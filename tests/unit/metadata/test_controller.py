@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from uuid import UUID
 
 import pytest
@@ -265,6 +266,57 @@ async def test_controlled_shutdown_waits_until_the_others_know() -> None:
     assert node.fenced(1)
 
 
+@pytest.mark.row("Q2")
+@virtual
+async def test_who_is_unfenced_late_is_watched_all_the_same() -> None:
+    """The heartbeat's proposal ends UNKNOWN, and is committed afterwards."""
+    node = Node()
+    await node.lead()
+    await node.register(1)
+    await late(node, node.beat(1))
+    assert not node.fenced(1)
+    await node.until(lambda: node.fenced(1), 10)
+
+
+@pytest.mark.row("Q2")
+@virtual
+async def test_a_shutdown_that_is_committed_late_waits_until_the_others_know_too() -> None:
+    node = Node()
+    await node.lead()
+    await node.brokers(1, 2)
+    await node.controller.create_topics([CreatableTopic("t", 2, 2)])
+    await late(node, node.beat(1, want_shut_down=True))
+    assert {p.leader for _, _, p in node.controller.image.each_partition()} == {2}
+    assert not (await node.beat(1, want_shut_down=True)).should_shut_down, "broker 2 does not know yet"
+    await node.beat(2)
+    assert (await node.beat(1, want_shut_down=True)).should_shut_down
+
+
+async def late(node: Node, request: Coroutine[object, object, object]) -> None:
+    """What it proposes is committed when it has been given up."""
+    node.raft.held = True
+    asked = asyncio.ensure_future(request)
+    await asyncio.sleep(0)
+    node.raft.expire()
+    with pytest.raises(BrokerError) as e:
+        await asked
+    assert e.value.code is ErrorCode.REQUEST_TIMED_OUT
+    node.raft.commit()
+    node.raft.held = False
+
+
+@virtual
+async def test_what_no_message_would_hold_is_no_sign_of_another_controller() -> None:
+    """Brokers send a client's request again for as long as they are told NOT_CONTROLLER."""
+    node = Node()
+    await node.lead()
+    await node.brokers(1)
+    node.raft.max_command_bytes = 1000
+    with pytest.raises(BrokerError) as e:
+        await node.controller.create_topics([CreatableTopic("t" * 2000, 1, 1)])
+    assert e.value.code is ErrorCode.POLICY_VIOLATION
+
+
 @virtual
 async def test_step_down_leaves_pending_requests_unknown() -> None:
     node = Node()
@@ -352,7 +404,7 @@ async def test_preferred_leaders_are_given_their_partitions_back() -> None:
     node = Node(leader_imbalance_check_interval_seconds=30, broker_session_timeout_ms=90_000)
     await node.lead()
     await node.brokers(1, 2)
-    await node.controller.create_topics([CreatableTopic("t", assignments={0: (1, 2)})])
+    await node.controller.create_topics([CreatableTopic("t", assignments=((0, (1, 2)),))])
     await node.controller.heartbeat(
         BrokerHeartbeatRequest(1, node.controller.image.brokers[1].broker_epoch, 1 << 40, want_fence=True)
     )

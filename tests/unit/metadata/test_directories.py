@@ -7,7 +7,8 @@ from uuid import UUID
 import pytest
 
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from metadata_quorum.foundation.model import LOST_DIR, NO_LEADER
+from metadata_quorum.foundation.model import LOST_DIR, NO_LEADER, LeaderRecoveryState
+from metadata_quorum.protocol import commands as c
 from metadata_quorum.protocol.commands import AssignReplicasToDirs
 from metadata_quorum.protocol.replies import DirectoryResult, IsrResult
 from tests.support.metadata_machine import MetadataMachine
@@ -156,3 +157,76 @@ def test_assignments_are_judged_for_themselves() -> None:
     with pytest.raises(BrokerError) as refused:
         machine.run(AssignReplicasToDirs(broker_id=1, broker_epoch=stale, assignments=()))
     assert refused.value.code is ErrorCode.STALE_BROKER_EPOCH
+
+
+def alone_in_sync() -> MetadataMachine:
+    """Broker 2 alone in sync of (2, 3, 1), 3 eligible; then its first directory fails."""
+    machine = ready()
+    machine.set_config(2, "t", "min.insync.replicas", "2")
+    move = c.Reassignment(topic="t", partition=0, replicas=(2, 3, 1))
+    machine.run(c.AlterReassignments(reassignments=(move,)))
+    machine.fence(1)
+    machine.fence(3)
+    machine.fail_dirs(2, directory(2, 0))
+    partition = machine.partition("t")
+    assert (partition.leader, partition.isr, partition.elr) == (NO_LEADER, (), (2, 3))
+    return machine
+
+
+@pytest.mark.row("L8")
+def test_who_makes_a_replica_anew_elsewhere_has_nothing_that_others_could_lose() -> None:
+    """Its directory is gone, and all that is left of the broker is as it was: a clean restart."""
+    machine = alone_in_sync()
+    machine.fence(2)
+    machine.register(2, incarnation=2, previous=machine.epoch(2), log_dirs=(directory(2, 1),))
+    machine.unfence(2)
+    assert machine.partition("t").leader == NO_LEADER
+    machine.assign_dir(2, "t", directory(2, 1))
+    partition = machine.partition("t")
+    assert (partition.leader, partition.elr) == (NO_LEADER, (3,)), "led by an empty replica"
+    machine.unfence(3)
+    assert machine.partition("t").leader == 3
+    assert machine.partition("t").leader_recovery_state == LeaderRecoveryState.RECOVERED
+
+
+@pytest.mark.row("L8")
+def test_the_only_replica_that_is_made_anew_leads_and_has_to_recover() -> None:
+    machine = ready()
+    machine.create_assigned("one", [(1,)])
+    machine.assign_dir(1, "one", directory(1, 0))
+    machine.fail_dirs(1, directory(1, 0))
+    machine.fence(1)
+    machine.register(1, incarnation=2, previous=machine.epoch(1), log_dirs=(directory(1, 1),))
+    machine.unfence(1)
+    machine.assign_dir(1, "one", directory(1, 1))
+    partition = machine.partition("one")
+    assert (partition.leader, partition.leader_recovery_state) == (1, LeaderRecoveryState.RECOVERING)
+
+
+@pytest.mark.row("L8")
+def test_a_replica_that_moves_between_two_directories_stays_eligible() -> None:
+    machine = alone_in_sync()
+    machine.assign_dir(3, "t", directory(3, 1))
+    assert machine.partition("t").elr == (2, 3)
+
+
+@pytest.mark.row("L8")
+@pytest.mark.parametrize("unclean", ["true", "false"])
+@pytest.mark.parametrize("moved", [True, False])
+def test_who_comes_onto_a_disk_or_into_a_partition_leads_it_where_that_may_be_unclean(
+    moved: bool, unclean: str
+) -> None:
+    machine = alone_in_sync()
+    machine.fence(2)
+    machine.fail_dirs(1, directory(1, 0))
+    machine.unfence(1)
+    machine.set_config(2, "t", "unclean.leader.election.enable", unclean)
+    assert machine.partition("t").leader == NO_LEADER
+    if moved:
+        machine.brokers(4)
+        move = c.Reassignment(topic="t", partition=0, replicas=(4,))
+        machine.run(c.AlterReassignments(reassignments=(move,), may_be_unclean=True))
+    else:
+        machine.assign_dir(1, "t", directory(1, 1))
+    leads = 4 if moved else 1
+    assert machine.partition("t").leader == (leads if unclean == "true" else NO_LEADER)

@@ -73,7 +73,12 @@ async def serving(
     controller: Any = None,
 ) -> AsyncIterator[Running]:
     loop = asyncio.get_running_loop()
-    config = types.SimpleNamespace(auto_create_topics_enable=False, max_request_partition_size_limit=2000)
+    limits = limits if limits is not None else ServerLimits()
+    config = types.SimpleNamespace(
+        auto_create_topics_enable=False,
+        max_request_partition_size_limit=2000,
+        socket_request_max_bytes=limits.connection.max_frame_bytes,
+    )
     node = node_context(loop, cluster_id="a-cluster", config=config)
     dispatcher = Dispatcher(
         node,

@@ -10,7 +10,10 @@ from kraft.api.envelope import decode_address, decode_principal, encode_principa
 from kraft.api.request_context import Role
 from kraft.api.row import ApiRow
 from kraft.api.table import ROWS
+from kraft.net.connection import ConnectionLimits
+from kraft.net.listener import ServerLimits
 from kraft.wire.api_keys import ApiKey
+from kraft.wire.bridge import decode_response, encode_request
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from tests.unit.net.forwarded import Controller, ToController
 from tests.unit.net.harness import on_a_loop, serving
@@ -69,6 +72,33 @@ def test_a_broker_hands_a_request_on_and_its_answer_back(version: int) -> None:
         assert seen == [("User:ANONYMOUS", "127.0.0.1", "test")]
 
     test()
+
+
+@on_a_loop
+async def test_what_does_not_fit_into_an_envelope_is_refused_by_the_broker() -> None:
+    """The controller would end the connection that all which the broker asks of it goes through."""
+    limits = ServerLimits(connection=ConnectionLimits(max_frame_bytes=100_000))
+
+    async def delete(node, ctx, request):
+        return {"responses": []}
+
+    rows, active = rows_with(delete), Controller(is_active=True)
+    async with (
+        serving(rows, limits, Role.CONTROLLER, active) as controller,
+        serving(rows, limits) as broker,
+    ):
+        broker.node.controller_channel = ToController(controller)
+        client = await broker.client()
+        codes = []
+        for length in (99_000, 99_950):
+            fields = {"topics": [{"name": "t"}]}
+            body = encode_request(ApiKey.DELETE_TOPICS, 6, fields)
+            answer = await client.send(ApiKey.DELETE_TOPICS, 6, (body + bytes(length - len(body)),))
+            told = decode_response(ApiKey.DELETE_TOPICS, 6, answer)
+            codes.append([each.error_code for each in told.responses])
+        assert codes == [[], [ErrorCode.INVALID_REQUEST]]
+        client.close()
+    assert [broken for _, broken in controller.closed] == [True]  # by the broker, when it was answered
 
 
 @pytest.mark.parametrize("active", [True, False])

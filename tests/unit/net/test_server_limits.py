@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from kraft.local.certificates import Authority
+from kraft.local.free_ports import HOST
+from kraft.net.acceptor import BEGUN_AT_ONCE
 from kraft.net.budget import Account, Budget
 from kraft.net.connection import FIRST_BUFFER_BYTES, SMALL_FRAME_BYTES, ConnectionLimits
 from kraft.net.connection_quotas import ListenerKind, MaxConnections, handles_for_clients
 from kraft.net.connections import SWEEP_S
+from kraft.net.frame_rate import SLOW_FRAME_S
 from kraft.net.listener import OPEN, ListenerSecurity, ServerLimits
-from kraft.net.server_connection import SLOW_FRAME_S
 from kraft.net.unread import LEAST_BYTES
 from tests.unit.net.echo_node import Streams, framed, node
 from tests.unit.net.harness import closes, on_a_loop, until
@@ -25,6 +27,7 @@ pytestmark = pytest.mark.row("P7")
 
 LOGIN = ListenerSecurity(asks_login=True)
 MIB = 1024 * 1024
+CLIENTS_AT_ONCE = 60
 
 
 async def answered(streams: Streams, frame: bytes) -> bool:
@@ -248,6 +251,19 @@ async def test_an_address_has_so_many_connections():
         assert await answered(second, b"still here")
 
 
+@on_a_loop
+async def test_an_address_may_have_a_limit_of_its_own():
+    limits = ServerLimits(max_connections=MaxConnections(of_one_host=5, of_hosts={HOST: 1, "::1": 9}))
+    async with node(limits, OPEN=OPEN) as running:
+        assert await answered(await running.connect("OPEN"), b"welcome")
+        second, _ = await running.connect("OPEN")
+        assert await closes(second)
+        running.server.connections.limits = ServerLimits(
+            max_connections=MaxConnections(of_one_host=0, of_hosts={HOST: 2})
+        )
+        assert await answered(await running.connect("OPEN"), b"welcome")
+
+
 CLIENTS, BROKERS = ListenerSecurity(), ListenerSecurity(listener_kind=ListenerKind.BROKERS)
 CONTROLLERS = ListenerSecurity(listener_kind=ListenerKind.CONTROLLERS)
 
@@ -321,5 +337,33 @@ def test_handshakes_are_connections(tmp_path: Path):
             assert await answered(known, b"welcome")
             known[1].close()
             await until(lambda: not running.server.connections)
+
+    test()
+
+
+def test_of_handshakes_that_come_together_few_are_begun_in_one_turn(tmp_path: Path):
+    """Each takes a signature: those of a thousand clients took half a second."""
+    authority = Authority.create(tmp_path, "ca")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(authority.issue("node", "/CN=node"))
+    trusting = ssl.create_default_context(cafile=str(authority.certificate))
+
+    @on_a_loop
+    async def test():
+        async with node(TLS=ListenerSecurity(context)) as running:
+            silent = [await running.connect("TLS") for _ in range(CLIENTS_AT_ONCE)]
+            await until(
+                lambda: running.server.connections.counts[ListenerKind.SHARED].total == CLIENTS_AT_ONCE
+            )
+            assert running.server.begun_handshakes == 0, "who says nothing has no turn"
+            for _, writer in silent:
+                writer.write(b"no handshake, but enough of it")
+            for _ in range(10 * CLIENTS_AT_ONCE):
+                before = running.server.begun_handshakes
+                await asyncio.sleep(0)
+                assert running.server.begun_handshakes <= before + 2 * BEGUN_AT_ONCE
+            await until(lambda: not running.server.connections.counts[ListenerKind.SHARED].total)
+            assert running.server.begun_handshakes == CLIENTS_AT_ONCE
+            assert await answered(await running.connect("TLS", trusting), b"welcome")
 
     test()

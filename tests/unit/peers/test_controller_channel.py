@@ -87,9 +87,9 @@ def test_only_who_takes_it_well_is_asked(api_keys: tuple[ApiKey, ...]) -> None:
         asking = asyncio.ensure_future(channel.request(ApiKey.BROKER_HEARTBEAT, 1, HEARTBEAT))
         if of_kafka:
             await asyncio.sleep(0)  # the request looks around, and finds nobody to ask
-            channel.active_is(ACTIVE)
-            channel.active_is(ACTIVE)
-            channel.active_is(9)  # no voter
+            channel.learn_active(ACTIVE)
+            channel.learn_active(ACTIVE)
+            channel.learn_active(9)  # no voter
             assert (introduced.get_nowait(), introduced.empty()) == (ACTIVE, True)
         await asking
         assert (channel.active, controllers.heartbeats[-1]) == (ACTIVE, ACTIVE)
@@ -109,16 +109,16 @@ def test_voters_are_learned_by_who_knows_bootstrap_servers_alone(api_keys: tuple
         channel, introduced = started({-2: Address("127.0.0.1", 1), -3: addresses[1]})
         assert await introduced.get() == -3
         assert not channel.may_ask(-3)
-        channel.learn(ACTIVE, addresses[3])  # where it was
+        channel.learn_address(ACTIVE, addresses[3])  # where it was
         assert await introduced.get() == ACTIVE
-        channel.learn(ACTIVE, addresses[ACTIVE])
+        channel.learn_address(ACTIVE, addresses[ACTIVE])
         assert await introduced.get() == ACTIVE
-        channel.active_is(ACTIVE)
+        channel.learn_active(ACTIVE)
         await channel.request(ApiKey.BROKER_HEARTBEAT, 1, HEARTBEAT)
         assert controllers.heartbeats == [ACTIVE]
         await channel.close()
         named, _ = started(addresses)
-        named.learn(7, addresses[1])
+        named.learn_address(7, addresses[1])
         assert named.voters == (1, 2, 3)
         await named.close()
         controllers.close()

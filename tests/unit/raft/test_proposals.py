@@ -55,7 +55,7 @@ def test_a_command_beyond_the_limit_is_refused_and_one_beyond_a_batch_arrives() 
     values = [b"a" * 5000, b"b", b"c" * 101, b"d" * 100, b"e" * 99]
     ends = rig.propose(1, *values)
     rig.settle()
-    assert [end.outcome for end in too_large] == [ProposalOutcome.REFUSED]
+    assert [end.outcome for end in too_large] == [ProposalOutcome.TOO_LARGE]
     assert rig.committed(ends)
     assert all(machine.values == values for machine in rig.machines.values())
 

@@ -56,6 +56,39 @@ async def test_below_min_insync_replicas_a_produce_is_refused_before_and_after_t
 
 @pytest.mark.row("R4")
 @in_loop
+async def test_a_lower_min_insync_replicas_lets_the_high_watermark_rise_at_once():
+    """Followers that have everything say nothing more that it could rise with."""
+    async with Cluster() as cluster:
+        cluster.create_topic("t", [[1, 2, 3]], min_insync_replicas="3")
+        assert await produce_outcome(cluster, b"a") == ErrorCode.NONE
+        cluster.fence(3)
+        cluster.produce(b"b", acks=1)
+        known = cluster.leader().leader.followers[2]
+        await until(lambda: known.log_end_offset == 2)
+        assert cluster.leader().high_watermark == 1
+        lowered = ConfigRecord(resource_type=2, resource_name="t", name="min.insync.replicas", value="2")
+        cluster.commit(lowered)
+        assert cluster.leader().high_watermark == 2
+
+
+@pytest.mark.row("R4")
+@in_loop
+async def test_what_was_not_flushed_is_flushed_when_it_has_to_be_to_count():
+    async with Cluster(2) as cluster:
+        cluster.create_topic("t", [[1, 2]])
+        cluster.cuts.add((2, 1))
+        for endpoint in cluster.brokers[2].endpoints:
+            endpoint.break_off()
+        cluster.produce(b"a", acks=1)
+        each = ConfigRecord(resource_type=2, resource_name="t", name="flush.messages", value="1")
+        cluster.commit(each)
+        cluster.cuts.clear()
+        await until(lambda: cluster.leader().high_watermark == 1)
+        assert cluster.leader().log.recovery_point == 1
+
+
+@pytest.mark.row("R4")
+@in_loop
 async def test_a_smaller_isr_counts_once_the_metadata_says_which_min_insync_replicas_it_was_judged_by():
     """Else the leader acknowledges alone what the replica that has just become eligible does not have."""
     async with Cluster(2, lag_time_max=0.02) as cluster:

@@ -11,15 +11,18 @@ from uuid import UUID
 
 import pytest
 
-from data_plane.log import checkpoints
-from data_plane.log.cleaner import CleanWork
+from data_plane.log import checkpoints, cleaner
+from data_plane.log.cleaner import CleanWork, batches_of
 from data_plane.log.config import LogConfig
+from data_plane.log.segment import LogSegment
 from data_plane.log_manager import background_work, log_sweeps
 from data_plane.replication.partition import Partition
 from fetch.follower_session import FollowerFetchSession
-from metadata_quorum.foundation.batch import Record, encode_batch
+from metadata_quorum.foundation.batch import BatchHeader, Record, encode_batch
+from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.invariants import Invariant, InvariantViolation
+from metadata_quorum.foundation.primitives import Buffer
 from metadata_quorum.foundation.supervision import ErrorBoundary
 from metadata_quorum.metadata.records import ConfigRecord
 from tests.support.logs import open_log, read_all, truncate
@@ -196,14 +199,18 @@ async def test_a_log_that_is_truncated_while_the_cleaner_reads_it_is_no_failed_d
             partition.append_as_leader(bytearray(keyed), acks=1, now=cluster.loop.time(), now_ms=NOW_MS)
         run = CleanWork.run
 
-        def meanwhile(work: CleanWork) -> None:
+        ran: list[CleanWork] = []
+
+        def meanwhile(work: CleanWork, may_block: MayBlock) -> None:
             truncate(partition.log, 1)
             for deletion in partition.log.take_deletions():
-                deletion.run(MAY_BLOCK)
-            run(work)
+                deletion.run(may_block)
+            run(work, may_block)
+            ran.append(work)
 
         monkeypatch.setattr(CleanWork, "run", meanwhile)
         await partitions.cleaner.sweep()
+        assert len(ran) == 1, "it was read to its end, or called off"
         assert partitions.logs.dirs[0].online
         assert not partition.offline
         names = cluster.disks[1].list("/data/t-0", MAY_BLOCK)
@@ -320,3 +327,42 @@ async def test_the_cleaner_stops_before_an_open_transaction():
         await partitions.cleaner.sweep()
         assert leader.log.size == before
         assert leader.log.cleaned_to == 0
+
+
+@pytest.mark.parametrize("end", ["stop", "deletion"])
+@in_loop
+async def test_a_cleaning_that_is_of_no_use_any_more_reads_no_further(monkeypatch, end):
+    """A stop would wait for all that is left of a large log, and then of all the others that are due."""
+    async with Cluster(1, log_defaults=SMALL_SEGMENTS) as cluster:
+        partitions = cluster.brokers[1].partitions
+        ids = [
+            cluster.create_topic(name, [[1]], cleanup_policy="compact", min_cleanable_dirty_ratio="0.01")
+            for name in ("large", "other")
+        ]
+        for name in ("large", "large", "large", "large", "other", "other", "other"):
+            keyed = encode_batch([Record(key=b"k", value=b"v" * 150, timestamp=NOW_MS)])
+            cluster.leader(name).append_as_leader(
+                bytearray(keyed), acks=1, now=cluster.loop.time(), now_ms=NOW_MS
+            )
+        read: list[str] = []
+
+        def counted(segment: LogSegment) -> Iterator[tuple[Buffer, BatchHeader]]:
+            for found in batches_of(segment):
+                read.append(segment.path)
+                if end == "deletion":
+                    if len(read) == 1:
+                        cluster.delete_topic(ids[0])
+                elif not partitions.background.closed:
+                    stops.append(asyncio.ensure_future(cluster.brokers.pop(1).close()))
+                    partitions.background.closed = True
+                    partitions.cleaner.close()
+                yield found
+
+        stops: list[asyncio.Future[None]] = []
+        monkeypatch.setattr(cleaner, "batches_of", counted)
+        await partitions.cleaner.sweep()
+        await asyncio.gather(*stops)
+        assert len([path for path in read if "/large-0" in path]) == 1
+        assert bool([path for path in read if "/other-0" in path]) == (end == "deletion")
+        names = cluster.disks[1].list("/data/large-0", MAY_BLOCK)
+        assert not [name for name in names if name.endswith((".cleaned", ".swap"))]

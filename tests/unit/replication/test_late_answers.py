@@ -9,9 +9,11 @@ from dataclasses import replace
 from data_plane.replication.partition import Partition
 from fetch.fetcher import FetcherContext, ReplicaFetcher
 from fetch.messages import FetchedPartition, FetchRequest, FetchResponse, LogBounds
+from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import PartitionRegistration
 from tests.support.may_block import MAY_BLOCK
 from tests.unit.replication.cluster import Cluster, in_loop, produce_outcome, until
+from tests.unit.replication.held_executor import HeldExecutor
 
 SESSION = 7
 
@@ -122,4 +124,119 @@ async def test_records_that_come_twice_bring_the_high_watermark_all_the_same() -
         )
         await until(lambda: follower.high_watermark == 3)
         assert follower.log.log_end_offset == 3
+        await fetcher.close()
+
+
+@in_loop
+async def test_a_fetch_that_will_be_answered_at_once_is_not_followed_by_another() -> None:
+    """A second one was sent while the first one waited, which then brought records. The leader sends these
+    again in the second answer; a third request before it would go on like that for ever."""
+    async with Cluster(2) as cluster:
+        follower, _ = await follower_of(cluster)
+        cluster.create_topic("u", [[1, 2]])
+        leader = ScriptedLeader()
+        fetcher = fetcher_of(cluster, leader)
+        fetcher.add(follower)
+        await until(lambda: leader.asked)
+        leader.answer()  # there is a session
+        await until(lambda: len(leader.asked) == 2)
+        fetcher.add(cluster.replica(2, "u"))
+        assert len(leader.asked) == 3, "two are under way"
+        cluster.produce(b"y", acks=1)
+        records = memoryview(cluster.leader().log.read(3, 1 << 20).read(MAY_BLOCK))
+        brought = FetchedPartition(
+            follower.topic_id, "t", 0, high_watermark=3, log_start_offset=0, records=records
+        )
+        leader.answer(brought, request=1)
+        await until(lambda: follower.log.log_end_offset == 4)
+        assert len(leader.asked) == 3
+        leader.answer(brought, request=2)
+        await until(lambda: len(leader.asked) == 4)
+        assert [(each.topic, each.fetch_offset) for each in leader.asked[3][0].partitions] == [("t", 4)]
+        await fetcher.close()
+
+
+@in_loop
+async def test_what_a_waiting_fetch_does_not_know_is_told_by_another() -> None:
+    """An answer without records moves the log's start: the fetch that is under way may wait for long."""
+    async with Cluster(2) as cluster:
+        follower, _ = await follower_of(cluster)
+        cluster.create_topic("u", [[1, 2]])
+        leader = ScriptedLeader()
+        fetcher = fetcher_of(cluster, leader)
+        fetcher.add(follower)
+        await until(lambda: leader.asked)
+        leader.answer()
+        await until(lambda: len(leader.asked) == 2)
+        fetcher.add(cluster.replica(2, "u"))
+        leader.answer(
+            FetchedPartition(follower.topic_id, "t", 0, high_watermark=3, log_start_offset=2), request=1
+        )
+        await until(lambda: len(leader.asked) == 4)
+        assert [each.log_start_offset for each in leader.asked[3][0].partitions] == [2]
+        await fetcher.close()
+
+
+class SlowBounds(ScriptedLeader):
+    """Its log's bounds are told when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bounds: list[asyncio.Future[LogBounds]] = []
+
+    async def log_bounds(self, topic: str, partition: int, current_leader_epoch: int) -> LogBounds:
+        future: asyncio.Future[LogBounds] = asyncio.get_running_loop().create_future()
+        self.bounds.append(future)
+        return await future
+
+
+@in_loop
+async def test_where_the_leaders_log_begins_is_asked_once() -> None:
+    """Two requests are answered with OFFSET_OUT_OF_RANGE. What the second question would bring is older than
+    what was fetched behind the first one."""
+    async with Cluster(2) as cluster:
+        follower, _ = await follower_of(cluster)
+        cluster.create_topic("u", [[1, 2]])
+        leader = SlowBounds()
+        fetcher = fetcher_of(cluster, leader)
+        fetcher.add(follower)
+        await until(lambda: leader.asked)
+        leader.answer()
+        await until(lambda: len(leader.asked) == 2)
+        fetcher.add(cluster.replica(2, "u"))
+        outside = FetchedPartition(follower.topic_id, "t", 0, error=ErrorCode.OFFSET_OUT_OF_RANGE)
+        for number in (1, 2):
+            leader.answer(outside, request=number)
+            await until(lambda number=number: len(leader.asked) > number + 1)
+        assert len(leader.bounds) == 1
+        leader.bounds[0].set_result(LogBounds(5, 9))
+        await until(lambda: follower.log.log_end_offset == 5)
+        await fetcher.close()
+
+
+@in_loop
+async def test_a_partition_is_not_fetched_while_it_is_truncated() -> None:
+    """It had been refused, and was to come again, when the answer to another request truncated it."""
+    async with Cluster(2) as cluster:
+        follower, _ = await follower_of(cluster)
+        cluster.create_topic("u", [[1, 2]])
+        leader = ScriptedLeader()
+        fetcher = fetcher_of(cluster, leader)
+        fetcher.add(follower)
+        await until(lambda: leader.asked)
+        leader.answer()
+        await until(lambda: len(leader.asked) == 2)
+        fetcher.add(cluster.replica(2, "u"))
+        held = cluster.brokers[2].executor = HeldExecutor()
+        refused = FetchedPartition(follower.topic_id, "t", 0, error=ErrorCode.UNKNOWN_LEADER_EPOCH)
+        leader.answer(refused, request=1)
+        leader.answer(diverging(follower, end=2, high_watermark=3), request=2)
+        await until(lambda: held.waiting)
+        came_again = []
+        cluster.brokers[2].timer.call_later(1.0, lambda: came_again.append(True))
+        await until(lambda: came_again)
+        named = [each.topic for request, _ in leader.asked[3:] for each in request.partitions]
+        held.release()
+        assert "t" not in named
+        await until(lambda: follower.log.log_end_offset == 2)
         await fetcher.close()

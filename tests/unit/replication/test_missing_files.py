@@ -58,17 +58,21 @@ async def test_a_follower_without_files_comes_again():
 
 @in_loop
 async def test_a_log_that_a_truncation_has_left_in_doubt_is_taken_offline_alone():
-    async with Cluster(1) as cluster:
+    async with Cluster(2) as cluster:
         boundary_of(cluster)
-        cluster.create_topic("bad", [[1]])
-        cluster.create_topic("good", [[1]])
+        cluster.create_topic("bad", [[1, 2]])
+        cluster.create_topic("good", [[1, 2]])
         cluster.produce(b"x", topic="bad")
-        cluster.disks[1].fail("open", errno.EMFILE, path_part="/bad-0/", after=SPARE_FILES, count=99)
-        with pytest.raises(BrokerError):
-            cluster.leader("bad").restart_at(100)
-        assert cluster.replica(1, "bad").offline
-        assert cluster.brokers[1].partitions.logs.dirs[0].online
+        bad = cluster.replica(2, "bad")
+        await until(lambda: bad.log.log_end_offset == 1)
+        cluster.disks[2].fail("open", errno.EMFILE, path_part="/bad-0/", after=SPARE_FILES, count=99)
+        outcomes: list[bool] = []
+        bad.truncate_to(100, outcomes.append, restart=True)
+        await until(lambda: outcomes == [False])
+        assert bad.offline
+        assert cluster.brokers[2].partitions.logs.dirs[0].online
         cluster.produce(b"x", topic="good")
+        await until(lambda: cluster.replica(2, "good").log.log_end_offset == 1)
 
 
 @in_loop

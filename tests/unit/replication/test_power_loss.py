@@ -60,7 +60,7 @@ async def test_a_page_that_a_loss_of_power_took_truncates_the_log_there(caplog, 
                     survived = BATCHES  # it held nothing that was not synced
                 assert cluster.replica(1).log.log_end_offset in (survived, survived + 1), (page, synced)
                 assert cluster.replica(1).log.log_end_offset >= synced
-                assert broker.partitions.logs.whole_epoch == -1
+                assert broker.partitions.logs.previous_broker_epoch == -1
                 if page < 3 and survived < BATCHES:
                     assert f"(offset {survived}), " in caplog.text
                     assert f"nothing from offset {synced} on had been synced" in caplog.text
@@ -100,7 +100,7 @@ async def test_after_a_failure_of_the_disk_pages_that_were_not_synced_may_be_gon
         cluster.boot_id = boot_id
         broker = cluster.start(1)
         assert 2 <= cluster.replica(1).log.log_end_offset < BATCHES
-        assert broker.partitions.logs.whole_epoch == -1
+        assert broker.partitions.logs.previous_broker_epoch == -1
 
 
 @pytest.mark.row("L7")

@@ -304,7 +304,7 @@ async def test_a_log_that_could_not_be_opened_is_checked_again_after_a_clean_sto
             assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
             await cluster.brokers.pop(1).partitions.close(broker_epoch=7)
         broker = cluster.start(1)
-        assert broker.partitions.logs.whole_epoch == -1
+        assert broker.partitions.logs.previous_broker_epoch == -1
 
 
 @in_loop
@@ -415,13 +415,13 @@ async def test_silent_producers_are_forgotten():
 async def test_the_epoch_of_a_clean_stop_is_known_at_the_next_start_alone():
     async with Cluster(1) as cluster:
         cluster.create_topic("t", [[1]])
-        assert cluster.brokers[1].partitions.logs.whole_epoch == -1
+        assert cluster.brokers[1].partitions.logs.previous_broker_epoch == -1
         await cluster.brokers.pop(1).partitions.close(broker_epoch=42)
-        assert cluster.start(1).partitions.logs.whole_epoch == 42
+        assert cluster.start(1).partitions.logs.previous_broker_epoch == 42
         await cluster.brokers.pop(1).partitions.close()  # before it was registered
-        assert cluster.start(1).partitions.logs.whole_epoch == 42
+        assert cluster.start(1).partitions.logs.previous_broker_epoch == 42
         await cluster.crash(1)
-        assert cluster.start(1).partitions.logs.whole_epoch == -1
+        assert cluster.start(1).partitions.logs.previous_broker_epoch == -1
 
 
 @pytest.mark.row("R8")
@@ -430,11 +430,11 @@ async def test_a_killed_process_has_lost_nothing_as_long_as_the_machine_runs():
     async with Cluster(1) as cluster:
         cluster.brokers[1].partitions.logs.mark_running(7)
         await cluster.crash(1)
-        assert cluster.start(1).partitions.logs.whole_epoch == 7
+        assert cluster.start(1).partitions.logs.previous_broker_epoch == 7
         cluster.brokers[1].partitions.logs.mark_running(9)
         await cluster.crash(1)
         cluster.boot_id = "second boot"
-        assert cluster.start(1).partitions.logs.whole_epoch == -1
+        assert cluster.start(1).partitions.logs.previous_broker_epoch == -1
 
 
 @in_loop
@@ -444,7 +444,7 @@ async def test_a_process_whose_disk_failed_may_have_lost_something():
         partitions.logs.mark_running(7)
         partitions.log_dir_failures.fail(cluster.brokers[1].dirs[0], OSError(errno.EIO, "a failed fsync"))
         await cluster.crash(1)
-        assert cluster.start(1).partitions.logs.whole_epoch == -1
+        assert cluster.start(1).partitions.logs.previous_broker_epoch == -1
 
 
 @pytest.mark.row("U2")

@@ -16,7 +16,7 @@ import pytest
 from chaos.sim.disk import SimDisk
 from data_plane.log.config import LogConfig
 from data_plane.log_manager.log_dirs import LogDir
-from metadata_quorum.foundation.batch import Record, encode_batch
+from metadata_quorum.foundation.batch import Record, decode_batch, encode_batch, iter_headers
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import ResourceType, TopicPartition
@@ -25,6 +25,7 @@ from metadata_quorum.metadata.records import ConfigRecord, PartitionChangeRecord
 from tests.support.may_block import MAY_BLOCK
 from tests.support.virtual_loop import run_virtually
 from tests.unit.replication.cluster import NOW_MS, Cluster, produce_outcome, until
+from tests.unit.replication.held_executor import HeldExecutor
 
 pytestmark = pytest.mark.row("L8")
 
@@ -165,6 +166,53 @@ def test_a_copy_follows_where_its_log_is_truncated() -> None:
             await _arrived(cluster, target, 2)
             assert await produce_outcome(cluster, VALUE) == ErrorCode.NONE
             assert _contents(cluster, 1) == _contents(cluster, 2)
+
+    _run(run())
+
+
+def test_a_compaction_under_way_does_not_overtake_the_copy() -> None:
+    """It removes a tombstone that the copy has not reached, with a value that the copy has: the copy would
+    have the value alone. (The tombstone came from a leader whose compaction had seen it before.)"""
+
+    async def run() -> None:
+        async with _cluster(1) as cluster:
+            cluster.create_topic("t", [[1]], cleanup_policy="compact", min_cleanable_dirty_ratio="0.01")
+            partition, partitions = cluster.replica(1), cluster.brokers[1].partitions
+
+            def append(key: bytes, value: bytes | None) -> None:
+                log = partition.log
+                horizon = NOW_MS - 1 if value is None else None
+                record = Record(key=key, value=value, timestamp=NOW_MS)
+                log.append_as_follower(
+                    encode_batch([record], base_offset=log.log_end_offset, delete_horizon_ms=horizon)
+                )
+
+            for key in (b"deleted", *(b"%d" % number for number in range(20))):
+                append(key, VALUE)
+            append(b"deleted", None)
+            for number in range(20, 40):
+                append(b"%d" % number, VALUE)
+            partition.high_watermark = partition.log.log_end_offset
+            held = cluster.brokers[1].executor = HeldExecutor()
+            sweep = asyncio.ensure_future(partitions.cleaner.sweep())
+            await until(lambda: held.waiting)
+            cleaning = held.waiting.pop()
+            target = _other(_lies_in(cluster))
+            partitions.move(TP, target)
+            move = partitions.moves.of(partition)
+            assert move is not None
+            while move.log.log_end_offset == 0:
+                await held.run_next()
+            assert move.log.log_end_offset < 20
+            held.waiting.insert(0, cleaning)
+            held.release()
+            await sweep
+            await _arrived(cluster, target)
+            data, last = _contents(cluster, 1), {}
+            for position, _ in iter_headers(data):
+                last.update({record.key: record.value for record in decode_batch(data, position)})
+            assert len(last) >= 40
+            assert last.get(b"deleted") is None
 
     _run(run())
 

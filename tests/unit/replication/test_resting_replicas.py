@@ -92,20 +92,21 @@ async def test_checkpoints_take_what_has_moved_and_keep_the_rest():
         partitions = cluster.brokers[1].partitions
         for number in range(PARTITIONS):
             cluster.produce(b"x", number=number)
-        await partitions.checkpoints.write_moved()
+        await partitions.checkpoints.write_uncheckpointed()
         assert offsets(cluster, checkpoints.REPLICATION_OFFSETS) == dict.fromkeys(range(PARTITIONS), 1)
         assert offsets(cluster, checkpoints.LOG_START_OFFSETS) == {}
         cluster.produce(b"y", number=3)
         cluster.replica(1, number=2).delete_records(1)
-        await partitions.checkpoints.write_moved()
+        await partitions.checkpoints.write_uncheckpointed()
         assert offsets(cluster, checkpoints.REPLICATION_OFFSETS) == {0: 1, 1: 1, 2: 1, 3: 2, 4: 1}
         assert offsets(cluster, checkpoints.LOG_START_OFFSETS) == {2: 1}
-        cluster.replica(1, number=2).restart_at(0)
-        await partitions.checkpoints.write_moved()
+        cluster.replica(1, number=2).log.truncate_fully_and_start_at(0)
+        cluster.replica(1, number=2).after_truncation()
+        await partitions.checkpoints.write_uncheckpointed()
         assert offsets(cluster, checkpoints.LOG_START_OFFSETS) == {}
         cluster.create_topic("u", [[1]])
         cluster.produce(b"z", topic="u")
-        await partitions.checkpoints.write_moved()
+        await partitions.checkpoints.write_uncheckpointed()
         assert (
             len(checkpoints.read_offsets(cluster.disks[1], "/data/replication-offset-checkpoint", MAY_BLOCK))
             == 6
@@ -136,13 +137,13 @@ async def test_what_could_not_be_written_is_written_the_next_time(path: str, wri
         cluster.create_topic("t", [[1]] * PARTITIONS)
         partitions = cluster.brokers[1].partitions
         for _ in range(writes_before):
-            await partitions.checkpoints.write_moved()
+            await partitions.checkpoints.write_uncheckpointed()
         cluster.produce(b"x", number=3)
         log = cluster.replica(1, number=3).log
         cluster.replica(1, number=3).delete_records(1)
         log.cleaned_to = 1
         cluster.disks[1].fail("open", errno.EMFILE, path_part=path, count=1)
-        await partitions.checkpoints.write_moved()
+        await partitions.checkpoints.write_uncheckpointed()
         cluster.disks[1].heal()
         partitions.checkpoints.write_soon()
         await until(lambda: offsets(cluster, checkpoints.CLEANED_TO) == {3: 1})

@@ -11,7 +11,8 @@ from uuid import UUID
 import pytest
 
 from data_plane.log import checkpoints, retention
-from data_plane.log_manager import background_work, checkpoint_writer
+from data_plane.log.producers import ProducerStateEntry
+from data_plane.log_manager import background_work, checkpoint_writer, log_sweeps
 from data_plane.replication import isr_requests
 from data_plane.replication.isr_requests import AlterPartitionManager
 from data_plane.replication.leader_state import AlterPartitionResult, IsrOutcome
@@ -241,6 +242,20 @@ async def test_a_follower_gets_no_numbers_of_an_epoch_that_began_behind_the_look
         assert {(each.error, each.high_watermark) for each in others} == {(ErrorCode.NONE, 0)}
         (again,) = (await follower.fetch(want(topic_id, current_leader_epoch=1))).partitions
         assert again.error == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+@pytest.mark.pure("constants are compiled in")
+@in_loop
+async def test_of_very_many_producers_some_are_looked_at_in_a_turn(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(log_sweeps, "PRODUCERS_PER_TURN", 5)
+    async with Cluster(1) as cluster:
+        cluster.create_topic("t", [[1]] * 6)
+        states = [cluster.replica(1, number=number).log.producers.states for number in range(6)]
+        for each in states:
+            each.update((producer_id, ProducerStateEntry(0)) for producer_id in range(3))
+        cluster.brokers[1].partitions.sweeps.expire_producers(1000)
+        assert [len(each) for each in states] == [0, 0, 3, 3, 3, 3]
+        await until(lambda: not any(states))
 
 
 @pytest.mark.pure("constants are compiled in")

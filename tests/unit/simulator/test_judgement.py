@@ -16,6 +16,7 @@ from chaos.simulator.run import Simulation
 from data_plane.coordinator.groups.assignment import NOTHING
 from data_plane.coordinator.groups.consumer import reconciliation
 from data_plane.coordinator.internal_topic import InternalTopic
+from data_plane.log.append import AppendInfo
 from data_plane.replication.partition import Partition
 from metadata_quorum.decisions import brokers
 from metadata_quorum.decisions.elections import broker_leaves
@@ -24,11 +25,13 @@ ALL = TopicMode(1, -1)
 ONE = TopicMode(1, 1)
 
 
-def broken(mode: TopicMode, *operations: Operation, was_elected: tuple[str, ...] = ()) -> list[str]:
+def broken(
+    mode: TopicMode, *operations: Operation, was_elected: tuple[str, ...] = (), resends: bool = False
+) -> list[str]:
     """The rules that this history breaks, each once."""
     history = History(Header({"t": mode}), operations)
     rules: list[str] = []
-    judge(history, check(history), was_elected, lambda rule, what: rules.append(rule))
+    judge(history, check(history), was_elected, lambda rule, what: rules.append(rule), resends=resends)
     return list(dict.fromkeys(rules))
 
 
@@ -46,6 +49,9 @@ def test_what_was_sent_once_is_there_once() -> None:
     assert broken(ALL, send(1, 0), *final_read((0, 1))) == []
     assert check(History(Header({"t": ALL}), [send(1, 0), *final_read((0, 1), (1, 1))])).ok
     assert broken(ALL, send(1, 0), *final_read((0, 1), (1, 1))) == ["duplicate"]
+    assert broken(ALL, send(1, 0), *final_read((0, 1), (1, 1)), resends=True) == []
+    once = ALL._replace(idempotent=True)
+    assert broken(once, send(1, 0), *final_read((0, 1), (1, 1)), resends=True) == ["duplicate"]
 
 
 def test_at_acks_1_a_record_goes_with_its_leader_only() -> None:
@@ -61,6 +67,8 @@ def test_no_sequence_number_is_missing() -> None:
 
 def test_idle_clients_prove_nothing() -> None:
     assert broken(ALL, *final_read()) == ["idle"]
+    last_write = send(1, 0)._replace(final=True)
+    assert broken(ALL, last_write, *final_read((0, 1))) == ["idle"]
     member = Operation(5, "subscribe", 1, 1, "ok", keys=["t-0"], group="g")
     owned = Operation(5, "owned", 2, 2, "ok", keys=["t-0"], group="g", generation=1)
     committed = Operation(5, "commit", 3, 3, "ok", group="g", committed={"t-0": 0})
@@ -92,6 +100,17 @@ def a_coordinator_loads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(InternalTopic, "bounds", lambda self, partition: (0, 0))
 
 
+def a_partition_takes_no_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    append = Partition.append_as_leader
+
+    def append_elsewhere(self: Partition, *args: Any, **options: Any) -> AppendInfo:
+        if str(self.tp) == "all-1":
+            self.refuse_as_not_leader()
+        return append(self, *args, **options)
+
+    monkeypatch.setattr(Partition, "append_as_leader", append_elsewhere)
+
+
 def members_are_given_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reconciliation, "assignment_of", lambda partitions: NOTHING)
 
@@ -111,6 +130,15 @@ def test_a_mutant_that_no_client_notices_is_found(
 ) -> None:
     mutant(monkeypatch)
     assert rule in {violation.rule for violation in Simulation(3, profile, 6.0, until=6.0).run().violations}
+
+
+@pytest.mark.long
+@pytest.mark.pure("a bug is planted in Python")
+def test_a_partition_that_takes_no_write_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its topic has acks, of another one; the metadata is whole, and all that is there was read."""
+    a_partition_takes_no_write(monkeypatch)
+    two = replace(SMALL_RUN, topics={"all": ALL._replace(partitions=2)})
+    assert [violation.rule for violation in Simulation(3, two, 5.0).run().violations] == ["last write"]
 
 
 @pytest.mark.long

@@ -13,10 +13,11 @@ from chaos.simulator.oracles.contact import Contact, ContactLedger
 from chaos.simulator.profile import COMBINED, PROFILES, Profile
 from chaos.simulator.run import Simulation
 from data_plane.replication.leader_state import FollowerReplica
+from data_plane.replication.partition import Partition
 from metadata_quorum.controller.broker_sessions import BrokerSessions
 from metadata_quorum.decisions import brokers
 from metadata_quorum.decisions.elections import broker_leaves
-from metadata_quorum.foundation.model import NO_LEADER
+from metadata_quorum.foundation.model import NO_LEADER, PartitionRegistration
 
 STRANDED = replace(PROFILES["stranded"], topics={"all": COMBINED.topics["all"]})
 """One controller, three brokers with short sessions."""
@@ -71,6 +72,17 @@ def test_a_partition_that_is_given_no_leader_is_found(monkeypatch: pytest.Monkey
     monkeypatch.setattr(brokers, "broker_leaves", without_a_leader)
     faults = [f"at 1 for 20: isolate {broker}" for broker in (2, 3)]
     assert "liveness: leaders" in rules(STRANDED, faults, 19.0)
+
+
+@pytest.mark.pure("a bug is planted in Python")
+def test_who_is_named_leader_and_does_not_lead_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    become_leader = Partition.become_leader
+
+    def become_first_leader(self: Partition, registration: PartitionRegistration, now: float) -> bool:
+        return not registration.leader_epoch and become_leader(self, registration, now)
+
+    monkeypatch.setattr(Partition, "become_leader", become_first_leader)
+    assert "liveness: leaders" in rules(STRANDED, ["at 1 for 20: isolate 2"], 19.0)
 
 
 def test_a_majority_that_talks_has_a_controller_and_a_minority_none() -> None:

@@ -87,6 +87,39 @@ def test_who_dies_before_its_fsync_is_over_has_said_nothing(cluster: Cluster) ->
     assert listener.heard == []
 
 
+def test_what_was_under_way_when_a_link_was_cut_stays_before_what_is_sent_meanwhile(cluster: Cluster) -> None:
+    speaker, transport, listener = connected(cluster)
+    scheduler, network = cluster.scheduler, cluster.network
+    network.link("n1", "n2").extra_s = 1.0
+    speaker.post(transport.write, b"before")
+    scheduler.run(1.1)
+    network.cut("n1", "n2")
+    speaker.post(transport.write, b"meanwhile")
+    scheduler.run(4.0)
+    assert listener.heard == []
+    network.heal("n1", "n2")
+    scheduler.run(8.0)
+    assert b"".join(data for data, _ in listener.heard) == b"beforemeanwhile"
+
+
+def test_no_more_passes_a_narrow_link_until_it_is_wide_again(cluster: Cluster) -> None:
+    speaker, transport, listener = connected(cluster)
+    scheduler, network = cluster.scheduler, cluster.network
+    network.narrow("n1", "n2", 1000)
+    for letter in (b"a", b"b", b"c", b"d"):
+        speaker.post(transport.write, 1000 * letter)
+    scheduler.run(3.5)
+    assert b"".join(data for data, _ in listener.heard)[:2000] == 1000 * b"a" + 1000 * b"b"
+    assert [at_s for _, at_s in listener.heard][-1] == pytest.approx(3.0, abs=0.01)
+    network.cut("n1", "n2")
+    speaker.post(transport.write, b"e")
+    network.widen("n1", "n2", 1000)
+    network.heal("n1", "n2")
+    scheduler.run(5.0)
+    letters = b"".join(data for data, _ in listener.heard)
+    assert letters == b"".join(1000 * letter for letter in (b"a", b"b", b"c", b"d")) + b"e"
+
+
 def test_a_record_shows_what_was_altered() -> None:
     record = record_of(5, 1000)
     assert value_of(record) == 5

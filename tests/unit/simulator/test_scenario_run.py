@@ -24,8 +24,8 @@ from metadata_quorum.foundation.errors import ErrorCode
 from tests.support.chaos.scenario_runs import LIVE, chaos
 
 NOT_SIMULATED = {
-    "hw-truncation", "slow-follower", "rolling-restart", "unclean-election", "transactions",
-    "zombie-producer", "group-churn", "reassignment", "everything",
+    "hw-truncation", "unclean-election", "transactions", "zombie-producer", "group-churn", "reassignment",
+    "everything",
 }  # fmt: skip
 
 LONG = {"coordinator-kill", "leader-kill", "workload"}

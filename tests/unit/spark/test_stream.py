@@ -23,25 +23,34 @@ from spark_connector.options import source_options
 from spark_connector.stream import ASK_INTERVAL_S, TOPICS_INTERVAL_S, StreamPlanner
 
 A, B, C = (TopicPartition("t", number) for number in range(3))
+Logs = dict[TopicPartition, tuple[int, int]]
 
 
 @dataclass
 class World:
     """Logs by their bounds, and a clock that moves when it is waited for."""
 
-    logs: dict[TopicPartition, tuple[int, int]]
+    logs: Logs
     time_s: float = 1000.0
     asked: list[float] = field(default_factory=list)
     ids: dict[str, UUID] = field(default_factory=lambda: {"t": UUID(int=1)})
+    _behind: tuple[Logs, dict[str, UUID]] | None = None
+    _told: tuple[Logs, dict[str, UUID]] = ({}, {})
+
+    def is_behind(self, logs: Logs, ids: dict[str, UUID] | None = None):
+        """The broker that is asked next for the partitions knows no more than that."""
+        self._behind = (logs, self.ids if ids is None else ids)
 
     def topic_names(self):
         return sorted({each.topic for each in self.logs})
 
     def partitions_of(self, topics):
-        return {each for each in self.logs if each.topic in set(topics)}
+        self._told = self._behind or (self.logs, self.ids)
+        self._behind = None
+        return {each for each in self._told[0] if each.topic in set(topics)}
 
     def topic_ids(self, topics):
-        return {name: self.ids[name] for name in topics}
+        return {name: self._told[1][name] for name in topics}
 
     def earliest(self, partitions):
         return {each: self.logs[each][0] for each in partitions if each in self.logs}
@@ -160,6 +169,41 @@ def test_a_deleted_partition_ends_the_query_or_is_passed_over():
     assert (left.partition, left.start, left.end) == (A, 2, 5)
 
 
+# ---- what one broker knows, and another not yet
+
+
+@pytest.mark.parametrize("known", [{A: (0, 5)}, {}])
+def test_what_a_broker_that_is_behind_does_not_know_is_asked_of_another(known: Logs):
+    """A partition, or the whole topic: nothing is lost, and nothing is read again."""
+    world = World({A: (0, 5), B: (0, 4)})
+    plan = planner(world, failOnDataLoss="false", **{"fetchOffset.retryIntervalMs": "0"})
+    start = plan.latest(at({A: 0, B: 0}), limited=False)
+    world.is_behind(known)
+    world.time_s += TOPICS_INTERVAL_S
+    assert plan.latest(start, limited=False) == start
+
+
+def test_where_one_broker_knows_the_topic_that_was_deleted_another_is_asked():
+    world = World({A: (0, 5)}, ids={"t": UUID(int=2)})
+    plan = planner(world, failOnDataLoss="false")
+    start = plan.latest(at({A: 0}, topic_id=2), limited=False)
+    world.is_behind(world.logs, {"t": UUID(int=1)})
+    world.time_s += TOPICS_INTERVAL_S
+    assert plan.latest(start, limited=False) == start
+
+
+def test_a_log_that_became_shorter_before_anything_of_it_was_read_is_a_loss():
+    world = World({A: (0, 9)})
+    plan = planner(world, startingOffsets="latest")
+    start = plan.initial_offset()
+    assert plan.latest(start, limited=True) == start
+    assert plan.tasks(start, start) == []
+    world.logs[A] = (0, 5)
+    end = plan.latest(start, limited=True)
+    with pytest.raises(DataLossError, match="PARTITION_OFFSET_CHANGED"):
+        plan.tasks(start, end)
+
+
 # ---- re-created topics
 
 
@@ -212,6 +256,8 @@ class Spark:
     world: World
     knows_starts: bool
     options: dict[str, str]
+    grows: bool
+    """A partition comes."""
     offset_log: list[StreamOffset] = field(default_factory=list)
     commits: int = 0
     output: dict[int, set[tuple[TopicPartition, int]]] = field(default_factory=dict)
@@ -224,7 +270,7 @@ class Spark:
         def step() -> None:
             self.world.time_s += 0.3
             if death:
-                self.world.append(rng.choice((A, B)), rng.randrange(3))
+                self.world.append(rng.choice((A, B, C) if self.grows else (A, B)), rng.randrange(3))
                 if rng.random() < death:
                     raise Died
 
@@ -260,12 +306,12 @@ class Spark:
             committed = end
 
 
-@given(st.integers(0, 2**32), st.booleans(), st.sampled_from(["earliest", "latest"]))
-def test_every_record_comes_once_whenever_the_query_dies(seed, knows_starts, start):
+@given(st.integers(0, 2**32), st.booleans(), st.sampled_from(["earliest", "latest"]), st.booleans())
+def test_every_record_comes_once_whenever_the_query_dies(seed, knows_starts, start, grows):
     rng = random.Random(seed)
     world = World({A: (0, 10), B: (0, 3)})
     options = {"startingOffsets": start, "maxOffsetsPerTrigger": "6", "minPartitions": "3"}
-    spark = Spark(world, knows_starts, options)
+    spark = Spark(world, knows_starts, options, grows)
     for _ in range(12):
         with contextlib.suppress(Died):
             spark.run(rng, death=0.1)
@@ -273,5 +319,9 @@ def test_every_record_comes_once_whenever_the_query_dies(seed, knows_starts, sta
     rows = sorted(row for batch in spark.output.values() for row in batch)
     assert len(rows) == sum(map(len, spark.output.values()))
     # A start that depends on the time is fixed by the first, empty micro-batch.
-    begun = spark.offset_log[0].offsets if start == "latest" else {A: 0, B: 0}
-    assert rows == [(each, offset) for each in (A, B) for offset in range(begun[each], world.logs[each][1])]
+    begun = spark.offset_log[0].offsets if start == "latest" else {}
+    assert rows == [
+        (each, offset)
+        for each, (_, end) in sorted(world.logs.items())
+        for offset in range(begun.get(each, 0), end)
+    ]

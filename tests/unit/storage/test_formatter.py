@@ -121,3 +121,13 @@ def test_directories_are_inspected(tmp_path):
     first, second = inspect_storage(DISK, config)
     assert "lost its disk" in first.problem
     assert second.problem is None
+
+
+def test_no_two_directories_have_one_id(tmp_path):
+    """A new disk, made ready with the file of another one. As in Apache Kafka."""
+    config = config_for(tmp_path)
+    format_storage(DISK, config, "cluster-1", RNG)
+    shutil.copy(tmp_path / "a" / "meta.properties", tmp_path / "b" / "meta.properties")
+    with pytest.raises(FatalError, match=r"/b has the directory\.id of .*/a: ") as refused:
+        read_storage(DISK, config)
+    assert refused.value.exit_code == ExitCode.LOG_DIR_UNUSABLE

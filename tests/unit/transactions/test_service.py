@@ -12,7 +12,12 @@ import pytest
 
 from data_plane.coordinator.runtime import ShardLimits
 from data_plane.coordinator.state_machine import ProducerIdAndEpoch
-from data_plane.coordinator.transactions.records import TransactionRecord, TransactionState, encode
+from data_plane.coordinator.transactions.records import (
+    TransactionMetadata,
+    TransactionRecord,
+    TransactionState,
+    encode,
+)
 from data_plane.coordinator.transactions.service import (
     TransactionCoordinator,
     TransactionCoordinatorConfig,
@@ -103,6 +108,10 @@ async def until_state(transactions: TransactionCoordinator, state: TransactionSt
     await until(reached)
 
 
+async def listed(transactions: TransactionCoordinator) -> list[tuple[str, TransactionMetadata]]:
+    return [each async for part in transactions.list() for each in part]
+
+
 async def settle() -> None:
     for _ in range(20):
         await asyncio.sleep(0)
@@ -135,6 +144,24 @@ def test_the_answer_comes_before_the_markers_and_after_the_decision_is_replicate
             log.replicating = True
             markers.open.set()
             await until_state(transactions, TransactionState.COMPLETE_COMMIT)
+
+    run(test)
+
+
+@pytest.mark.row("P4")
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_marker_says_whether_its_epoch_is_above_its_transactions(version: int) -> None:
+    """However that was begun: where its end does not raise the epoch, its own marker would be a late one."""
+
+    async def test() -> None:
+        markers = MarkerLog()
+        async with service(MemoryLog(), markers) as transactions:
+            producer = await transactions.init_producer_id("x", TIMEOUT_MS, None)
+            await transactions.add_partitions("x", producer, [T0], 2)
+            await transactions.end("x", producer, commit=True, client_version=version)
+            await until_state(transactions, TransactionState.COMPLETE_COMMIT)
+        [written] = markers.written
+        assert (written.transaction_version, written.producer.epoch) == (version, version // 2)
 
     run(test)
 
@@ -231,7 +258,7 @@ def test_what_is_open_for_too_long_is_aborted_and_idle_ids_are_forgotten() -> No
             clock.now_ms += CONFIG.transactions.id_expiration_ms
 
             async def nothing_is_left() -> bool:
-                return not await transactions.list()
+                return not await listed(transactions)
 
             await until(nothing_is_left)
 
@@ -247,7 +274,7 @@ def test_a_partition_that_moves_while_transactions_are_listed_has_no_part_in_the
             other = TopicPartition("t", 1)
             adding = asyncio.ensure_future(transactions.add_partitions("x", producer, [other], 0))
             await asyncio.sleep(0)
-            listing = asyncio.ensure_future(transactions.list())  # it waits for what it says
+            listing = asyncio.ensure_future(listed(transactions))  # it waits for what it says
             await asyncio.sleep(0)
             transactions.resign(transactions.partition_for("x"))
             assert await listing == []

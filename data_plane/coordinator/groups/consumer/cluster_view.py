@@ -66,7 +66,7 @@ class ClusterView:
         return _size(self.image, topic_id)
 
     def topic_ids(self, names: Iterable[str]) -> frozenset[UUID]:
-        """Of those that exist."""
+        """The ids of those topics that exist."""
         found = (self.image.topic(name) for name in names)
         return frozenset(topic.id for topic in found if topic is not None)
 

@@ -9,7 +9,7 @@ same; only the timeouts restart.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import StrEnum
 from typing import Final, TypeVar
 
@@ -76,8 +76,15 @@ class MemberTimeout(StrEnum):
 class ConsumerGroup:
     """See the module."""
 
-    def __init__(self, group_id: str, rules: ConsumerGroupConfig, view: ClusterView) -> None:
+    def __init__(
+        self,
+        group_id: str,
+        rules: ConsumerGroupConfig,
+        view: ClusterView,
+        max_batch_bytes: Callable[[], int],
+    ) -> None:
         self.group_id = group_id
+        self._max_batch_bytes = max_batch_bytes
         self.state = ConsumerGroupState()
         self._rules = rules
         self._view = view
@@ -196,9 +203,8 @@ class ConsumerGroup:
         self._deadlines.discard((member_id, MemberTimeout.JOIN))
         self._wait(member_id, MemberTimeout.SESSION, at.now + request.session_timeout_ms / 1000)
         self._wait(member_id, MemberTimeout.SYNC, at.now + joined.rebalance_timeout_ms / 1000)
-        if joined.took_over and migration.may_downgrade(draft.state, (), context.rules):
-            return migration.downgrade(draft, (), context.view, at), joined.reply
-        return [*draft.records], joined.reply
+        as_classic = self._as_classic(draft, (), context) if joined.took_over else None
+        return as_classic or [*draft.records], joined.reply
 
     def sync(self, request: SyncGroup, at: Instant) -> Outcome[SyncReply]:
         """Raises BrokerError."""
@@ -236,9 +242,12 @@ class ConsumerGroup:
         """Members that were waited for in vain are out: as many as one batch can take, the others with the
         next tick, which is due at once."""
         due = self._deadlines.due(at.now)
+        for key in due:
+            if key[0] not in self.state.members:  # it was to join, and that did not get into the log
+                self._deadlines.discard(key)
         out: dict[str, None] = {}
         room = _REMOVED_BYTES
-        for member_id in dict.fromkeys(member_id for member_id, _ in due):
+        for member_id in dict.fromkeys(member_id for member_id, _ in due if member_id in self.state.members):
             if room <= 0:
                 break
             out[member_id] = None
@@ -297,10 +306,18 @@ class ConsumerGroup:
         if not member_ids:
             return []
         draft, context = self._draft(), self._context(at)
-        if migration.may_downgrade(draft.state, member_ids, context.rules):
-            return migration.downgrade(draft, member_ids, context.view, at)
-        membership.remove(draft, member_ids, context)
-        return [*draft.records]
+        as_classic = self._as_classic(draft, member_ids, context)
+        if as_classic is None:
+            membership.remove(draft, member_ids, context)
+        return as_classic or [*draft.records]
+
+    def _as_classic(
+        self, draft: Draft, leaving: Collection[str], context: RebalanceContext
+    ) -> list[CoordinatorRecord] | None:
+        """The group as one of the classic protocol, if all that stay use that, and it can be stored."""
+        if not migration.may_downgrade(draft.state, leaving, context.rules):
+            return None
+        return migration.downgrade(draft, leaving, context.view, context.at, self._max_batch_bytes())
 
     def _classic_member(
         self, member_id: str, instance_id: str | None, generation: int

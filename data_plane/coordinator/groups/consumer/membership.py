@@ -1,8 +1,8 @@
 """The members of a group of the consumer protocol: heartbeats that join, stay or leave.
 
-A heartbeat carries the member's epoch. 0: it joins; the coordinator's own: it is up to date; the one
-before, owning no more than it had: the last reply was lost; anything else fences it. A static member (one
-with an instance id) may leave with -2 and return under another id.
+A heartbeat carries the member's epoch. 0: it joins, or joins again, owning nothing; the coordinator's own: it
+is up to date; the one before, owning no more than it had: the last reply was lost; anything else fences it. A
+static member (one with an instance id) may leave with -2 and return under another id.
 
 Works on a draft; called by group.py. Refusals are BrokerErrors, and then nothing is written.
 """
@@ -173,6 +173,8 @@ def _member_of(draft: Draft, request: ConsumerHeartbeat) -> ConsumerGroupMember:
 
 
 def _check_epoch(member: ConsumerGroupMember, received: int, owned: Assignment | None) -> None:
+    if received == JOINING:
+        return  # who was fenced gave up all that it had, and comes back under its own id
     if received > member.epoch:
         word = "greater"
     elif received < member.epoch:

@@ -3,7 +3,8 @@
 The first member of the consumer protocol that joins a classic group of consumers converts it: its
 generation becomes the epoch, what each member was assigned becomes both its target and what it has.
 When the last such member has left, the classic ones that stay have a classic group again, at a
-generation that is the epoch, and rebalance. `group.consumer.migration.policy` may forbid either way.
+generation that is the epoch, and rebalance; unless there are so many that its record has no room in a batch.
+`group.consumer.migration.policy` may forbid either way.
 
 Both are records only, tombstones of the one kind and values of the other; called by
 group_metadata_manager.py and group.py.
@@ -11,7 +12,7 @@ group_metadata_manager.py and group.py.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from data_plane.coordinator.groups.assignment import NOTHING, Assignment
 from data_plane.coordinator.groups.classic.consumer_protocol import (
@@ -30,8 +31,15 @@ from data_plane.coordinator.groups.consumer.rules import ConsumerGroupConfig
 from data_plane.coordinator.groups.consumer.state import ConsumerGroupMember as ConsumerMember
 from data_plane.coordinator.groups.consumer.state import ConsumerGroupState
 from data_plane.coordinator.groups.consumer_records import ClassicMetadata, ClassicProtocol, MemberMetadata
-from data_plane.coordinator.groups.records import CoordinatorRecord, GroupRecord, StoredGroup, StoredMember
-from data_plane.coordinator.state_machine import Instant
+from data_plane.coordinator.groups.records import (
+    CoordinatorRecord,
+    GroupRecord,
+    StoredGroup,
+    StoredMember,
+    encode,
+)
+from data_plane.coordinator.state_machine import RECORD_OVERHEAD_BYTES, Instant
+from metadata_quorum.foundation.batch import BATCH_OVERHEAD
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 
@@ -63,9 +71,10 @@ def may_downgrade(state: ConsumerGroupState, leaving: Collection[str], rules: Co
 
 
 def downgrade(
-    draft: Draft, leaving: Collection[str], view: ClusterView, at: Instant
-) -> list[CoordinatorRecord]:
-    """The group as a classic one, without the leaving members."""
+    draft: Draft, leaving: Collection[str], view: ClusterView, at: Instant, max_bytes: int
+) -> list[CoordinatorRecord] | None:
+    """The group as a classic one, without the leaving members. None where that has no room in a batch: here
+    every member has records of its own, there one has all of them."""
     state = draft.state
     staying = [member for member_id, member in state.members.items() if member_id not in leaving]
     protocol = common_protocols(state)[0]
@@ -77,8 +86,18 @@ def downgrade(
         at.now_ms,
         tuple(_stored(member, protocol, view) for member in staying),
     )
-    draft.erase_group()
-    return [*draft.records, GroupRecord(draft.group_id, stored)]
+    erasing = Draft(draft.group_id, state)
+    erasing.erase_group()
+    as_classic = GroupRecord(draft.group_id, stored)
+    records: list[CoordinatorRecord] = [*draft.records, *erasing.records, as_classic]
+    return records if _size(records) <= max_bytes else None
+
+
+def _size(records: Sequence[CoordinatorRecord]) -> int:
+    """In a batch, at most."""
+    return BATCH_OVERHEAD + sum(
+        RECORD_OVERHEAD_BYTES + len(key) + len(value or b"") for key, value in map(encode, records)
+    )
 
 
 def _assigned(member: ClassicMember, view: ClusterView) -> Assignment:

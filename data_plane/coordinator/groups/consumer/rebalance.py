@@ -120,8 +120,10 @@ def waits_for_others(state: ConsumerGroupState, member: ConsumerGroupMember) -> 
 
 
 def assignor_of(state: ConsumerGroupState, rules: ConsumerGroupConfig) -> str:
-    """The one that most members ask for; where none does, the first of the configured ones."""
-    votes = Counter(m.metadata.server_assignor for m in state.members.values() if m.metadata.server_assignor)
+    """The one that most members ask for; where none does, the first of the configured ones. Another
+    make's broker may have let them ask for one that is not here."""
+    asked = (member.metadata.server_assignor for member in state.members.values())
+    votes = Counter(name for name in asked if name is not None and name in ASSIGNORS)
     return max(votes, key=lambda name: votes[name]) if votes else rules.assignors[0]
 
 

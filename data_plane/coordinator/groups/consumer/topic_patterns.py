@@ -4,7 +4,7 @@ Kafka resolves them in the background. Here a heartbeat that needs a pattern has
 topics at a time, with the loop free in between; the outcome is cached until topics are created or deleted. So
 the decision itself, which must not wait, only looks it up.
 
-    GroupCoordinator -> `steps`, a few topics per iteration of the loop
+    GroupCoordinator -> `steps`, a few topics per turn of the loop
     rebalance.py -> `matching`
 """
 

@@ -1,0 +1,58 @@
+"""Whether a request arrives fast enough: a client must not hold a buffer for long by sending slowly.
+
+    sweep of connections.py -> ServerConnection.too_slow -> here
+
+A frame is looked at from time to time, and in between it must arrive at a least rate. While the node itself
+does not read from the connection the client is not to blame, unless others wait for the memory that the frame
+holds.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kraft.net.connection import FrameProgress
+from kraft.net.connections import SWEEP_S
+
+SLOW_FRAME_S: Final = 30.0
+"""How often a frame is looked at. While other frames wait for room it is every `SWEEP_S`, but a frame
+that was held up by its own connection's requests still has this long."""
+
+
+class FrameRate:
+    """How fast the frame arrives that one connection is receiving."""
+
+    __slots__ = ("_held_up", "_looked_at")
+
+    def __init__(self) -> None:
+        self._looked_at: tuple[float, FrameProgress] | None = None
+        """When, and how much of the frame had arrived by then."""
+        self._held_up = False
+        """Whether the connection was not read for a time since then."""
+
+    def hold_up(self) -> None:
+        """Nothing more is read from the connection for now."""
+        self._held_up = True
+
+    def forget(self) -> None:
+        """No frame is being received."""
+        self._looked_at = None
+
+    def is_below(
+        self, least: int, now: float, progress: FrameProgress, *, reading: bool, contended: bool
+    ) -> bool:
+        """Whether the frame has arrived at less than `least` bytes a second since it was looked at last.
+        `reading`: whether the connection is being read. `contended`: other frames wait for room."""
+        looked_at, held_up = self._looked_at, self._held_up or not reading
+        if looked_at is None or looked_at[1].frame != progress.frame or (held_up and not contended):
+            self._look(now, progress, reading)
+            return False
+        since, before = looked_at
+        if now - since < (SWEEP_S if contended and not held_up else SLOW_FRAME_S):
+            return False
+        self._look(now, progress, reading)
+        return progress.came_bytes - before.came_bytes < least * (now - since)
+
+    def _look(self, now: float, progress: FrameProgress, reading: bool) -> None:
+        self._looked_at = now, progress
+        self._held_up = not reading

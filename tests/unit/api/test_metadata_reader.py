@@ -1,0 +1,30 @@
+"""Who observes the metadata log: as long as he fetches."""
+
+from __future__ import annotations
+
+import asyncio
+
+from chaos.sim.disk import SimDisk
+from kraft.api import metadata_reader
+from kraft.api.metadata_reader import MetadataReader, ObserverState
+from metadata_quorum.metadata.metadata_log import MetadataLog
+from tests.support.virtual_loop import run_virtually
+
+
+def test_who_fetches_no_more_is_no_observer() -> None:
+    async def play() -> None:
+        now_ms = 1_000_000
+        log = MetadataLog(SimDisk(), "/m")
+        reader = MetadataReader(log, asyncio.get_running_loop(), lambda: now_ms)
+        for replica in (0, 1, 2, -1):
+            reader.note(replica, 0)
+        now_ms += metadata_reader.OBSERVER_MS
+        reader.note(0, 0)
+        assert list(reader.observers) == [1, 2, 0]
+        now_ms += 1
+        assert dict(reader.observers) == {0: ObserverState(0, now_ms - 1, now_ms - 1)}
+        for replica in range(20_000):
+            reader.note(replica, 0)
+        assert len(reader.observers) == metadata_reader.MOST_OBSERVERS
+
+    run_virtually(play())
