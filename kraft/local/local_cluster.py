@@ -349,8 +349,9 @@ class LocalCluster:
     def accompany(self, name: str, command: Sequence[str]) -> None:
         """Run a program beside the nodes, its output in DIR/NAME.log. It is ended after them; should the
         owner die first, it has to notice by itself."""
-        child = self._children[name] = self.run_in_background(command, self.directory / f"{name}.log")
-        self.companions[name] = LocalProcess.of(child.pid)
+        with signals_wait():
+            child = self._children[name] = self.run_in_background(command, self.directory / f"{name}.log")
+            self.companions[name] = LocalProcess.of(child.pid)
         self.save()
 
     def dismiss(self, name: str) -> None:
@@ -377,8 +378,9 @@ class LocalCluster:
         arguments = [str(home / "server.properties")]
         if self.owner is not None:
             arguments += ["--with", str(self.owner)]
-        child = self._children[node.id] = self.launch(module, [*arguments, *options], home / "node.log")
-        node.began(child.pid)
+        with signals_wait():  # what is stopped later is what is written down
+            child = self._children[node.id] = self.launch(module, [*arguments, *options], home / "node.log")
+            node.began(child.pid)
 
     def launch(self, module: str, arguments: Sequence[str], output: Path) -> subprocess.Popen[bytes]:
         """Start a node's process."""

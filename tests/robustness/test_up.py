@@ -89,6 +89,54 @@ except KeyboardInterrupt:
     assert (done.returncode, done.stdout.split()) == (0, ["imported", "stopped"])
 
 
+def test_a_signal_between_a_nodes_start_and_its_note(tmp_path: Path):
+    """Else the command does not know whom to stop, and waits for its child for good."""
+    program = f"""
+import os, signal
+from pathlib import Path
+from kraft.local.local_cluster import LocalCluster
+from kraft.local.processes import LocalProcess
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+note = LocalProcess.began
+def interrupted(process, pid):
+    os.kill(os.getpid(), signal.SIGINT)
+    note(process, pid)
+LocalProcess.began = interrupted
+cluster = LocalCluster.create(Path({str(tmp_path)!r}), nodes=1)
+try:
+    cluster.start_node(1, wait=False)
+except KeyboardInterrupt:
+    print(cluster.node(1).process().pid)
+    cluster.close()
+    print("stopped")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)
+    pid, stopped = done.stdout.split()
+    assert (done.returncode, stopped, done.stderr) == (0, "stopped", "")
+    assert not psutil.pid_exists(int(pid))
+
+
+def test_signals_wait_leaves_the_handlers_and_the_children_as_they_were():
+    program = """
+import signal, subprocess, sys, threading
+from kraft.peers.held_signals import HELD, signals_wait
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+before = [signal.getsignal(number) for number in HELD]
+show = "from signal import *; print(pthread_sigmask(SIG_BLOCK, []), getsignal(SIGINT).name)"
+with signals_wait():
+    signal.raise_signal(signal.SIGINT)
+    subprocess.run([sys.executable, "-c", show], check=True)
+def elsewhere():
+    with signals_wait():
+        print([signal.getsignal(number) for number in HELD] == before)
+thread = threading.Thread(target=elsewhere)
+thread.start(), thread.join()
+print([signal.getsignal(number) for number in HELD] == before)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)
+    assert (done.stdout, done.stderr) == ("set() SIG_IGN\nTrue\nTrue\n", "")
+
+
 def test_a_signal_while_an_event_loop_is_made_leaves_no_half_of_it():
     # Collected half made, it would complain behind the command's last words.
     program = """
