@@ -30,6 +30,11 @@ MIB = 1024 * 1024
 CLIENTS_AT_ONCE = 60
 
 
+def whole_second(loop: asyncio.AbstractEventLoop) -> float:
+    """About now; a sum with it less itself is what was added, which sums of fractions may miss."""
+    return float(round(loop.time()))
+
+
 async def answered(streams: Streams, frame: bytes) -> bool:
     reader, writer = streams
     writer.write(framed(frame))
@@ -143,7 +148,7 @@ async def test_answers_that_nobody_reads_leave_smaller_pieces_for_the_next_ones(
         await until(lambda: running.waiting)
         running.waiting.pop().set_result((answer,))
         await until(lambda: unread.piece_bytes() == LEAST_BYTES)
-        now = running.loop.time()
+        now = whole_second(running.loop)
         deaf: list[bool] = []
 
         def look() -> list[bool]:
@@ -167,7 +172,7 @@ async def test_a_frame_that_trickles_loses_its_connection():
         writer.write(struct.pack(">i", 1_000_000) + b"x" * 1000)
         await until(lambda: running.server.memory.queued["OPEN"].used_bytes)
         (connection,) = running.server.connections
-        now = running.loop.time()
+        now = whole_second(running.loop)
         assert connection.too_slow(now) is None
         assert connection.too_slow(now + SLOW_FRAME_S - 1) is None
         writer.write(b"x" * 3001)
@@ -187,7 +192,7 @@ async def test_a_frame_that_nobody_reads_does_not_trickle():
         writer.write(struct.pack(">i", 1_000_000) + b"x" * 1000)
         await until(lambda: running.server.memory.queued["OPEN"].used_bytes)
         (connection,) = running.server.connections
-        now = running.loop.time()
+        now = whole_second(running.loop)
         assert connection.too_slow(now) is None
         connection.peer.mute(0.001)  # a quota
         assert connection.too_slow(now + SLOW_FRAME_S) is None
@@ -202,7 +207,7 @@ async def test_while_memory_is_short_a_large_frame_must_come_quickly():
         writer.write(struct.pack(">i", MIB) + b"x")
         await until(lambda: running.server.memory.queued["OPEN"].exhausted)
         (connection,) = running.server.connections
-        now = running.loop.time()
+        now = whole_second(running.loop)
         assert connection.too_slow(now) is None
         assert connection.too_slow(now + SWEEP_S) == MIB
 
@@ -217,7 +222,7 @@ async def test_while_memory_is_short_a_large_frame_is_not_held_up_for_long():
         (connection,) = running.server.connections
         connection.peer.mute(60.0)
         assert not connection.reading
-        now = running.loop.time()
+        now = whole_second(running.loop)
         assert connection.too_slow(now) is None
         assert connection.too_slow(now + SWEEP_S) is None
         assert connection.too_slow(now + SLOW_FRAME_S) == MIB
