@@ -2,7 +2,7 @@
 
 A fetch is answered at once if it finds `min_bytes` or an error, or may not wait. Otherwise it is
 parked at its session: news of a partition (for a follower an append, for a consumer a higher high
-watermark) wakes it, and it reads again at the end of the turn of the loop, so that all appends of an
+watermark) wakes it, and it reads again at the end of the turn of the loop, so that all appends of a
 turn are sent in one response. At its deadline it is answered with what there is. However many fetches
 are woken or expire at once, and however many partitions one of them has, one turn looks at only as many
 partitions as take some milliseconds.

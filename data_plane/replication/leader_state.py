@@ -17,9 +17,8 @@ At most one change is in flight. How its answer is taken:
 
     answer                                         the change
     success, partition epoch not older             committed as answered, if it grows the ISR; if it shrinks
-    it,
-                                                   left pending until the metadata comes, which also has the
-                                                   min.insync.replicas by which replicas that left became
+                                                   it, left pending until the metadata comes, which also has
+                                                   the min.insync.replicas by which replicas that left became
                                                    eligible leaders
     INELIGIBLE_REPLICA, OPERATION_NOT_ATTEMPTED    rolled back: it was not committed
     any other definite refusal                     left pending: the metadata decides
