@@ -152,7 +152,9 @@ def copy(round_: Round) -> None:
         client_s, broker_s, began = round_.driver.cpu_s(), cpu_seconds(round_.cluster), time.monotonic()
         time.sleep(round_.scale.idle_s)
         seconds = time.monotonic() - began
-        round_.record("idle", 100 * (round_.driver.cpu_s() - client_s) / seconds)
+        used_s = round_.driver.cpu_s() - client_s
+        if used_s >= 0:  # else one ended whose parent had ended before it, and took its times away
+            round_.record("idle", 100 * used_s / seconds)
         round_.record("idle.brokers", 100 * (cpu_seconds(round_.cluster) - broker_s) / seconds)
 
 
