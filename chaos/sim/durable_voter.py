@@ -9,7 +9,7 @@ from __future__ import annotations
 from chaos.sim.disk import SimDisk
 from metadata_quorum.foundation.errors import FatalError
 from metadata_quorum.foundation.invariants import Invariant, InvariantViolation
-from metadata_quorum.raft.journal import RaftJournal
+from metadata_quorum.raft.journal import FILE_NAME, RaftJournal
 from metadata_quorum.raft.messages import (
     Ack,
     Append,
@@ -32,6 +32,8 @@ class DurableVoter:
         self._files: dict[str, bytes] | None = None
         """Whose journal is known."""
         self._journal: RaftJournal
+        self._may_grow = False
+        """Whether it is exactly what its file says, to the end: then what is appended follows it."""
 
     def journal(self) -> RaftJournal:
         """What the voter would begin with; `FatalError` where it could not begin at all."""
@@ -39,9 +41,24 @@ class DurableVoter:
         if now != self._seen:
             files = self._disk.durable_files(self._directory)
             if files != self._files:
-                self._journal, self._files = self._opened(files), files
+                if not self._has_grown(files):
+                    self._journal = self._opened(files)
+                self._files = files
             self._seen = now
         return self._journal
+
+    def _has_grown(self, files: dict[str, bytes]) -> bool:
+        """Whether nothing is new but the end of its file, which it has then. To read a journal from its
+        beginning after each fsync would take longer than all else that watches a voter."""
+        before = self._files
+        if before is None or not self._may_grow:
+            return False
+        old, new = before[FILE_NAME], files.get(FILE_NAME, b"")
+        if not new.startswith(old) or {**before, FILE_NAME: new} != files:
+            return False
+        self._may_grow = False
+        self._may_grow = self._journal.read_on(new, len(old)) == len(new)
+        return True
 
     def _opened(self, files: dict[str, bytes]) -> RaftJournal:
         """On a disk that has nothing else."""
@@ -49,15 +66,18 @@ class DurableVoter:
         disk.make_dirs(self._directory)
         for name, data in files.items():
             disk.open(f"{self._directory}/{name}", create=True).append([data])
+        self._may_grow = False
         journal = RaftJournal(disk, self._directory)
         snapshot = SnapshotStore(disk, self._directory).latest()
         if snapshot is not None and snapshot.index > journal.base_index:
             journal.trim_to(snapshot.index, snapshot.term)
-        elif journal.base_index > (1 if snapshot is None else snapshot.index):
+            return journal
+        if journal.base_index > (1 if snapshot is None else snapshot.index):
             raise InvariantViolation(
                 Invariant.LOG_BEGINS_AT_A_SNAPSHOT,
                 f"the log starts at {journal.base_index}, its snapshot is lost",
             )
+        self._may_grow = journal.read_to == len(files[FILE_NAME])
         return journal
 
     def holds(self, index: int, term: int) -> bool:

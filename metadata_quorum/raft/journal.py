@@ -88,7 +88,8 @@ class RaftJournal:
                 f"log is lost. Remove {directory} and format it again (kraft storage format) to let it "
                 "rejoin.",
             )
-        self._recover(disk.read_bytes(self._path, RAFT))
+        self.read_to = self.read_on(disk.read_bytes(self._path, RAFT), 0)
+        """Where the last whole frame ended in the file as it was found."""
         self._file: File = disk.open(self._path)
         self._durable_bytes: int
         self._rewrite(self._entries, self._commit)
@@ -291,8 +292,9 @@ class RaftJournal:
 
     # -- recovery ------------------------------------------------------------------------------
 
-    def _recover(self, data: bytes) -> None:
-        position = 0
+    def read_on(self, data: bytes, position: int) -> int:
+        """Take in the frames of the file from there on; where the last whole one ends. Also for who looks on
+        from outside, at a file that has only grown. Raises FatalError where it is damaged."""
         while position < len(data):
             body = _frame_body(data, position)
             if body is None:
@@ -306,6 +308,7 @@ class RaftJournal:
         self._term = max(self._term, self.last_term)
         if self._commit > self.last_index:
             raise self._damaged(position)
+        return position
 
     def _judge_tail(self, data: bytes, bad: int) -> None:
         """Returns if what starts at `bad` is a torn tail; raises if it had been durable once."""
