@@ -20,13 +20,16 @@ from tests.support.kafka.versions import KAFKA_VERSION
 from tests.support.nodes.cluster import cluster as cluster  # fixtures: real nodes
 from tests.support.nodes.cluster import shared_cluster as shared_cluster
 from tests.support.nodes.forks import forked_nodes
+from tests.support.nodes.processes import runs
 from tests.support.suite import compiled, toolchains
+from tests.support.suite.disturbances import Disturbances
 from tests.support.suite.examples import load_profile
 from tests.support.suite.last_use import LastUse
 from tests.support.suite.rows import RowRecorder
 from tests.support.suite.stalls import no_loop_stands_still as no_loop_stands_still
 from tests.support.suite.stalls import stalls as stalls
 from tests.support.suite.workers import Workers
+from tests.support.waiting import wait_until
 
 load_profile()
 
@@ -45,6 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(compiled, "kraft-compiled")
     config.pluginmanager.register(toolchains, "kraft-toolchains")
     config.pluginmanager.register(LastUse(), "kraft-last-use")
+    config.pluginmanager.register(Disturbances(), "kraft-disturbances")
     if config.pluginmanager.has_plugin("xdist"):
         config.pluginmanager.register(Workers(), "kraft-workers")
 
@@ -54,11 +58,17 @@ def _processes() -> Iterator[None]:
     """Nodes are forked; and whatever the tests of this worker started has ended with them."""
     with forked_nodes():
         yield
-    left = [
-        " ".join(process.cmdline()) for process in psutil.Process().children(recursive=True)
-        if process.status() != psutil.STATUS_ZOMBIE
-    ]  # fmt: skip
-    assert not [line for line in left if TOOL_HOST not in line], left
+    wait_until(lambda: not _left(), "no process is left", on_failure=_left)
+
+
+def _left() -> list[str]:
+    """Command lines of processes that run below this one. A process may end at any moment."""
+    lines = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if runs(process):
+                lines.append(" ".join(process.cmdline()))
+    return [line for line in lines if line and TOOL_HOST not in line]
 
 
 def _worker() -> int:

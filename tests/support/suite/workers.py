@@ -37,6 +37,9 @@ TOOLS: Final = tuple(
 TOGETHER: Final = (("tests/spark/",), ("tests/tidy/",), TOOLS)
 """One Spark is enough, and one JVM for Apache Kafka's tools; and to parse every file once."""
 
+GC_THRESHOLDS: Final = (20_000, 20, 20)
+"""What most tests leave behind is freed by counting references."""
+
 APART: Final = ("tests/unit/simulator/test_more_seeds.py",)
 
 
@@ -89,6 +92,7 @@ class Workers:
             return (yield)
         finally:
             gc.freeze()
+            gc.set_threshold(*GC_THRESHOLDS)
             gc.enable()
 
     @pytest.hookimpl(trylast=True)

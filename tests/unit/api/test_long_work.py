@@ -93,10 +93,10 @@ def test_who_waits_for_somebody_else_or_is_gone_keeps_nobody_from_going_on() -> 
         await asyncio.sleep(0)
         for each in gone:
             each.cancel()
-        await asyncio.wait_for(pieces.request(0), 10)
+        await asyncio.wait_for(pieces.request(0), 60)
         assert not any(each.done() for each in waiting)
         answer.set_result(None)
-        await asyncio.wait_for(asyncio.gather(*waiting), 10)
+        await asyncio.wait_for(asyncio.gather(*waiting), 60)
 
     asyncio.run(scenario())
 
@@ -132,13 +132,13 @@ async def test_nothing_more_is_begun_while_many_answers_wait_to_be_encoded():
     with ExitStack() as answers:
         for _ in range(AT_ONCE - 1):
             answers.enter_context(pieces.work.in_a_thread())
-        await asyncio.wait_for(pieces.request(0), 10)  # there is room for one
+        await asyncio.wait_for(pieces.request(0), 60)  # there is room for one
         with pieces.work.in_a_thread():
             waiting = asyncio.ensure_future(pieces.request(1))
             for _ in range(10 * PIECES):
                 await asyncio.sleep(0)
             assert {number for _, number in pieces.done} == {0}
-        await asyncio.wait_for(waiting, 10)
+        await asyncio.wait_for(waiting, 60)
 
 
 @on_a_loop

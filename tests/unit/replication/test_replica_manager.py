@@ -340,7 +340,7 @@ async def test_the_same_metadata_twice_changes_nothing():
                 MetadataDelta.between(EMPTY_IMAGE, cluster.image), cluster.image
             )
             assert (changes.leading, changes.following, changes.removed) == ([], [], [])
-        assert await asyncio.wait_for(produce_outcome(cluster, b"y"), 10) == ErrorCode.NONE
+        assert await asyncio.wait_for(produce_outcome(cluster, b"y"), 60) == ErrorCode.NONE
 
 
 @in_loop

@@ -48,7 +48,7 @@ async def test_a_clean_stop_ends_wherever_a_truncation_has_got_to(steps):
     await turns()
     executor.release()
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await stop
     finally:
         await cluster.brokers[1].close()
@@ -217,7 +217,7 @@ async def test_a_fetcher_that_changes_during_a_truncation_follows_after_it(is_tr
         await turns(100)
         cluster.disks[2].heal()
         cluster.produce(b"y")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while follower.log.log_end_offset < 5:  # noqa: ASYNC110 - as `until`, with a shorter limit
                 await asyncio.sleep(0.001)
 
