@@ -148,12 +148,12 @@ async def _first_to_answer(addresses: Sequence[Address], timeout_s: float) -> Ad
     return [silent[each] for each in addresses]
 
 
-def live_brokers(host: str, port: int) -> set[int]:
-    """The brokers that a node knows as registered and unfenced; none where it does not answer, or
+def live_brokers(host: str, port: int, timeout_s: float = 2.0) -> set[int]:
+    """The brokers that a node knows as registered and unfenced; none where it does not answer in time, or
     knows no controller yet."""
     fields = {"topics": [], "allow_auto_topic_creation": False}
     try:
-        answer = ask(host, port, ApiKey.METADATA, (METADATA_VERSION, METADATA_VERSION), fields, timeout_s=2.0)
+        answer = ask(host, port, ApiKey.METADATA, (METADATA_VERSION, METADATA_VERSION), fields, timeout_s)
     except (OSError, BrokerError):  # a node that is about to start may not let anybody in yet
         return set()
     if answer.error_code != ErrorCode.NONE or answer.controller_id < 0:

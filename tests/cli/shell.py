@@ -10,11 +10,14 @@ from tests.support.nodes.forks import run_kraft
 class Shell:
     """`kraft COMMAND --bootstrap-server ...`, with what it prints."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, *, patient: bool = True) -> None:
+        """`patient`: see `run_kraft`."""
         self._bootstrap = bootstrap
+        self._patient = patient
 
     def run(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        return run_kraft(*arguments, "--bootstrap-server", self._bootstrap, stdin=stdin)
+        where = ("--bootstrap-server", self._bootstrap)
+        return run_kraft(*arguments, *where, stdin=stdin, patient=self._patient)
 
     def __call__(self, *arguments: str, stdin: str = "") -> str:
         """What it printed; it must succeed."""

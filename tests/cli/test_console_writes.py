@@ -137,7 +137,7 @@ def test_what_a_coordinator_knows_is_not_aborted_behind_its_back(writable: Local
     assert refusal == "it does not hang, its coordinator knows it: kraft txn abort alive"
     assert shell.refused("txn", "abort", "--topic", "alive").startswith("give ID, or --topic, --partition")
     producer.commit_transaction(60)
-    assert committed(writable.bootstrap, "alive") == ["a"]
+    wait_until(lambda: committed(writable.bootstrap, "alive") == ["a"], "its marker is written")
 
 
 def test_another_sites_page_writes_nothing(writable: LocalCluster) -> None:

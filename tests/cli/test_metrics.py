@@ -24,7 +24,7 @@ pytestmark = pytest.mark.row("U5")
 def scrape(cluster: LocalCluster, node_id: int, style: str = "strimzi") -> Iterator[Any]:
     """The samples of one node, read strictly."""
     url = f"http://127.0.0.1:{cluster.nodes[node_id].http_port}/metrics?names={style}"
-    with urllib.request.urlopen(url, timeout=20) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         for family in text_string_to_metric_families(answer.read().decode()):
             yield from family.samples
 

@@ -36,8 +36,10 @@ def topic(request: pytest.FixtureRequest, admin: AdminClient) -> Iterator[str]:
     """Two partitions with one replica each, on broker 1; some records."""
     name = request.node.originalname.removeprefix("test_")[:60]
     admin.create_topics([NewTopic(name, 2, replica_assignment=[[1], [1]])])[name].result()
-    servers = admin.list_topics(name, timeout=60)
-    assert servers.topics[name].partitions.keys() == {0, 1}
+    wait_until(
+        lambda: admin.list_topics(name, timeout=60).topics[name].partitions.keys() == {0, 1},
+        "whoever is asked knows it",
+    )
     yield name
     admin.delete_topics([name])[name].result()
 

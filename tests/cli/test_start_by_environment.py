@@ -21,7 +21,7 @@ CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
 
 
 def ready(port: int, host: str) -> int:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request("GET", "/ready", headers={"Host": host})
         return connection.getresponse().status

@@ -20,7 +20,7 @@ from kraft.peers.blocking_client import live_brokers
 from metadata_quorum.foundation.errors import ExitCode
 from tests.support.nodes.forks import run_kraft
 from tests.support.nodes.processes import runs
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 KRAFT = (sys.executable, "-m", "kraft")
 
@@ -61,7 +61,7 @@ def test_up_prints_one_line_and_ctrl_c_stops_all(tmp_path, port):
         found = json.loads((tmp_path / "cluster.json").read_text())
         assert found["bootstrap"] == ",".join(servers)
         assert [node["client_port"] for node in found["nodes"]] == [port, port + 1, port + 2]
-        assert all(live_brokers(HOST, port + i) == {1, 2, 3} for i in range(3))
+        assert all(live_brokers(HOST, port + i, PATIENCE_S) == {1, 2, 3} for i in range(3))
         nodes = running(tmp_path)
         assert nodes.keys() == {1, 2, 3}
         process.send_signal(signal.SIGINT)
@@ -96,7 +96,7 @@ def test_one_node_at_a_time(tmp_path, port):
         wait_until(lambda: live_brokers(HOST, port) == {1, 3}, "the killed node is fenced")
 
         assert run_kraft("node", "start", "2", *where).returncode == 0
-        assert live_brokers(HOST, port + 1) == {1, 2, 3}
+        assert live_brokers(HOST, port + 1, PATIENCE_S) == {1, 2, 3}
 
         assert run_kraft("node", "pause", "3", *where).stdout == "Paused node 3.\n"
         listed = json.loads(run_kraft("node", "list", *where, "--output", "json").stdout)
@@ -123,7 +123,7 @@ def test_detached_nodes_outlive_up(tmp_path, port):
         command = [*KRAFT, "up", "--nodes", "1", "--detach", "--dir", str(tmp_path), "--port", str(port)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         assert (done.returncode, done.stdout) == (0, f"bootstrap.servers={HOST}:{port}\n")
-        assert live_brokers(HOST, port) == {1}
+        assert live_brokers(HOST, port, PATIENCE_S) == {1}
         second = run_kraft("up", "--nodes", "1", "--dir", str(tmp_path), "--port", str(port))
         assert second.returncode == ExitCode.LOG_DIR_UNUSABLE
         assert "a cluster is running in" in second.stderr

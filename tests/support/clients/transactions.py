@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import KafkaError, Producer, TopicPartition
 
 from tests.support.clients.rdkafka import QUIET, consumer, dotted
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, wait_until
 
 
 def transactional(bootstrap: str, name: str, **config: Any) -> Producer:
@@ -29,13 +29,18 @@ def write(producer: Producer, topic: str, values: Iterable[str], partitions: int
 def committed(bootstrap: str, topic: str, partitions: int = 1) -> list[str]:
     """All that read_committed sees now, up to the last stable offset."""
     found: list[str] = []
+    ended: set[int] = set()
     with consumer(bootstrap, isolation_level="read_committed", enable_partition_eof=True) as reader:
         reader.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
-        ended = 0
-        while ended < partitions:
+
+        def read_on() -> bool:
             for message in reader.consume(100, 0.2):
-                if message.error() is None:
+                error = message.error()
+                if error is None:
                     found.append(message.value().decode())
-                else:
-                    ended += 1
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    ended.add(message.partition())
+            return len(ended) == partitions
+
+        wait_until(read_on, f"{topic} is read to its end")
     return sorted(found)

@@ -16,13 +16,14 @@ import gc
 import json
 import os
 import runpy
+import select
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -30,19 +31,22 @@ from typing import Any, Final
 import typer
 
 from kraft.api.table import ROWS
-from kraft.local.local_cluster import LocalCluster
+from kraft.local.local_cluster import START_PATIENCE_S, STOP_PATIENCE_S, LocalCluster
 from kraft.wire.bridge import load_schemas
 from kraft.wire.decoding import reader_of
 from kraft.wire.encoding import writer_of
 from kraft.wire.schemas import REQUEST, RESPONSE, MessageId, versions_of
+from tests.support.nodes.patience import be_patient
+from tests.support.waiting import PATIENCE_S
 
 PRELOADED: Final = (
     "kraft.node.serve", "kraft.monitoring.log_lines", "kraft.http.server", "aiohttp.web", "uvloop",
     "kraft.cli.main", "kraft.cli.survey", "kraft.cli.doctor_questions", "kraft.peers.blocking_client",
-    "chaos.live.control", "confluent_kafka.admin",
+    "chaos.live.control", "confluent_kafka.admin", "kraft.cli.notice", "kraft.cli.node_http",
 )  # fmt: skip
 """Also what they import only when they use it."""
 POLL_S: Final = 0.005
+LONG_POLL_S: Final = 0.5
 
 
 class Fork:
@@ -63,12 +67,27 @@ class Fork:
         while (code := self.poll()) is None:
             if deadline is not None and time.monotonic() > deadline:
                 raise TimeoutError(f"process {self.pid} goes on")
-            time.sleep(POLL_S)
+            _sleep_while_it_runs(self.pid)
         return code
 
     def send_signal(self, number: signal.Signals) -> None:
         if self.poll() is None:
             os.kill(self.pid, number)
+
+
+def _sleep_while_it_runs(pid: int) -> None:
+    """For a moment at most."""
+    try:
+        fd = os.pidfd_open(pid)
+    except (AttributeError, OSError):  # a system without pidfds, or it has just ended
+        time.sleep(POLL_S)
+        return
+    try:
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        poll.poll(LONG_POLL_S * 1000)
+    finally:
+        os.close(fd)
 
 
 class Forks:
@@ -80,20 +99,24 @@ class Forks:
 
     def launch(self, module: str, arguments: Sequence[str], output: Path) -> Fork:
         """A node: a process group of its own, without input."""
-        return self._fork(module, arguments, (Path(os.devnull), output, output), group=True)
+        return self._fork(module, arguments, (Path(os.devnull), output, output), group=True, patient=False)
 
-    def run(self, module: str, arguments: Sequence[str], stdin: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, module: str, arguments: Sequence[str], stdin: str, *, patient: bool
+    ) -> subprocess.CompletedProcess[str]:
         """To its end."""
         with tempfile.TemporaryDirectory() as directory:
             files = given, out, err = tuple(Path(directory) / name for name in ("in", "out", "err"))
             given.write_text(stdin)
-            code = self._fork(module, arguments, files, group=False).wait()
+            code = self._fork(module, arguments, files, group=False, patient=patient).wait()
             return subprocess.CompletedProcess(arguments, code, out.read_text(), err.read_text())
 
-    def _fork(self, module: str, arguments: Sequence[str], files: Sequence[Path], *, group: bool) -> Fork:
+    def _fork(
+        self, module: str, arguments: Sequence[str], files: Sequence[Path], *, group: bool, patient: bool
+    ) -> Fork:
         wanted = {
             "module": module, "arguments": list(arguments), "files": [str(path) for path in files],
-            "group": group, "environment": dict(os.environ), "directory": os.getcwd(),
+            "group": group, "patient": patient, "environment": dict(os.environ), "directory": os.getcwd(),
         }  # fmt: skip
         return Fork(self, self.ask(wanted))
 
@@ -122,26 +145,39 @@ class Forks:
 FORKS: Final = Forks()
 
 
-def run_kraft(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    """`kraft ARGUMENTS`, as a process."""
-    return FORKS.run("kraft", arguments, stdin)
+def run_kraft(*arguments: str, stdin: str = "", patient: bool = True) -> subprocess.CompletedProcess[str]:
+    """`kraft ARGUMENTS`, as a process. `patient`: it waits for nodes as tests do; a test of what is said of
+    silent nodes wants it as users have it."""
+    return FORKS.run("kraft", arguments, stdin, patient=patient)
 
 
 @contextlib.contextmanager
 def forked_nodes() -> Iterator[None]:
-    """Local clusters of this process fork their nodes. Not detached ones: these shall outlive us."""
-    usual = LocalCluster.launch
+    """Local clusters of this process fork their nodes. Not detached ones: these shall outlive us. Where a
+    test says nothing else, nodes have as long to start and to stop as everything has in tests."""
+    usual = LocalCluster.launch, LocalCluster.wait_ready, LocalCluster.stop
+    usual_launch, usual_wait_ready, usual_stop = usual
 
     def launch(cluster: LocalCluster, module: str, arguments: Sequence[str], output: Path) -> Any:
         if cluster.owner != os.getpid():
-            return usual(cluster, module, arguments, output)
+            return usual_launch(cluster, module, arguments, output)
         return FORKS.launch(module, arguments, output)
 
+    def wait_ready(
+        cluster: LocalCluster, patience_s: float = START_PATIENCE_S, started: Collection[int] = ()
+    ) -> None:
+        usual_wait_ready(cluster, PATIENCE_S if patience_s == START_PATIENCE_S else patience_s, started)
+
+    def stop(cluster: LocalCluster, node_id: int, patience_s: float = STOP_PATIENCE_S) -> None:
+        usual_stop(cluster, node_id, PATIENCE_S if patience_s == STOP_PATIENCE_S else patience_s)
+
     LocalCluster.launch = launch  # type: ignore[method-assign]
+    LocalCluster.wait_ready = wait_ready  # type: ignore[method-assign]
+    LocalCluster.stop = stop  # type: ignore[method-assign]
     try:
         yield
     finally:
-        LocalCluster.launch = usual  # type: ignore[method-assign]
+        LocalCluster.launch, LocalCluster.wait_ready, LocalCluster.stop = usual  # type: ignore[method-assign]
         FORKS.close()
 
 
@@ -212,6 +248,8 @@ def _become(wanted: dict[str, Any]) -> int:
         os.close(fd)
     sys.stdin = open(0, closefd=False)  # noqa: SIM115 - without what the other has read ahead
     sys.argv[1:] = wanted["arguments"]
+    if wanted["patient"]:
+        be_patient()
     try:
         runpy.run_module(wanted["module"], run_name="__main__", alter_sys=True)
     except SystemExit as end:
