@@ -22,7 +22,6 @@ from tests.support.nodes.cluster import shared_cluster as shared_cluster
 from tests.support.nodes.forks import forked_nodes
 from tests.support.nodes.processes import runs
 from tests.support.suite import compiled, toolchains
-from tests.support.suite.disturbances import Disturbances
 from tests.support.suite.examples import load_profile
 from tests.support.suite.last_use import LastUse
 from tests.support.suite.rows import RowRecorder
@@ -48,7 +47,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(compiled, "kraft-compiled")
     config.pluginmanager.register(toolchains, "kraft-toolchains")
     config.pluginmanager.register(LastUse(), "kraft-last-use")
-    config.pluginmanager.register(Disturbances(), "kraft-disturbances")
     if config.pluginmanager.has_plugin("xdist"):
         config.pluginmanager.register(Workers(), "kraft-workers")
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable
+from statistics import median
 from typing import Final
 
 PIECE_S: Final = 0.0025
@@ -16,9 +17,8 @@ MOST: Final = 5.0
 
 
 def slowness() -> float:
-    """1 for that machine and faster ones; by the slowest of some pieces of work."""
-    slowest_s = max(_taken_s(_piece) for _ in range(TRIES))
-    return min(max(1.0, slowest_s / PIECE_S), MOST)
+    """1 for that machine and faster ones; by the median of some pieces of work."""
+    return min(max(1.0, median(_taken_s(_piece) for _ in range(TRIES)) / PIECE_S), MOST)
 
 
 def cpu_s(work: Callable[[], object]) -> float:

@@ -144,7 +144,6 @@ async def test_who_waits_for_room_and_goes_is_forgotten():
         assert budget.waiting == 0
 
 
-@pytest.mark.real_time(0.03)
 @on_a_loop
 async def test_who_goes_while_nobody_reads_is_noticed():
     """It asks for something that never comes, and for more behind it: nothing is read, no end either."""

@@ -140,7 +140,6 @@ async def test_replies_that_wait_for_an_earlier_one_are_counted():
         assert unread.held_bytes == 0
 
 
-@pytest.mark.real_time(0.2)
 @on_a_loop
 async def test_who_reads_nothing_makes_room_when_that_is_scarce(tmp_path: Path):
     limits = ServerLimits(max_unread_bytes=MIB, max_idle_s=1.0)  # looked at ten times as often

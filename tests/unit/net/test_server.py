@@ -412,7 +412,6 @@ async def test_more_connections_than_allowed_are_refused():
         writer.close()
 
 
-@pytest.mark.real_time(0.02)
 @on_a_loop
 async def test_idle_connections_are_closed_and_busy_ones_are_not():
     gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()

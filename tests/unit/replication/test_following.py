@@ -62,7 +62,6 @@ async def test_idle_partitions_are_not_named_in_fetches():
 
 
 @pytest.mark.row("R3")
-@pytest.mark.real_time(0.02)
 @in_loop
 async def test_a_cut_off_follower_leaves_the_isr_by_time_and_comes_back_when_it_has_caught_up():
     async with Cluster(lag_time_max=0.05) as cluster:
@@ -84,7 +83,6 @@ async def test_a_cut_off_follower_leaves_the_isr_by_time_and_comes_back_when_it_
 
 
 @pytest.mark.row("R3")
-@pytest.mark.real_time(0.03)
 @in_loop
 async def test_an_idle_partition_keeps_its_isr():
     async with Cluster(lag_time_max=0.1, limits=FetchLimits(max_wait_ms=20)) as cluster:

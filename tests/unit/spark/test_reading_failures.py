@@ -28,8 +28,6 @@ from tests.unit.spark.scripted_broker import (
     scripted_broker,
 )
 
-pytestmark = pytest.mark.real_time(0.1)
-
 
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedBroker]:
