@@ -105,7 +105,7 @@ class Logins:
         name, password = _credentials(request.headers.get("Authorization", ""))
         if self._is_plain_user(name, password):
             return Visitor(f"User:{name}", host, self.node)
-        digest = hmac.digest(self._key, f"{name}\0{password}".encode(), "sha256")
+        digest = self._digest(name, password)
         proved = self._known.get(digest)
         if proved is None or not _is_current(self.node, proved):
             proved = await self._proved(name, password)
@@ -113,6 +113,11 @@ class Logins:
             while len(self._known) > REMEMBERED:
                 self._known.popitem(last=False)
         return Visitor(f"User:{name}", host, self.node, proved)
+
+    def _digest(self, name: str, password: str) -> bytes:
+        """Of both, each by itself: no other name and password may come to the same."""
+        key = hmac.digest(self._key, name.encode(), "sha256")
+        return hmac.digest(key, password.encode(), "sha256")
 
     def _is_plain_user(self, name: str, password: str) -> bool:
         known = [rules.plain_users.get(name) for rules in self.node.logins.values()]

@@ -15,6 +15,7 @@ from kraft.broker.scram_users import ScramUsers
 from kraft.http.login import ANONYMOUS, LoginRequired, Logins, Visitor
 from kraft.net.sasl import LoginRules
 from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.metadata.records import UserScramCredentialRecord
 from metadata_quorum.security.scram import ScramMechanism, derive, salted
 
 SALT = b"salt of the sea"
@@ -22,9 +23,13 @@ OPEN: dict[str, LoginRules] = {}
 CLOSED = {"SASL": LoginRules(("PLAIN", "SCRAM-SHA-256"), {"paul": "plain-secret"})}
 
 
-def scram_users(password: str = "scram-secret") -> ScramUsers:
+def scram_user(name: str, password: str) -> UserScramCredentialRecord:
     sha_512 = ScramMechanism.SHA_512
-    return ScramUsers([derive("sara", sha_512, salted(sha_512, password, SALT, 4096), SALT, 4096)])
+    return derive(name, sha_512, salted(sha_512, password, SALT, 4096), SALT, 4096)
+
+
+def scram_users(password: str = "scram-secret") -> ScramUsers:
+    return ScramUsers([scram_user("sara", password)])
 
 
 class Node:
@@ -113,6 +118,17 @@ def test_a_password_that_is_changed_or_deleted_ends_at_once(now: ScramUsers) -> 
     assert not visitor.is_logged_in, "nor does a stream of events go on"
     with pytest.raises(LoginRequired):
         visit(logins, basic("sara", "scram-secret"))
+
+
+@pytest.mark.parametrize(("name", "password"), [("sara", "x\0pw"), ("sara\0", "x\0pw"), ("sara\0x\0", "pw")])
+def test_one_users_password_lets_in_nobody_of_another_name(name: str, password: str) -> None:
+    """However the two are cut: a user whose name or password has a NUL in it."""
+    node: Any = Node(CLOSED)
+    node.scram_users = ScramUsers([scram_user("sara", "scram-secret"), scram_user("sara\0x", "pw")])
+    logins = Logins(node)
+    assert visit(logins, basic("sara\0x", "pw")).principal == "User:sara\0x"
+    with pytest.raises(LoginRequired):
+        visit(logins, basic(name, password))
 
 
 def test_nor_does_one_that_is_changed_while_it_is_checked_let_anybody_in() -> None:
