@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import hashlib
+import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from kraft.net.connection_security import AuthenticationFailed, Login, ScramClient, Tls, tls_context
+from kraft.net import connection_security
+from kraft.net.connection_security import (
+    AuthenticationFailed,
+    Login,
+    ScramClient,
+    Tls,
+    authenticate,
+    tls_context,
+)
+from kraft.wire.api_keys import ApiKey
 
 pytestmark = pytest.mark.row("U4")
 
@@ -43,11 +58,46 @@ def test_names_are_escaped() -> None:
         b"r=rOprNGfwEbeRWgbNEkqO1,s=?,i=x",
         b"r=rOprNGfwEbeRWgbNEkqO1,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=1",  # gives the password away
         b"r=rOprNGfwEbeRWgbNEkqO1,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=2000000000",
+        b"r=rOprNGfwEbeRWgbNEkqO1,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=1048577",  # more than a second of hashing
     ],
 )
 def test_challenges_that_are_not_answered(challenge: bytes) -> None:
     with pytest.raises(AuthenticationFailed):
         scram().answer(challenge)
+
+
+class Server:
+    """Asks for that many iterations, and never lets anybody in."""
+
+    def __init__(self, iterations: int) -> None:
+        self.iterations = iterations
+
+    def version_of(self, api_key: ApiKey, low: int, high: int) -> int:
+        return high
+
+    async def request(self, api_key: ApiKey, version: int, fields: Any, *, timeout_s: float) -> Any:
+        said = fields.get("auth_bytes", b"").decode()
+        salt = base64.b64encode(b"salt of the sea").decode()
+        nonce = said.partition(",r=")[2]
+        text = f"r={nonce}1,s={salt},i={self.iterations}" if said.startswith("n,,") else "v=nothing"
+        return SimpleNamespace(error_code=0, auth_bytes=text.encode())
+
+
+@pytest.mark.parametrize(("iterations", "beside"), [(4096, False), (16_384, False), (16_385, True)])
+def test_many_iterations_are_hashed_beside_the_loop(
+    iterations: int, beside: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = []
+
+    def hashed(*args: Any) -> bytes:
+        threads.append(threading.get_ident())
+        return hashlib.pbkdf2_hmac(*args)
+
+    monkeypatch.setattr(connection_security, "hashlib", SimpleNamespace(pbkdf2_hmac=hashed, new=hashlib.new))
+    server: Any = Server(iterations)
+    with pytest.raises(AuthenticationFailed, match="does not know the password"):
+        asyncio.run(authenticate(server, Login("SCRAM-SHA-256", "anna", "geheim")))
+    assert (threads != [threading.get_ident()]) == beside
 
 
 @pytest.mark.parametrize("verdict", [b"", b"e=invalid-proof", VERDICT.replace(b"6", b"7"), b"v=\xff"])
