@@ -18,6 +18,7 @@ from kraft.api.row import ApiRow, Response
 from kraft.api.slices import in_batches, in_slices
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
+from metadata_quorum.decisions.acls import is_wide
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.uuids import random_uuid
 from metadata_quorum.metadata.records import AccessControlEntryRecord
@@ -25,6 +26,8 @@ from metadata_quorum.protocol.commands import AclFilter, CreateAcls, DeleteAcls
 from metadata_quorum.security.acls import filter_problem, matches
 
 DESCRIBED_PER_SLICE: Final = 1000
+LOOKED_AT_AS_ONE: Final = 20
+"""A filter that goes through all entries weighs as much as one item for so many of them."""
 
 Pattern = tuple[int, str, int]
 """Resource type, name, pattern type."""
@@ -146,7 +149,15 @@ async def handle_delete(controller: ControllerContext, ctx: RequestContext, requ
             for each in results
         ]
 
-    return {"filter_results": await in_batches(controller.node.long_work, request.filters, delete)}
+    # What one command looks at, others wait for: a fence too.
+    wide = 1 + len(controller.quorum_controller.image.acls) // LOOKED_AT_AS_ONE
+    results = await in_batches(
+        controller.node.long_work,
+        request.filters,
+        delete,
+        lambda each: wide if is_wide(_filter(each)) else 1,
+    )
+    return {"filter_results": results}
 
 
 def delete_error(request: Message, code: ErrorCode, message: str) -> Response:

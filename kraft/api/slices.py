@@ -92,17 +92,27 @@ async def each_once(
 
 
 async def in_batches(
-    work: LongWork, items: Sequence[Item], ask: Callable[[Sequence[Item]], Awaitable[Iterable[Result]]]
+    work: LongWork,
+    items: Sequence[Item],
+    ask: Callable[[Sequence[Item]], Awaitable[Iterable[Result]]],
+    weight: Callable[[Item], int] = lambda _: 1,
 ) -> list[Result]:
     """Send very many items to the controller in several commands, because every voter applies a command in
-    one go. At least one command is sent, since this controller may not be the active one."""
+    one go, and others wait meanwhile: none weighs more than ITEMS_PER_COMMAND and its last item. At least one
+    command is sent, since this controller may not be the active one."""
     results: list[Result] = []
     request = work.request()
-    for start in range(0, max(len(items), 1), ITEMS_PER_COMMAND):
-        results += await ask(items[start : start + ITEMS_PER_COMMAND])
-        if start + ITEMS_PER_COMMAND < len(items):
-            await request.pause()  # a command that only validates does not wait by itself
-    return results
+    start = 0
+    while True:
+        end, left = start, ITEMS_PER_COMMAND
+        while end < len(items) and left > 0:
+            left -= weight(items[end])
+            end += 1
+        results += await ask(items[start:end])
+        if end >= len(items):
+            return results
+        await request.pause()  # a command that only validates does not wait by itself
+        start = end
 
 
 def is_long(response: Mapping[str, Any]) -> bool:
