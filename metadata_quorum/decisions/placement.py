@@ -11,6 +11,7 @@ are too few.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -35,15 +36,18 @@ def place(
     _check(len(active), len(registered), replication_factor)
     row = _alternate_racks(active)
     spare = _alternate_racks(fenced)
+    ways: dict[tuple[int, int], tuple[int, ...]] = {}
     placed = []
     for partition in range(first, first + count):
         leader = (start + partition) % len(row)
         shift = (start + partition) // len(row)
-        walk = row[leader + 1 :] + row[:leader]
-        if walk:
-            turn = shift % len(walk)
+        turn = shift % max(len(row) - 1, 1)
+        replicas = ways.get((leader, turn))
+        if replicas is None:
+            walk = row[leader + 1 :] + row[:leader]
             walk = walk[turn:] + walk[:turn]
-        placed.append(_pick(row[leader], walk, spare, replication_factor))
+            replicas = ways[leader, turn] = _pick(row[leader], walk, spare, replication_factor)
+        placed.append(replicas)
     return placed
 
 
@@ -76,10 +80,11 @@ def _pick(leader: _Spot, walk: list[_Spot], spare: list[_Spot], replication_fact
     """The leader and its followers: active ones before fenced ones, and the racks that hold least;
     of equals the first on the walk (`min` keeps it)."""
     chosen = [leader]
+    held = Counter([leader.rack])
     for candidates in (walk, spare):
         left = list(candidates)
         while left and len(chosen) < replication_factor:
-            best = min(left, key=lambda spot: sum(spot.rack == other.rack for other in chosen))
+            best = left.pop(min(range(len(left)), key=lambda at: held[left[at].rack]))
             chosen.append(best)
-            left.remove(best)
+            held[best.rack] += 1
     return tuple(spot.broker_id for spot in chosen)
