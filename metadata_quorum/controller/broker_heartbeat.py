@@ -36,6 +36,7 @@ def next_step(
         return None
     if not broker.in_controlled_shutdown:
         return BeginControlledShutdown(**this)
-    leads = any(p.leader == broker.broker_id for _, _, p in image.each_partition())
-    others = [each.broker_id for each in image.brokers.values() if each.active]
-    return None if leads or not shutdown_seen(others) else FenceBroker(**this)
+    if not shutdown_seen([each.broker_id for each in image.brokers.values() if each.active]):
+        return None
+    leads = any(partition.leader == broker.broker_id for partition in image.partitions())
+    return None if leads else FenceBroker(**this)

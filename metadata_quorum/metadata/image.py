@@ -103,6 +103,11 @@ class MetadataImage:
     def partition_count(self) -> int:
         return sum(len(topic.partitions) for topic in self.topics_by_name.values())
 
+    def partitions(self) -> Iterator[PartitionRegistration]:
+        """All partitions, in any order: sorting them takes longer than to look at each."""
+        for topic in self.topics_by_name.values():
+            yield from topic.partitions.values()
+
     def each_partition(self) -> Iterator[tuple[TopicImage, int, PartitionRegistration]]:
         """All partitions in one order on every node: by topic name, then number."""
         for name in sorted(self.topics_by_name):
