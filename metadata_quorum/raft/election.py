@@ -90,6 +90,10 @@ class Elections:
         """Whether a leader is alive as far as this voter knows."""
         return not self._link_broken and now < self._heard_at + self._config.election_timeout_min_ms * _MS
 
+    def put_off(self, now: float) -> None:
+        """A snapshot is being taken in, which a leader never does: ask when that is done."""
+        self.due_at = now + self._pause()
+
     # -- pre-vote --------------------------------------------------------------------------------
 
     def ask(self, now: float, term: int, me: int) -> int:

@@ -53,6 +53,11 @@ class Following:
         """What is known to be committed; PySyncObj gets it at the next tick."""
         return max(self._core.commit_index, self._learned_commit)
 
+    @property
+    def installing(self) -> bool:
+        """Whether a leader's snapshot is being taken in."""
+        return self._installing
+
     def is_stale(self, peer: int, message: Append | SnapshotChunk) -> bool:
         """Whether the sender no longer leads; it is told so, or it would never learn that this voter
         has moved on to a higher term."""

@@ -255,6 +255,9 @@ class SyncObjRaft(Raft):
             self._ask_for_vouching(now)
         elif now >= self.elections.due_at:
             self.core.forget_leader()
+            if self.following.installing:
+                self.elections.put_off(now)
+                return
             term = self.core.term + 1
             round_ = self.elections.ask(now, term, self.node_id)
             request = PreVoteRequest(term, round_, self.journal.last_index, self.journal.last_term)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from chaos.sim.disk import SimDisk
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.raft import snapshots
+from metadata_quorum.raft.config import RaftConfig
 from metadata_quorum.raft.journal import GENESIS
 from metadata_quorum.raft.messages import SnapshotChunk, decode
 from metadata_quorum.raft.snapshots import Snapshot
@@ -168,3 +171,61 @@ def test_what_a_killed_write_left_is_removed_at_the_start() -> None:
         disk.open(f"{DIRECTORY}/{name}", create=True)
     snapshots.SnapshotStore(disk, DIRECTORY)
     assert disk.list(DIRECTORY, MAY_BLOCK) == []
+
+
+def _lead_alone(rig: Rig) -> None:
+    """2 wins with the vote of 3, which hears nothing of it afterwards."""
+    rig.rafts[2].core.start_election()
+    rig.tick(2)
+    rig.deliver(2, 3)
+    rig.tick(3)
+    rig.deliver(3, 2)
+    rig.tick(2)
+    assert rig.leaders() == [2]
+    rig.drop_all()
+
+
+def test_who_takes_a_snapshot_in_does_not_seek_to_lead_meanwhile() -> None:
+    """1 could: it has what is committed, and more. But it was killed before it knew that, and is given a
+    snapshot by a leader whose own entries are others."""
+    rig = Rig(config=RaftConfig(append_bytes=1, appends_in_flight=15))
+    rig.kill(2)
+    rig.config = replace(rig.config, snapshot_entries=10)
+    rig.start(2)
+    rig.config = replace(rig.config, snapshot_entries=1000)
+    rig.elect(1)
+    rig.propose(1, *some_values(18))
+    rig.tick(1)
+    for peer in (2, 3):  # fifteen of them
+        rig.deliver(1, peer)
+        rig.tick(peer)
+        rig.deliver(peer, 1)
+    rig.tick(1)
+    rig.deliver(1, 2, 1)  # one more, and that the fifteen are committed
+    rig.tick(2)
+    base = rig.rafts[2].journal.base_index
+    assert base > 10
+    rig.kill(1)
+    rig.drop_all()
+    _lead_alone(rig)
+    rig.kill(2)
+    rig.start(2)
+    _lead_alone(rig)
+    rig.cut_between((3,), (2,))
+    rig.start(1)
+    rig.jobs = []
+    rig.settle(1, 2)
+    rig.run_jobs()  # 2 has read what it sends
+    rig.settle(1, 2)
+    assert len(rig.jobs) == 1
+    assert rig.rafts[1].journal.last_index > base
+    rig.kill(2)
+    rig.cut.clear()
+    rig.elections_held = False
+    rig.run(5.0, 0.05, 1, 3)
+    assert rig.leaders() == []
+    rig.run_jobs()
+    rig.jobs = None
+    rig.run(3.0, 0.05, 1, 3)
+    assert rig.leaders() == [1]
+    assert rig.machines[3].values == some_values(18)
