@@ -453,6 +453,7 @@ class QuorumController:
             updates=tuple(updates),
             supported=feature_fields(supported),
             min_insync_replicas=self.config.min_insync_replicas,
+            takes_leaderless=True,
         )
         await self._run(command, validate_only, None)
 

@@ -14,9 +14,9 @@ from metadata_quorum.decisions.decision import Decision
 from metadata_quorum.decisions.elections import MIN_INSYNC_REPLICAS
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.features import ELR_VERSION, METADATA_VERSION
-from metadata_quorum.foundation.model import FeatureRange, ResourceType
+from metadata_quorum.foundation.model import NO_LEADER, FeatureRange, ResourceType
 from metadata_quorum.metadata.image import MetadataImage
-from metadata_quorum.metadata.records import ConfigRecord, FeatureLevelRecord
+from metadata_quorum.metadata.records import ConfigRecord, FeatureLevelRecord, PartitionChangeRecord
 from metadata_quorum.protocol.commands import FeatureUpdate, UpdateFeatures
 
 OLDEST_SAME_RECORDS: Final = 23
@@ -49,7 +49,25 @@ def update_features(image: MetadataImage, command: UpdateFeatures) -> Decision:
     elr = updates.get(ELR_VERSION)
     if elr is not None and elr.level > 0 and command.min_insync_replicas > 0:
         decision.records += _one_min_insync(image, command.min_insync_replicas)
+    if elr is not None and elr.level > image.features.get(ELR_VERSION, 0) and command.takes_leaderless:
+        decision.records += _leaderless_to_elr(image)
     return decision
+
+
+def _leaderless_to_elr(image: MetadataImage) -> Iterator[PartitionChangeRecord]:
+    """Without ELR the last member stays in an ISR that has no leader, and leads again however it comes back.
+    With ELR it is eligible, and the last known leader: otherwise an unclean restart would take it out of the
+    ISR, and nobody would be waited for any more."""
+    for topic, partition_id, partition in image.each_partition():
+        if partition.leader == NO_LEADER and partition.isr:
+            eligible = {*partition.isr, *partition.elr}
+            yield PartitionChangeRecord(
+                partition_id=partition_id,
+                topic_id=topic.id,
+                isr=(),
+                eligible_leader_replicas=tuple(r for r in partition.replicas if r in eligible),
+                last_known_elr=partition.isr if len(partition.isr) == 1 else (),
+            )
 
 
 def _one_min_insync(image: MetadataImage, proposers: int) -> Iterator[ConfigRecord]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from metadata_quorum.decisions.acls import is_wide
+from metadata_quorum.foundation.features import ELR_VERSION
 from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.protocol import commands as c
 
@@ -82,7 +83,8 @@ def alter_client_quotas(image: MetadataImage, command: c.AlterClientQuotas) -> i
 
 
 def update_features(image: MetadataImage, command: c.UpdateFeatures) -> int:
-    return len(command.updates) * (1 + len(image.brokers) + len(image.controllers)) + len(image.configs)
+    levels = len(command.updates) * (1 + len(image.brokers) + len(image.controllers)) + len(image.configs)
+    return levels + (image.partition_count if any(u.name == ELR_VERSION for u in command.updates) else 0)
 
 
 def alter_user_scram(image: MetadataImage, command: c.AlterUserScram) -> int:

@@ -463,6 +463,9 @@ class UpdateFeatures(Command[Done]):
     min_insync_replicas: Annotated[Int32, Tag(0)] = 0
     """Of the proposer: the cluster's, where ELR is turned on and the cluster has none. 0: ELR was turned on
     without a look at it."""
+    takes_leaderless: Annotated[Bool, Tag(1)] = False
+    """Where ELR is turned on, the last members of an ISR that has no leader become eligible leaders. False:
+    they stayed in the ISR."""
 
 
 # -- quotas -----------------------------------------------------------------------------

@@ -146,7 +146,9 @@ class Scenario:
         """The feature is turned off (0) or on (1)."""
         feature = c.FeatureUpdate(name=ELR_VERSION, level=int(level), upgrade_type=1 if int(level) else 2)
         runs = FeatureField(name=ELR_VERSION, min_supported_version=0, max_supported_version=1)
-        self.machine.run(c.UpdateFeatures(controller_id=1, updates=(feature,), supported=(runs,)))
+        self.machine.run(
+            c.UpdateFeatures(controller_id=1, updates=(feature,), supported=(runs,), takes_leaderless=True)
+        )
 
     def do_config(self, topic: str, pair: str) -> list[str] | None:
         name, _, value = pair.partition("=")
