@@ -330,6 +330,22 @@ def test_voters_that_decide_the_same_command_otherwise_are_noticed(monkeypatch: 
         rig.run(1.0)
 
 
+def test_a_voter_that_decided_otherwise_goes_on_with_another_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    """docs/OPERATIONS.md promises it of a node that an upgrade has stopped."""
+    rig = Rig()
+    rig.elect(1)
+    monkeypatch.setattr(rig.machines[2], "values", [b"decided otherwise"])
+    rig.propose(1, b"x")
+    with pytest.raises(InvariantViolation, match="STATE_MACHINE_SAFETY"):
+        rig.run(1.0)
+    rig.kill(2)
+    rig.start(2)
+    ends = rig.propose(1, b"y")
+    rig.run(1.0)
+    assert rig.committed(ends)
+    assert rig.machines[2].values == [b"x", b"y"]
+
+
 def test_a_state_machine_whose_disk_fails_answers_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even a hash that the others would stop for."""
     rig = Rig()
