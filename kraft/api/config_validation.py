@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from typing import Final
 
 from kraft.api.context import NodeContext
@@ -19,7 +20,9 @@ from kraft.config.key import Update
 from kraft.config.keys import CLASSES, CLUSTER_WIDE_OF_LISTENERS, FIXED_IN_KAFKA, NO_EFFECT, PER_LISTENER
 from kraft.config.node_config import ROWS, parse_value
 from kraft.wire.bridge import Message
+from metadata_quorum.decisions.elections import MIN_INSYNC_REPLICAS
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode, FatalError
+from metadata_quorum.foundation.features import ELR_VERSION
 from metadata_quorum.foundation.model import ResourceType
 from metadata_quorum.foundation.topic_configs import DYNAMIC_BROKER_CONFIGS
 from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
@@ -47,6 +50,9 @@ _LOGINS: Final = "sasl.jaas.config"
 """Behind a mechanism's name."""
 _OVERRIDES: Final = re.compile(r"(|[^,]+:[0-9]{1,9}(,[^,]+:[0-9]{1,9})*)", re.ASCII)
 """HOST:COUNT,…"""
+_WHILE_ELIGIBLE: Final = (
+    "Broker-level min.insync.replicas cannot be altered while there are eligible leader replicas."
+)
 _OPERATIONS: Final = frozenset({CONFIG_SET, CONFIG_DELETE, CONFIG_APPEND, CONFIG_SUBTRACT})
 
 
@@ -63,6 +69,7 @@ async def outcomes(
     times: Counter[tuple[int, str]] = Counter()
     async for resource in in_slices(node.long_work, resources, NAMED_PER_SLICE):
         times[resource.resource_type, resource.resource_name] += 1
+    has_eligible = cache(partial(_has_leftover_eligible, node.image))  # once, however many brokers are named
     found: list[ConfigResult | None] = []
     async for resource in in_slices(node.long_work, resources, RESOURCES_PER_SLICE, _weight):
         kind, name = resource.resource_type, resource.resource_name
@@ -76,6 +83,8 @@ async def outcomes(
             if kind not in _ALTERABLE:
                 raise _invalid(f"Unknown resource type {kind}")
             _check_values(node, present, resource, incremental=incremental)
+            if _names_min_insync_of_a_broker(resource) and has_eligible():
+                raise BrokerError(ErrorCode.INVALID_CONFIG, _WHILE_ELIGIBLE)
             found.append(None)
         except BrokerError as error:
             found.append(ConfigResult(kind, name, error.code, error.message))
@@ -123,6 +132,21 @@ def _check_values(node: NodeContext, present: MetadataImage, resource: Message, 
         problem = group_config_problem(values, node.config)
         if problem:
             raise BrokerError(ErrorCode.INVALID_CONFIG, problem)
+
+
+def _names_min_insync_of_a_broker(resource: Message) -> bool:
+    return (
+        resource.resource_type == ResourceType.BROKER
+        and bool(resource.resource_name)
+        and any(each.name == MIN_INSYNC_REPLICAS for each in resource.configs)
+    )
+
+
+def _has_leftover_eligible(image: MetadataImage) -> bool:
+    """ELR that is turned off leaves eligible leaders where the ISR is too small: they have nothing of what a
+    broker acknowledges by a lower value of its own. While it is on, the controller refuses those values."""
+    is_on = image.features.get(ELR_VERSION, 0) > 0
+    return not is_on and any(partition.elr for partition in image.partitions())
 
 
 def check_broker_values(values: Mapping[str, str], *, per_broker: bool) -> None:
