@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from kraft.net.connection import ConnectionLimits
 from kraft.net.connection_quotas import ListenerKind, MaxConnections
 from kraft.net.server_memory import ServerMemory
 
-Certificate = Mapping[str, Any]
-"""As Python's ssl module gives it."""
+Certificate = bytes
+"""In DER."""
 
 
 @dataclass(frozen=True, slots=True)

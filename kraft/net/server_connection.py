@@ -167,9 +167,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         if pause_s is not None:
             self._pipeline.muted = True  # for as long as the connection lasts
             self._services.loop.call_later(pause_s, self.abort)
-        elif self._security.principal_of is not None and (
-            certificate := transport.get_extra_info("peercert")
-        ):
+        elif self._security.principal_of is not None and transport.get_extra_info("peercert"):
+            certificate: Certificate = transport.get_extra_info("ssl_object").getpeercert(True)
             self._take_principal(self._security.principal_of, certificate)
 
     def _take_principal(self, principal_of: Callable[[Certificate], str], certificate: Certificate) -> None:

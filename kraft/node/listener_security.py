@@ -30,6 +30,7 @@ from kraft.net.connection_security import (
 )
 from kraft.net.listener import Certificate, ListenerSecurity
 from kraft.net.sasl import LoginRules
+from kraft.node.distinguished_name import distinguished_name
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.model import SecurityProtocol
 from metadata_quorum.foundation.supervision import supervised
@@ -46,17 +47,6 @@ _CLIENT_AUTH: Final = {
 _JAAS_OPTION: Final = re.compile(r'(\S+?)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))')
 _JAAS_USER: Final = "user_"
 _RULE: Final = re.compile(r"\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])+)/((?:\\.|[^\\/])*)/([LU]?))\s*(?:,|$)")
-_SHORT_NAMES: Final = {
-    "commonName": "CN",
-    "countryName": "C",
-    "localityName": "L",
-    "stateOrProvinceName": "ST",
-    "organizationName": "O",
-    "organizationalUnitName": "OU",
-    "streetAddress": "STREET",
-    "domainComponent": "DC",
-    "userId": "UID",
-}
 
 
 class NodeSecurity:
@@ -307,19 +297,3 @@ def principal_of(certificate: Certificate, rules: Rules) -> str:
         user = re.sub(r"\$(\d)", lambda group, found=found: found[int(group[1])] or "", replacement)  # type: ignore[misc]
         return f"User:{user.lower() if case == 'L' else user.upper() if case == 'U' else user}"
     raise ValueError(f"no rule of ssl.principal.mapping.rules fits {name}")
-
-
-def distinguished_name(certificate: Certificate) -> str:
-    """The subject as RFC 2253 writes it: the most particular part first."""
-    parts = [
-        "+".join(f"{_SHORT_NAMES.get(kind, kind)}={_escaped(value)}" for kind, value in part)
-        for part in reversed(certificate.get("subject", ()))
-    ]
-    return ",".join(parts)
-
-
-def _escaped(value: str) -> str:
-    escaped = re.sub(r'([,+"\\<>;])', r"\\\1", value)
-    if escaped.startswith(("#", " ")):
-        escaped = f"\\{escaped}"
-    return f"{escaped[:-1]}\\ " if escaped.endswith(" ") and len(escaped) > 1 else escaped

@@ -14,24 +14,20 @@ from kraft.net.listener import OPEN
 from kraft.net.sasl import PlainExchange
 from kraft.node.listener_security import (
     NodeSecurity,
-    distinguished_name,
     parse_jaas,
     parse_rules,
     principal_of,
 )
 from kraft.node.settings import server_limits
 from metadata_quorum.foundation.errors import FatalError
+from tests.support.certificates import COMMON_NAME, COUNTRY, ORGANIZATION, PRINTABLE, UTF8, certificate
 from tests.support.node_config import config, mapped
 
 pytestmark = pytest.mark.row("U4")
 
-ANNA = {
-    "subject": (
-        (("countryName", "NO"),),
-        (("organizationName", "Kraft, Inc."),),
-        (("commonName", "Anna"),),
-    )
-}
+ANNA = certificate(
+    ((COUNTRY, PRINTABLE, b"NO"),), ((ORGANIZATION, UTF8, b"Kraft, Inc."),), ((COMMON_NAME, UTF8, b"Anna"),)
+)
 
 
 def test_plaintext_asks_for_nothing() -> None:
@@ -113,10 +109,6 @@ def test_a_keystore_that_is_no_pem(tmp_path: Path) -> None:
 def test_jaas() -> None:
     text = 'a.b.Module required username=me password="a \\"quoted\\" = word; so" user_x="y" ;'
     assert parse_jaas(text) == {"username": "me", "password": 'a "quoted" = word; so', "user_x": "y"}
-
-
-def test_the_subject_as_rfc_2253_has_it() -> None:
-    assert distinguished_name(ANNA) == r"CN=Anna,O=Kraft\, Inc.,C=NO"
 
 
 @pytest.mark.parametrize(
