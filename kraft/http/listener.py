@@ -17,6 +17,8 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
+from metadata_quorum.foundation.supervision import report_fault
+
 if TYPE_CHECKING:
     from aiohttp import web
 
@@ -49,11 +51,20 @@ class HttpPort:
         self._listener = await self._loop.create_server(lambda: _PendingConnection(self), host, port)
 
     def server(self) -> asyncio.Future[web.Server]:
-        """aiohttp's server, made at the first call."""
+        """aiohttp's server, made at the first call; where that fails (for want of memory or file handles), at
+        the next one."""
         if self._server is None:
             self._server = self._loop.run_in_executor(None, self._make_watched_server)
-            self._sweep_timer = self._loop.call_later(SWEEP_S, self._sweep)
+            self._server.add_done_callback(self._made)
+            if self._sweep_timer is None:
+                self._sweep_timer = self._loop.call_later(SWEEP_S, self._sweep)
         return self._server
+
+    def _made(self, server: asyncio.Future[web.Server]) -> None:
+        if server.cancelled() or (error := server.exception()) is None:
+            return
+        self._server = None
+        report_fault(self._loop, "making the HTTP server", error)
 
     def _make_watched_server(self) -> web.Server:
         server = self._make_server()
@@ -119,7 +130,9 @@ class HttpPort:
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
         if self._server is not None:
-            await (await self._server).shutdown(timeout=0.1)
+            await asyncio.wait((self._server,))
+        if self._server is not None and not self._server.cancelled():
+            await self._server.result().shutdown(timeout=0.1)
 
 
 class _PendingConnection(asyncio.Protocol):

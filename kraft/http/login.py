@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import hashlib
 import hmac
 from collections import OrderedDict
@@ -159,7 +158,7 @@ def _credentials(header: str) -> tuple[str, str]:
         raise LoginRequired
     try:
         name, colon, password = base64.b64decode(encoded, validate=True).decode().partition(":")
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # no base64, no ASCII even, or no UTF-8 in it
         raise LoginRequired from None
     if not colon or not name:
         raise LoginRequired

@@ -75,7 +75,8 @@ class Writes:
             )
         if headers.get("Sec-Fetch-Site", "same-origin") != "same-origin":
             raise Refused(403, "it comes from another site")
-        if not hmac.compare_digest(headers.get(TOKEN_HEADER, "").encode(), self.token(visitor).encode()):
+        token = headers.get(TOKEN_HEADER, "").encode(errors="surrogateescape")  # bytes that are no UTF-8
+        if not hmac.compare_digest(token, self.token(visitor).encode()):
             raise Refused(403, f"{TOKEN_HEADER} is not that of {BASE}/writes")
         if request.content_type != "application/json":
             raise Refused(415, "only application/json")

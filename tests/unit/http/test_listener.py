@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -27,9 +28,17 @@ async def hello(request: web.BaseRequest) -> web.StreamResponse:
 
 
 @asynccontextmanager
-async def serving(respond: Respond) -> AsyncIterator[int]:
+async def serving(respond: Respond, failures: int = 0) -> AsyncIterator[int]:
+    """`failures`: how often it cannot be made."""
     loop = asyncio.get_running_loop()
-    http = HttpPort(loop, lambda: web.Server(respond, loop=loop))
+    tries = iter(range(failures))
+
+    def make() -> web.Server:
+        if next(tries, None) is not None:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return web.Server(respond, loop=loop)
+
+    http = HttpPort(loop, make)
     (port,) = free_ports(1, random.SystemRandom())
     await http.listen(HOST, port)
     try:
@@ -138,5 +147,24 @@ def test_what_is_too_long_before_there_is_a_server_ends_the_connection_quietly()
                 assert not await is_answered(reader)
                 writer.close()
         assert not reported
+
+    run(test)
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+def test_a_server_that_could_not_be_made_is_made_for_the_next_connection(failures: int) -> None:
+    """Nor does it keep the port, and what ends after it, from ending."""
+
+    async def test() -> None:
+        reported: list[dict[str, object]] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: reported.append(context))
+        async with serving(hello, failures) as port:
+            for attempt in (1, 2):
+                reader, writer = await asyncio.open_connection(HOST, port)
+                writer.write(ASKED)
+                assert await is_answered(reader) == (attempt > failures)
+                writer.close()
+        assert [each["message"] for each in reported] == ["making the HTTP server has failed"] * failures
 
     run(test)

@@ -77,6 +77,8 @@ def test_the_users_of_the_cluster_are_let_in(name: str, password: str) -> None:
         "",
         "Basic",
         "Basic !!!",
+        "Basic c2FyYTpz\xe9",
+        "Basic \udcff",
         "Basic " + base64.b64encode(b"\xff\xfe").decode(),
         "Basic " + base64.b64encode(b"sara").decode(),
         "Bearer scram-secret",

@@ -70,6 +70,7 @@ def test_where_nothing_may_be_written_nobody_may() -> None:
         {TOKEN_HEADER: ""},
         {TOKEN_HEADER: "guessed"},
         {TOKEN_HEADER: "\xe4"},
+        {TOKEN_HEADER: "\udcff"},  # as a byte of a header comes that is no UTF-8
     ],
 )
 def test_no_other_site_may(changed: dict[str, str]) -> None:
