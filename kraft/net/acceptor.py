@@ -9,6 +9,7 @@ nothing could hold any number of them.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 import ssl
@@ -149,12 +150,21 @@ class TlsAcceptor:
 async def listening_sockets(
     loop: asyncio.AbstractEventLoop, host: str | None, port: int
 ) -> list[socket.socket]:
-    """One for each address of the host; None: all addresses of this machine. Raises `OSError`."""
+    """One for each address of the host; None: all addresses of this machine. As with asyncio's servers, one
+    of a family that the machine does not have (no IPv6) is left out. Raises `OSError`."""
     addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []
+    lacking: OSError | None = None
     try:
         for family, kind, protocol, _, address in dict.fromkeys(addresses):
-            sockets.append(made := socket.socket(family, kind, protocol))
+            try:
+                made = socket.socket(family, kind, protocol)
+            except OSError as error:
+                if error.errno != errno.EAFNOSUPPORT:
+                    raise
+                lacking = error
+                continue
+            sockets.append(made)
             made.setblocking(False)
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
@@ -165,4 +175,6 @@ async def listening_sockets(
         for each in sockets:
             each.close()
         raise
+    if not sockets and lacking is not None:
+        raise lacking
     return sockets
