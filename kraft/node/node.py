@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from socket import gaierror
@@ -56,6 +56,7 @@ from kraft.storage.formatter import Storage
 from metadata_quorum.foundation.blocking import NOT_SERVING, MayBlock, Result
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.model import Endpoint
+from metadata_quorum.foundation.supervision import report_fault
 from metadata_quorum.metadata.records import UserScramCredentialRecord
 
 
@@ -209,14 +210,15 @@ class Node:
 
     # --- start and stop -----------------------------------------------------------------------
 
-    async def start(self) -> None:
-        """Returns when the listeners are open and, on a broker, the quorum has unfenced it. Raises
-        `FatalError` where it cannot listen or cannot open its logs."""
-        await self._open()
+    async def start(self, on_loaded: Callable[[], None] = lambda: None) -> None:
+        """Returns when the listeners are open and, on a broker, the quorum has unfenced it. `on_loaded` is
+        called when the logs are open, which may take minutes after a crash. Raises `FatalError` where it
+        cannot listen or cannot open its logs."""
+        await self._open(on_loaded)
         event_log = EventLog(self.events, self.config.node_id, self._is_active_controller)
         self.events.listeners[event_log] = None
 
-    async def _open(self) -> None:
+    async def _open(self, on_loaded: Callable[[], None]) -> None:
         for endpoint in self.config.bound_listeners:
             await _check_port(self.loop, endpoint.host, endpoint.port)
         if self.config.kraft_http_port is not None:
@@ -224,6 +226,7 @@ class Node:
             await self.http.listen(self.config.kraft_http_host, self.config.kraft_http_port)
         if self.broker_role is not None:
             self.broker_role.load(NOT_SERVING)
+        on_loaded()
         for endpoint in self.config.controller_listeners:
             await self._listen(endpoint, ListenerKind.CONTROLLERS)
         if self.controller_role is not None:
@@ -248,20 +251,25 @@ class Node:
         await self.server.listen(endpoint.name, endpoint.host or None, endpoint.port, security)
 
     async def stop(self) -> None:
-        """Controlled shutdown, then everything in the order in which data flows."""
-        broker = self.broker_role
-        if broker is not None:
-            await broker.leave()
-        await self.http.close()
-        await self.server.close()
-        await self.dispatcher.close()
-        if broker is not None:
-            await broker.stop()
+        """Controlled shutdown, then everything in the order in which data flows. A part that fails at it does
+        not keep the others from it: the logs are closed, and marked as clean, after the listeners."""
+        ends: list[Callable[[], Awaitable[None]]] = [
+            self.http.close,
+            self.server.close,
+            self.dispatcher.close,
+        ]
+        if self.broker_role is not None:
+            ends = [self.broker_role.leave, *ends, self.broker_role.stop]
         if self.follower is not None:
-            await self.follower.close()
-        await self.controller_channel.close()
+            ends.append(self.follower.close)
+        ends.append(self.controller_channel.close)
         if self.controller_role is not None:
-            await self.controller_role.stop()
+            ends.append(self.controller_role.stop)
+        for end in ends:
+            try:
+                await end()
+            except Exception as error:  # noqa: BLE001 - whatever it is, the others are to end
+                report_fault(self.loop, "a part of the node's end", error)
 
     def _fetch_overtaken(self, peer: Peer) -> None:
         if self.broker_role is not None:

@@ -96,7 +96,8 @@ def outlive(owner: int) -> None:
             if isinstance(error, ProcessLookupError):
                 raise
             while True:  # a system without pidfds
-                os.kill(owner, 0)
+                with contextlib.suppress(PermissionError):  # somebody else's, and there
+                    os.kill(owner, 0)
                 time.sleep(OWNER_POLL_S)
 
 

@@ -34,6 +34,7 @@ from metadata_quorum.foundation.supervision import ErrorBoundary
 log = logging.getLogger(__name__)
 
 EXECUTOR_THREADS: Final = 4
+SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def wall_clock_ms() -> int:
@@ -71,9 +72,6 @@ async def _serve(config: Config, storage: Storage, disk: Disk, now_ms: Callable[
     boundary = ErrorBoundary(_die, loop.time)
     loop.set_exception_handler(boundary.loop_error)
     loop.set_default_executor(ThreadPoolExecutor(EXECUTOR_THREADS, "blocking"))
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
     node = Node(
         config,
         storage,
@@ -88,16 +86,46 @@ async def _serve(config: Config, storage: Storage, disk: Disk, now_ms: Callable[
             cpu_time=time.thread_time,
         ),
     )
-    await _until(stopping, node.start())
-    if not stopping.is_set():
-        log.info("node %d is up (%s)", config.node_id, described())
-        gc.freeze()  # not collected before: with very many partitions that would stop the loop for long
-        watch = _watch_for_stalls(loop, node)
-        await stopping.wait()
-        if watch is not None:
-            watch.stop()
-    log.info("node %d is stopping", config.node_id)
-    await node.stop()
+    signals = _Signals(loop)
+    try:
+        await _until(signals.came, node.start(signals.take))
+        if not signals.came.is_set():
+            log.info("node %d is up (%s)", config.node_id, described())
+            gc.freeze()  # not collected before: with very many partitions that would stop the loop for long
+            watch = _watch_for_stalls(loop, node)
+            await signals.came.wait()
+            if watch is not None:
+                watch.stop()
+        log.info("node %d is stopping", config.node_id)
+        await node.stop()
+    finally:
+        signals.ignore()
+
+
+class _Signals:
+    """SIGTERM, Ctrl-C and, as with Apache Kafka, a terminal that is closed (where nohup does not ignore it).
+
+    Until the logs are open they end the process at once: that may take long after a crash, and there is
+    nothing to put in order yet. Behind the node's end they are ignored: a loop that closes gives Ctrl-C back
+    to Python, which would end what is in order with a traceback.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._taken: list[signal.Signals] = []
+        self.came = asyncio.Event()
+
+    def take(self) -> None:
+        """From now on they set `came`."""
+        for number in SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._loop.add_signal_handler(number, self.came.set)
+                self._taken.append(number)
+
+    def ignore(self) -> None:
+        for number in self._taken:
+            self._loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _watch_for_stalls(loop: asyncio.AbstractEventLoop, node: Node) -> StallWatch | None:

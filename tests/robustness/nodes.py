@@ -63,9 +63,12 @@ class NodeFiles:
         return self.said.strip().splitlines()[-1]
 
     @contextmanager
-    def started(self) -> Iterator[subprocess.Popen[bytes]]:
-        """The node's process, wherever it is in its start; killed at the end."""
-        command = [sys.executable, "-m", "kraft.node.process", str(self.properties)]
+    def started(self, before: str = "") -> Iterator[subprocess.Popen[bytes]]:
+        """The node's process, wherever it is in its start; killed at the end. `before`: Python that it runs
+        first."""
+        run = f"{before}\nimport sys\nfrom kraft.node.process import main\nsys.exit(main(sys.argv[1:]))"
+        program = ("-c", run) if before else ("-m", "kraft.node.process")
+        command = [sys.executable, *program, str(self.properties)]
         with (
             open(self.stderr, "wb") as errors,
             subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=errors) as process,
@@ -76,9 +79,9 @@ class NodeFiles:
                 process.kill()
 
     @contextmanager
-    def running(self) -> Iterator[subprocess.Popen[bytes]]:
+    def running(self, before: str = "") -> Iterator[subprocess.Popen[bytes]]:
         """The node's process once it is up."""
-        with self.started() as process:
+        with self.started(before) as process:
             wait_until(lambda: UP in self.said or process.poll() is not None, "the node is up")
             assert process.poll() is None, self.said
             yield process

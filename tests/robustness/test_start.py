@@ -12,8 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from data_plane.log.checkpoints import CLEAN_SHUTDOWN
 from kraft.local.free_ports import HOST
 from kraft.node.process import run_node
+from kraft.node.serve import SIGNALS
 from metadata_quorum.foundation.errors import ExitCode
 from tests.robustness.conftest import MakeNode
 from tests.robustness.nodes import NODE_ID, UP, NodeFiles
@@ -32,10 +34,11 @@ def refused(node: NodeFiles, capfd: pytest.CaptureFixture[str]) -> tuple[int, st
 
 
 @pytest.fixture(autouse=True)
-def own_ctrl_c():
-    before = signal.getsignal(signal.SIGINT)
+def own_signals():
+    before = {number: signal.getsignal(number) for number in SIGNALS}
     yield
-    signal.signal(signal.SIGINT, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.mark.parametrize(
@@ -224,6 +227,42 @@ def test_a_signal_at_any_moment_of_the_start(lived: Callable[[], NodeFiles], num
     node.run_and_stop()  # and whatever it left behind is good for a start
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_the_logs_are_opened_is_answered_at_once(lived: Callable[[], NodeFiles], number):
+    """After a crash that may take minutes."""
+    node = lived()
+    slow = """
+import sys, threading
+from kraft.node.broker_role import BrokerRole
+def load(role, may_block):
+    print("opening logs", file=sys.stderr, flush=True)
+    threading.Event().wait()
+BrokerRole.load = load
+"""
+    with node.started(slow) as process:
+        wait_until(lambda: "opening logs" in node.said, "the logs are being opened")
+        process.send_signal(number)
+        assert process.wait(180) == -number
+    node.run_and_stop()
+
+
+def test_a_closed_terminal_stops_a_node_in_order(lived: Callable[[], NodeFiles]):
+    node = lived()
+    with node.running() as process:
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(180) == 0
+    assert (node.data / CLEAN_SHUTDOWN).exists()
+
+
+@pytest.mark.skipif(not psutil.LINUX, reason="only there a process's signals can be seen")
+def test_under_nohup_a_closed_terminal_is_nothing_to_a_node(lived: Callable[[], NodeFiles]):
+    node = lived()
+    with node.running("import signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)") as process:
+        told = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+        (ignored,) = (int(line.split()[1], 16) for line in told if line.startswith("SigIgn:"))
+        assert ignored & 1 << (signal.SIGHUP - 1)
+
+
 def test_ctrl_c_twice_ends_a_running_node(lived: Callable[[], NodeFiles]):
     node = lived()
     with node.running() as process:
@@ -231,3 +270,30 @@ def test_ctrl_c_twice_ends_a_running_node(lived: Callable[[], NodeFiles]):
         process.send_signal(signal.SIGINT)
         assert process.wait(180) == 0
     assert "Traceback" not in node.said
+
+
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
+def test_a_signal_behind_the_end_of_a_node_changes_nothing(lived: Callable[[], NodeFiles], number: str):
+    """Its loop is closed then, and Python's own handlers are back."""
+    node = lived()
+    at_the_end = f"import atexit, os, signal\natexit.register(os.kill, os.getpid(), signal.{number})"
+    with node.running(at_the_end) as process:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(180) == 0
+    assert "Traceback" not in node.said
+
+
+@pytest.mark.pure
+def test_what_fails_at_the_end_of_a_node_does_not_keep_its_logs_from_it(lived: Callable[[], NodeFiles]):
+    node = lived()
+    failing = """
+from kraft.http.listener import HttpPort
+async def fail(port):
+    raise RuntimeError("this part does not end")
+HttpPort.close = fail
+"""
+    with node.running(failing) as process:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(180) == 0
+    assert "this part does not end" in node.said
+    assert (node.data / CLEAN_SHUTDOWN).exists()
