@@ -34,21 +34,27 @@ class CorruptSnapshotError(Exception):
 
 
 def encode_snapshot(states: Mapping[int, ProducerStateEntry]) -> bytes:
-    body = bytearray(_COUNT.pack(len(states)))
-    for producer_id, state in states.items():
-        last = state.batches[-1] if state.batches else BatchMetadata(NO_SEQUENCE, -1, 0, state.last_timestamp)
-        first_offset = state.current_txn_first_offset
-        body += _ENTRY.pack(
-            producer_id,
-            state.epoch,
-            last.last_sequence,
-            last.last_offset,
-            last.offset_delta,
-            state.last_timestamp,
-            state.coordinator_epoch,
-            -1 if first_offset is None else first_offset,
-        )
-    return _PREFIX.pack(_VERSION, crc32c(body)) + bytes(body)
+    """A segment is rolled on the loop, and there may be a hundred thousand producers: those that have written
+    nothing since the last snapshot are taken as they were encoded for that."""
+    entries = [state.encoded or _encode(producer_id, state) for producer_id, state in states.items()]
+    body = b"".join((_COUNT.pack(len(entries)), *entries))
+    return _PREFIX.pack(_VERSION, crc32c(body)) + body
+
+
+def _encode(producer_id: int, state: ProducerStateEntry) -> bytes:
+    last = state.batches[-1] if state.batches else BatchMetadata(NO_SEQUENCE, -1, 0, state.last_timestamp)
+    first_offset = state.current_txn_first_offset
+    state.encoded = encoded = _ENTRY.pack(
+        producer_id,
+        state.epoch,
+        last.last_sequence,
+        last.last_offset,
+        last.offset_delta,
+        state.last_timestamp,
+        state.coordinator_epoch,
+        -1 if first_offset is None else first_offset,
+    )
+    return encoded
 
 
 def decode_snapshot(data: bytes) -> dict[int, ProducerStateEntry]:
@@ -65,7 +71,8 @@ def decode_snapshot(data: bytes) -> dict[int, ProducerStateEntry]:
     if len(body) != _COUNT.size + count * _ENTRY.size:
         raise CorruptSnapshotError(f"{count} producers announced in {len(body)} bytes")
     states: dict[int, ProducerStateEntry] = {}
-    for entry in _ENTRY.iter_unpack(body[_COUNT.size :]):
+    for start in range(_COUNT.size, len(body), _ENTRY.size):
+        entry = _ENTRY.unpack_from(body, start)
         producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator, first_offset = entry
         state = ProducerStateEntry(epoch if epoch >= 0 else NO_EPOCH)
         if last_offset >= 0:
@@ -73,5 +80,6 @@ def decode_snapshot(data: bytes) -> dict[int, ProducerStateEntry]:
         state.last_timestamp = timestamp
         state.coordinator_epoch = coordinator
         state.current_txn_first_offset = None if first_offset < 0 else first_offset
+        state.encoded = body[start : start + _ENTRY.size]
         states[producer_id] = state
     return states

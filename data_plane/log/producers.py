@@ -54,7 +54,9 @@ class BatchMetadata(NamedTuple):
 class ProducerStateEntry:
     """One producer id on this log."""
 
-    __slots__ = ("batches", "coordinator_epoch", "current_txn_first_offset", "epoch", "last_timestamp")
+    __slots__ = (
+        "batches", "coordinator_epoch", "current_txn_first_offset", "encoded", "epoch", "last_timestamp",
+    )  # fmt: skip
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
@@ -62,6 +64,7 @@ class ProducerStateEntry:
         self.coordinator_epoch = -1
         self.last_timestamp = -1
         self.current_txn_first_offset: int | None = None
+        self.encoded: bytes | None = None  # as in the last snapshot; None where it has changed since
 
     @property
     def last_sequence(self) -> int:
@@ -233,6 +236,7 @@ class ProducerStateManager:
                 return  # a zombie's batch that an old leader let in; the newer epoch stays
             state.epoch = header.producer_epoch
             state.batches.clear()
+        state.encoded = None
         delta = header.last_offset_delta
         last_offset = base_offset + delta
         state.last_timestamp = header.max_timestamp
@@ -254,6 +258,7 @@ class ProducerStateManager:
             state.epoch = header.producer_epoch
             state.batches.clear()
         self._verification_states.pop(header.producer_id, None)
+        state.encoded = None
         state.coordinator_epoch = coordinator_epoch(marker)
         state.last_timestamp = marker.timestamp
         first_offset, state.current_txn_first_offset = state.current_txn_first_offset, None

@@ -71,6 +71,38 @@ def test_epochs():
     assert len(producers.states[7].batches) == 1
 
 
+def test_a_snapshot_has_all_that_has_changed_since_the_last_one():
+    producers = ProducerStateManager()
+    producers.update(header(0), 0)
+    producers.update(header(0)._replace(producer_id=8), 1)
+    marker = header(-1)._replace(producer_id=9, base_offset=5)
+    ends = [
+        decode_batch(
+            encode_end_txn_marker(
+                commit=commit, coordinator_epoch=3, producer_id=9, producer_epoch=0, timestamp=NOW_MS
+            )
+        )[0]
+        for commit in (True, False)
+    ]
+    changes = [
+        lambda: producers.update(header(1, 2, timestamp=NOW_MS), 2),
+        lambda: producers.update(header(0, epoch=1), 4),
+        lambda: producers.update_control(marker, ends[0]),
+        lambda: producers.update(header(0, transactional=True)._replace(producer_id=9), 6),
+        lambda: producers.update_control(marker._replace(producer_epoch=1), ends[1]),
+        lambda: producers.states.pop(8),
+    ]
+    encoded = encode_snapshot(producers.states)
+    for change in changes:
+        change()
+        before, encoded = encoded, encode_snapshot(producers.states)
+        assert encoded != before
+        for state in producers.states.values():
+            state.encoded = None
+        assert encode_snapshot(producers.states) == encoded
+        assert encode_snapshot(decode_snapshot(encoded)) == encoded
+
+
 @pytest.mark.row("P3")
 def test_the_last_five_batches_are_recognised(tmp_path):
     log = open_log(tmp_path)
