@@ -22,7 +22,7 @@ from kraft.api.slices import each_within, in_slices
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from metadata_quorum.foundation.model import NO_EPOCH, ZERO_UUID
+from metadata_quorum.foundation.model import NO_EPOCH, ZERO_UUID, TopicPartition
 from metadata_quorum.foundation.offset_timestamps import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,
@@ -36,8 +36,9 @@ NAMED_PER_SLICE: Final = 2000
 PARTITIONS_PER_SLICE: Final = 100
 """Partitions answered in one turn of the loop: finding an offset may need a look into the log."""
 WATERMARKS_PER_SLICE: Final = 2000
+_CONSUMER: Final = -1
 _DEBUGGING_CONSUMER: Final = -2
-"""A replica id that may ask followers too."""
+"""Replica ids of clients. The second may ask followers too, and is told where the log ends."""
 
 _SEARCH: Final = "search"
 """Key of a pending search in the fields of an answer."""
@@ -77,7 +78,7 @@ async def handle_list_offsets(broker: BrokerContext, ctx: RequestContext, reques
         found = list_offset(
             partition,
             wanted.timestamp,
-            replica=request.replica_id >= 0,
+            replica=request.replica_id != _CONSUMER,
             committed_only=request.isolation_level == 1,
         )
         return {_SEARCH: found} if isinstance(found, OffsetSearch) else _offset_fields(found)
@@ -143,9 +144,11 @@ async def handle_delete_records(broker: BrokerContext, ctx: RequestContext, requ
     answers: list[dict[str, Any]] = []
 
     def answer(topic: str, wanted: Message) -> dict[str, Any]:
+        if topic in INTERNAL_TOPICS:  # whoever leads it
+            known = broker.node.image.partition(TopicPartition(topic, wanted.partition_index))
+            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            raise BrokerError(unknown if known is None else ErrorCode.INVALID_TOPIC_EXCEPTION)
         partition = partition_lookup.find(broker, topic, ZERO_UUID, wanted.partition_index)
-        if topic in INTERNAL_TOPICS:
-            raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is internal")
         partition.check_epoch(NO_EPOCH, leader_only=True)
         if not partition.log.config.delete:
             raise BrokerError(ErrorCode.POLICY_VIOLATION, "the topic's cleanup.policy is not delete")

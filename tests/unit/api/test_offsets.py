@@ -1,4 +1,5 @@
-"""ListOffsets: what has to be searched for is searched outside the loop."""
+"""ListOffsets: what has to be searched for is searched outside the loop; who is told what. DeleteRecords of
+internal topics."""
 
 from __future__ import annotations
 
@@ -7,16 +8,24 @@ import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from data_plane.log.timestamps import TimeSearch
 from data_plane.replication.partition import Partition
 from kraft.api import partition_lookup
-from kraft.api.offsets import handle_list_offsets
+from kraft.api.offsets import handle_delete_records, handle_list_offsets
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID, TopicPartition
-from metadata_quorum.foundation.offset_timestamps import EARLIEST_TIMESTAMP, MAX_TIMESTAMP
+from metadata_quorum.foundation.offset_timestamps import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+)
+from metadata_quorum.metadata.delta import MetadataDelta
+from metadata_quorum.metadata.image import EMPTY_IMAGE
+from metadata_quorum.metadata.records import PartitionRecord, TopicRecord
 from tests.support.contexts import broker_context, node_context
 from tests.support.logs import NOW_MS, lead, open_log
 from tests.support.partitions import RaisedFailures, lone_context
@@ -32,7 +41,9 @@ def partition(tmp_path: Path) -> Partition:
     return made
 
 
-def _asked(partition: Partition, timestamp: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def _asked(
+    partition: Partition, timestamp: int, monkeypatch: pytest.MonkeyPatch, replica_id: int = -1
+) -> dict[str, Any]:
     monkeypatch.setattr(partition_lookup, "find", lambda *_: partition)
     monkeypatch.setattr(Partition, "check_epoch", lambda *_, **__: None)
 
@@ -40,7 +51,7 @@ def _asked(partition: Partition, timestamp: int, monkeypatch: pytest.MonkeyPatch
         broker = broker_context(node_context(asyncio.get_running_loop()))
         wanted = SimpleNamespace(partition_index=0, timestamp=timestamp, current_leader_epoch=-1)
         request: Any = SimpleNamespace(
-            topics=[SimpleNamespace(name="t", partitions=[wanted])], replica_id=-1, isolation_level=0
+            topics=[SimpleNamespace(name="t", partitions=[wanted])], replica_id=replica_id, isolation_level=0
         )
         ctx: Any = SimpleNamespace(version=10)
         answer = handle_list_offsets(broker, ctx, request)
@@ -89,3 +100,38 @@ def test_an_unexpected_fault_in_a_search_is_that_partitions_answer(
     answer = _asked(partition, NOW_MS, monkeypatch)
     assert answer["error_code"] == ErrorCode.UNKNOWN_SERVER_ERROR
     assert [type(fault) for fault in faults] == [IndexError]
+
+
+@pytest.mark.parametrize(("replica_id", "end"), [(-1, 1), (-2, 3), (2, 3)])
+def test_only_a_consumer_is_told_of_the_high_watermark(
+    replica_id: int, end: int, partition: Partition, monkeypatch: pytest.MonkeyPatch
+):
+    partition.high_watermark = 1
+    assert _asked(partition, LATEST_TIMESTAMP, monkeypatch, replica_id)["offset"] == end
+
+
+def test_records_of_an_internal_topic_are_deleted_nowhere_whoever_leads_it():
+    """Another answer would send the client to the leader."""
+    delta, topic_id = MetadataDelta(EMPTY_IMAGE), UUID(int=1)
+    delta.replay(TopicRecord(name="__consumer_offsets", topic_id=topic_id))
+    delta.replay(
+        PartitionRecord(
+            partition_id=0, topic_id=topic_id, replicas=(2,), isr=(2,), leader=2, leader_epoch=0,
+            partition_epoch=0,
+        )
+    )  # fmt: skip
+
+    async def ask() -> list[int]:
+        broker = broker_context(node_context(asyncio.get_running_loop(), image=delta.apply()))
+        wanted = [SimpleNamespace(partition_index=number, offset=0) for number in (0, 7)]
+        request: Any = SimpleNamespace(
+            topics=[SimpleNamespace(name="__consumer_offsets", partitions=wanted)], timeout_ms=0
+        )
+        ctx: Any = SimpleNamespace(version=2)
+        answer: Any = await handle_delete_records(broker, ctx, request)  # type: ignore[misc]
+        return [each["error_code"] for each in answer["topics"][0]["partitions"]]
+
+    assert asyncio.run(ask()) == [
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
