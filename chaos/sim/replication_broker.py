@@ -102,7 +102,9 @@ class SimBroker:
         for deletion in deletions:
             deletion.run(SIMULATED)
 
-    def storage_failed(self, replica: LocalReplica, error: OSError | InconsistentLogError) -> None:
+    def storage_failed(
+        self, replica: LocalReplica, error: OSError | InconsistentLogError, log_path: str = ""
+    ) -> None:
         raise error
 
     def give_up(self, replica: LocalReplica, work: str, error: Exception) -> None:

@@ -76,6 +76,7 @@ class InternalTopic:
     async def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
         """Raises BrokerError."""
         found = self._get(partition)
+        log_path = found.log.directory
         piece = found.read(offset, max_bytes, found.log.log_end_offset, at_least_one_batch=True)
         if piece is None:
             raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{found.tp} at {offset}")
@@ -83,7 +84,7 @@ class InternalTopic:
             cached = piece.read_cached()
             data = bytes(cached if cached is not None else await self._blocking(piece.read))
         except OSError as error:
-            found.storage_failed(error)
+            found.storage_failed(error, log_path)
         if piece.is_stale():
             found.refuse_as_not_leader()
         return data

@@ -32,6 +32,7 @@ class FlushWork:
     directory: str
     offset: int
     files: Sequence[File]
+    all_files: bool  # sync the directory with all that is in it
     snapshots: Sequence[str]
     epochs_path: str
     epochs: bytes | None  # new contents of leader-epoch-checkpoint where the file is behind
@@ -42,6 +43,8 @@ class FlushWork:
     def run(self, may_block: MayBlock) -> None:
         """Touches files only. An OSError of the disk means that the log dir's state is unknown: it goes
         offline, and nothing is retried."""
+        if self.all_files:
+            self.disk.sync_below(self.directory, may_block)
         for data in self.files:
             data.sync(may_block)
         for path in self.snapshots:
@@ -77,6 +80,7 @@ class Unflushed:
         """The last truncation. Until it is, the log refuses appends."""
         self._snapshots: list[str] = []
         self._files: list[File] = []  # of a flush that failed
+        self._all_files = False  # one failed that was to sync them
         self._truncations = 0
 
     @property
@@ -119,13 +123,16 @@ class Unflushed:
         """All that must be synced so that nothing below `log_end_offset` can be lost; None if nothing."""
         behind = self.recovery_point < log_end_offset or epochs.dirty
         new = self.new_files or self.new_directory
-        if not (behind or new or self._snapshots or segments.has_sealed_since_flush or self._files):
+        failed = self._files or self._all_files
+        if not (behind or new or self._snapshots or segments.has_sealed_since_flush or failed):
             return None
+        unsynced = segments.take_unsynced(self.recovery_point)
         work = FlushWork(
             disk,
             directory,
             log_end_offset,
-            [*segments.take_unsynced(self.recovery_point), *self._files, *aborted.take_unsynced()],
+            [*(unsynced or ()), *self._files, *aborted.take_unsynced()],
+            unsynced is None or self._all_files,
             self._snapshots,
             f"{directory}/{files.LEADER_EPOCHS}",
             checkpoints.encode_epochs(epochs.entries) if epochs.dirty else None,
@@ -135,7 +142,7 @@ class Unflushed:
         )
         self._snapshots = []
         self._files = []
-        self.new_files = self.new_directory = False
+        self._all_files = self.new_files = self.new_directory = False
         epochs.dirty = False
         return work
 
@@ -152,6 +159,7 @@ class Unflushed:
     def failed(self, work: FlushWork, epochs: EpochCache) -> None:
         """`work.run` failed for a reason other than the disk: all of it remains to be done."""
         self._files += work.files
+        self._all_files |= work.all_files
         self._snapshots = [*work.snapshots, *self._snapshots]
         self.new_files |= work.new_files
         self.new_directory |= work.new_directory

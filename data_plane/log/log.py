@@ -486,10 +486,10 @@ class UnifiedLog:
         self.log_segments.close()
 
     def close_clean(self, may_block: MayBlock) -> None:
-        """Flush all (blocks), write the producers' state, close: the next start need not recover."""
-        self.identify(may_block)
-        if not self.unidentified and self.log_end_offset == 0 and self.unflushed.nothing_truncated:
-            self.close()  # as it was made, and its name is durable
+        """Flush all (blocks), write the producers' state, close: the next start need not recover. (A log that
+        is `unidentified` is identified afterwards, when the checkpoints have what they say of it.)"""
+        if self.log_end_offset == 0 and self.unflushed.nothing_truncated:
+            self.close()  # as it was made
             return
         self.log_segments.active.seal()
         self._write_producer_snapshot()

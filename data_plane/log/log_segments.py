@@ -22,6 +22,9 @@ from data_plane.log.segment import MAX_RELATIVE_OFFSET, LogSegment, LogSlice
 from metadata_quorum.foundation.disk import Disk, File
 
 _HELD_SEGMENTS: Final = 16  # sealed since the last flush, and held open for the next one
+OPENED_BY_A_FLUSH: Final = 100
+"""Segments. A flush of more of them, as the first one after a lost recovery point may be, syncs the whole
+directory: a process may not have so many files open."""
 
 
 def must_roll(
@@ -90,7 +93,7 @@ class LogSegments:
     def end_offset_of(self, piece: LogSlice, log_end_offset: int) -> int:
         """An offset at or behind the end of the slice, no farther than the end of its segment (which may
         be a later one than that of the requested offset)."""
-        i = self._by_base.bisect_right(max(piece.offset, piece.segment_base))
+        i = self._by_base.bisect_right(max(piece.offset, piece.segment.base_offset))
         end: int = self._by_base.keys()[i] if i < len(self._by_base) else log_end_offset
         return min(piece.end_offset(), end)
 
@@ -188,12 +191,17 @@ class LogSegments:
     def has_sealed_since_flush(self) -> bool:
         return bool(self._sealed_since_flush)
 
-    def take_unsynced(self, recovery_point: int) -> list[File]:
-        """Files that may hold bytes that are not durable."""
+    def take_unsynced(self, recovery_point: int) -> list[File] | None:
+        """Files that may hold bytes that are not durable; None where they are too many to be opened."""
         first = max(self._by_base.bisect_right(recovery_point) - 1, 0)
         # Sealing writes into the indexes, also of a segment that was durable to its end before.
         segments = dict.fromkeys([*self._sealed_since_flush, *self.all()[first:]])
-        unsynced = [file for segment in segments for file in segment.files_to_sync()]
+        unsynced: list[File] | None = None
+        if len(segments) > OPENED_BY_A_FLUSH:
+            for segment in segments:
+                segment.write_indexes()
+        else:
+            unsynced = [file for segment in segments for file in segment.files_to_sync()]
         for segment in self._sealed_since_flush:
             segment.release()
         self._sealed_since_flush = []

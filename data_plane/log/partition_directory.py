@@ -13,10 +13,10 @@ Path of the data: log, segments, flush, cleaner -> here -> disk.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import RLock
-from typing import Final
+from typing import Final, TypeVar
 
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.disk import Disk, File, write_in_steps
@@ -25,6 +25,8 @@ from metadata_quorum.foundation.primitives import Buffer
 SPARE_FILES: Final = 4
 """More than a truncation has open at once."""
 _NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE})
+
+Result = TypeVar("Result")
 
 
 class PartitionDirectory:
@@ -64,15 +66,18 @@ class PartitionDirectory:
         directory, _, name = path.rpartition("/")
         return f"{self._directory}/{name}" if directory in self._names else path
 
+    def _with_spare(self, call: Callable[[], Result]) -> Result:
+        while True:
+            try:
+                return call()
+            except OSError as error:
+                if error.errno not in _NO_DESCRIPTOR or not self._spare:
+                    raise
+                self._spare.pop().close()
+
     def open(self, path: str, *, create: bool = False) -> File:
         with self.lock:
-            while True:
-                try:
-                    return self._disk.open(self._now(path), create=create)
-                except OSError as error:
-                    if error.errno not in _NO_DESCRIPTOR or not self._spare:
-                        raise
-                    self._spare.pop().close()
+            return self._with_spare(lambda: self._disk.open(self._now(path), create=create))
 
     def exists(self, path: str) -> bool:
         with self.lock:
@@ -80,7 +85,7 @@ class PartitionDirectory:
 
     def list(self, path: str, may_block: MayBlock) -> list[str]:
         with self.lock:
-            return self._disk.list(self._now(path), may_block)
+            return self._with_spare(lambda: self._disk.list(self._now(path), may_block))
 
     def sizes(self, path: str, may_block: MayBlock) -> dict[str, int]:
         with self.lock:

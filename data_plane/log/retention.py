@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from data_plane.log.config import LogConfig
-from data_plane.log.consistency import all_or_inconsistent
+from data_plane.log.consistency import all_or_inconsistent, check_consistent
 from data_plane.log.deletion import Deletion
 from data_plane.log.log import UnifiedLog
 from data_plane.log.segment import LogSegment
@@ -22,10 +22,11 @@ DROPPED_AT_ONCE: Final = 100
 """Segments. Each is three or four files that get another name: some 80 microseconds."""
 
 
-@all_or_inconsistent
 def delete_old_segments(log: UnifiedLog, now_ms: int, high_watermark: int) -> list[Deletion]:
     """Drop segments by retention and start offset, `DROPPED_AT_ONCE` at most; the deletions remove their
-    files later. Raises InconsistentLogError."""
+    files later. Raises InconsistentLogError, and OSError where a new segment cannot be made: then nothing is
+    changed."""
+    check_consistent(log)
     segments = log.segments
     count = expired(
         segments,
@@ -39,15 +40,20 @@ def delete_old_segments(log: UnifiedLog, now_ms: int, high_watermark: int) -> li
     if count == len(segments):
         log.roll(now_ms)
     if count:
-        log.cancel_cleaning()
-        log.unflushed.new_files = True
-        log.log_segments.drop_oldest(count, now_ms + log.config.file_delete_delay_ms)
-        first = log.log_segments.first_base_offset
-        if log.prepared_truncation is not None and log.prepared_truncation.base_offset < first:
-            log.discard_truncation()
-        log.advance_log_start(first)
-        log.aborted.truncate_from_start(first)
+        _drop_oldest(log, count, now_ms)
     return log.take_deletions()
+
+
+@all_or_inconsistent
+def _drop_oldest(log: UnifiedLog, count: int, now_ms: int) -> None:
+    log.cancel_cleaning()
+    log.unflushed.new_files = True
+    log.log_segments.drop_oldest(count, now_ms + log.config.file_delete_delay_ms)
+    first = log.log_segments.first_base_offset
+    if log.prepared_truncation is not None and log.prepared_truncation.base_offset < first:
+        log.discard_truncation()
+    log.advance_log_start(first)
+    log.aborted.truncate_from_start(first)
 
 
 def is_of_unknown_age(log: UnifiedLog) -> bool:

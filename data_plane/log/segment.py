@@ -91,14 +91,14 @@ class LogSlice:
     """
 
     __slots__ = (
-        "_at_least_one", "_limit", "_max_bytes", "_segment", "_truncations",
-        "file", "length", "offset", "position",
+        "_at_least_one", "_limit", "_max_bytes", "_truncations",
+        "file", "length", "offset", "position", "segment",
     )  # fmt: skip
 
     def __init__(
         self, segment: LogSegment, file: File | None, offset: int, position: int, length: int, limit: int = -1
     ) -> None:
-        self._segment = segment
+        self.segment = segment
         self.file = file  # None only where there is nothing to read
         self.offset = offset  # the requested one: the slice may begin behind it
         self.position = position
@@ -118,15 +118,10 @@ class LogSlice:
         made._max_bytes = max_bytes
         return made
 
-    @property
-    def segment_base(self) -> int:
-        """The offset at which the segment begins that it lies in."""
-        return self._segment.base_offset
-
     def is_stale(self) -> bool:
         """Whether its segment was truncated since below where it ends: what was, or will be, read is not what
         was found, but perhaps another leader's records, or a part of one."""
-        truncations = self._segment.truncations
+        truncations = self.segment.truncations
         if len(truncations) == self._truncations:
             return False
         end = self.position + self.length if self._limit < 0 else self._limit
@@ -134,7 +129,7 @@ class LogSlice:
 
     def end_offset(self) -> int:
         """An offset at or behind the end of what will be read, as near as possible without reading."""
-        return self._segment.offset_behind(self.position + self.length) if self.position >= 0 else MAX_OFFSET
+        return self.segment.offset_behind(self.position + self.length) if self.position >= 0 else MAX_OFFSET
 
     def read(self, may_block: MayBlock) -> Buffer:
         """The bytes. Ends short where the log was truncated since."""
@@ -146,7 +141,7 @@ class LogSlice:
     def place(self, may_block: MayBlock) -> None:
         """Find its place in the file, where that is unknown."""
         if self.position < 0 and self.file is not None:
-            segment, read = self._segment, self.file.read
+            segment, read = self.segment, self.file.read
             position = segment.find(self.offset, read)
             self.length = segment.length_at(position, self._max_bytes, self._limit, self._at_least_one, read)
             self.position = position
@@ -476,8 +471,7 @@ class LogSegment:
         """Give the time index its last entry, and write what the files do not have yet."""
         if self.max_timestamp >= 0:
             self.time_index.maybe_append(self.max_timestamp, self._offset_of_max_timestamp)
-        self.offset_index.write_pending()
-        self.time_index.write_pending()
+        self.write_indexes()
 
     def seal(self) -> None:
         """No more appends: bring the indexes up to date, and forget where the batches end; readers that are
@@ -485,13 +479,16 @@ class LogSegment:
         self.bring_up_indexes()
         self._offset_ends, self._batch_ends = [], []
 
-    def files_to_sync(self) -> tuple[File, File, File]:
-        """With the index files brought up to date in the page cache."""
+    def write_indexes(self) -> None:
+        """Bring the index files up to date in the page cache."""
         self.offset_index.write_pending()
         self.time_index.write_pending()
+
+    def files_to_sync(self) -> tuple[File, File, File]:
+        """With the index files up to date."""
+        self.write_indexes()
         return self.file, self.offset_index.open(), self.time_index.open()
 
     def close(self) -> None:
-        self.offset_index.write_pending()
-        self.time_index.write_pending()
+        self.write_indexes()
         self.release()

@@ -245,6 +245,11 @@ class CheckpointWriter:
             for tp, log in logs.items():
                 offsets.add(tp, log, hws.get(tp))
             _checkpoint_in(directory, offsets, True, may_block)
+            unidentified = [log for log in consistent if log.unidentified]
+            if unidentified:  # until now the checkpoints may have had an older log's offsets for them
+                failed = _sync_in(directory, unidentified, may_block)
+                if failed:
+                    raise next(iter(failed.values()))
             if len(consistent) == len(logs) and not directory.unopened:  # else the next start has to recover
                 # Never registered: nothing has been written since the last run.
                 epoch = directory.previous_broker_epoch if broker_epoch < 0 else broker_epoch

@@ -43,6 +43,10 @@ class LocalReplica(Protocol):
     @property
     def last_stable_offset(self) -> int: ...
 
+    @property
+    def is_flush_due(self) -> bool:
+        """Whether somebody waits for one, or so many records are not durable (flush.messages)."""
+
     def flushed(self, now: float) -> None:
         """The log is durable up to its recovery point. `now` in seconds of the loop."""
 
@@ -59,9 +63,12 @@ class LocalReplica(Protocol):
 class ReplicaFailures(Protocol):
     """What becomes of a replica whose log or whose work has failed."""
 
-    def storage_failed(self, replica: LocalReplica, error: OSError | InconsistentLogError) -> None:
+    def storage_failed(
+        self, replica: LocalReplica, error: OSError | InconsistentLogError, log_path: str = ""
+    ) -> None:
         """Take the log directory of `replica` offline if its disk has failed, or else the replica alone if
-        its log is inconsistent."""
+        its log is inconsistent. `log_path`: of the log that was read or flushed, if that took a while: the
+        replica may have moved to another log directory meanwhile, which has not failed."""
 
     def give_up(self, replica: LocalReplica, work: str, error: Exception) -> None:
         """Take the replica alone offline: a bug in `work` has left its state in doubt."""

@@ -78,8 +78,8 @@ class LogDir:
         self.unopened: dict[TopicPartition, UUID | None] = {}
         """Logs that could not be opened: what the checkpoints say of them stays. Their topics, if those can
         be read."""
-        self._left: set[TopicPartition] = set()
-        """What the last run has set aside."""
+        self._left: set[str] = set()
+        """What the last run has set aside: the names, without their tags."""
         self._written: dict[str, Mapping[TopicPartition, int]] = {}
 
     def partition_path(self, tp: TopicPartition) -> str:
@@ -108,7 +108,7 @@ class LogDir:
         for tp in gone:  # a new one of that name begins at 0
             self.forget(tp)
         ends = {tp: log.log_end_offset for tp, (log, _) in logs.items()}
-        ends |= dict.fromkeys(gone - self._left, 0)  # somebody has removed them, not this broker
+        ends |= {tp: 0 for tp in gone if not self._was_set_aside(tp)}  # else somebody has removed it
         is_lacking = any(_lacks(tp, end, known_ends.get(tp, 0)) for tp, end in ends.items())
         if is_lacking and self.previous_broker_epoch >= 0:
             self.previous_broker_epoch = -1
@@ -188,7 +188,8 @@ class LogDir:
         for name in names:
             leaving, future = _LEAVING.match(name), _FUTURE.match(name)
             if leaving:
-                self._left.add(TopicPartition(leaving[1], int(leaving[2])))
+                tp = TopicPartition(leaving[1], int(leaving[2]))
+                self._left.add(_name_aside(tp, ZERO_UUID, leaving[3]))
                 if leaving[3] == "delete":
                     self.disk.remove_tree(f"{self.path}/{name}", may_block)
             elif future:
@@ -200,6 +201,9 @@ class LogDir:
                 replica = self._partition_of(name)
                 if replica is not None:
                     yield replica, name
+
+    def _was_set_aside(self, tp: TopicPartition) -> bool:
+        return not self._left.isdisjoint(_name_aside(tp, ZERO_UUID, kind) for kind in ("delete", "stray"))
 
     def _known_end(self, tp: TopicPartition) -> int:
         """The end of the records that were durable or committed, according to the checkpoints."""
@@ -385,8 +389,7 @@ class LogDir:
     def set_aside(self, tp: TopicPartition, log: UnifiedLog | None, tag: UUID, suffix: str) -> str:
         """Rename a replica's directory; returns the new path. Durable after a `sync_dir` of the log
         directory. `log` is None where it could not be opened."""
-        behind = f"-{tp.partition}.{tag.hex}-{suffix}"
-        path = f"{self.path}/{tp.topic[: _MAX_NAME_BYTES - len(behind)]}{behind}"
+        path = f"{self.path}/{_name_aside(tp, tag, suffix)}"
         if log is None:
             self.disk.rename(self.partition_path(tp), path)
             del self.unopened[tp]
@@ -394,6 +397,11 @@ class LogDir:
             log.disk.move(path)  # work in the executor finds the log's files under the new name
         self.forget(tp)
         return path
+
+
+def _name_aside(tp: TopicPartition, tag: UUID, suffix: str) -> str:
+    behind = f"-{tp.partition}.{tag.hex}-{suffix}"
+    return f"{tp.topic[: _MAX_NAME_BYTES - len(behind)]}{behind}"
 
 
 def _lacks(tp: TopicPartition, end: int, known_end: int) -> bool:

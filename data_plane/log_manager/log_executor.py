@@ -66,18 +66,17 @@ class LogExecutor:
                         self.flushes += 1
                         self.flush_s += self._background.loop.time() - began
                     except OSError as e:
-                        if replica.log is not log and isinstance(e, FileNotFoundError):
-                            continue  # it has moved to another directory meanwhile
+                        if replica.log is not log:  # it has moved to another directory meanwhile
+                            if not isinstance(e, FileNotFoundError):
+                                self._failures.storage_failed(replica, e, log.directory)
+                            continue
                         log.flush_failed(work)
                         raise
                     log.flush_done(work)
                 replica.flushed(self._background.loop.time())
                 if work is not None and not replica.log.unflushed.truncation_is_durable:
                     continue  # truncated since it began: until that is durable the log takes no appends
-                if (
-                    replica.log.unflushed_records < replica.log.config.flush_messages
-                    or replica.log.prepared_truncation is not None
-                ):
+                if replica.log.prepared_truncation is not None or not replica.is_flush_due:
                     return
         except Exception as e:  # noqa: BLE001 - those who wait for the flush must not wait forever
             if not replica.removed:  # else its directory was renamed meanwhile
@@ -115,7 +114,7 @@ class LogExecutor:
             if truncation.ready and directory is not None:
                 ready = await self._checkpoints.written_after_now(directory)
         except OSError as e:
-            self._failures.storage_failed(replica, e)
+            self._failures.storage_failed(replica, e, truncation.log_path)
         except Exception as e:  # noqa: BLE001 - what is below the offset cannot be read
             self._failures.give_up(replica, "a truncation", e)
         was_truncated = truncation.truncate(ready, self._failures)

@@ -67,12 +67,12 @@ class LogSweeps:
             while self._of_unknown_age and not self._background.closed:
                 replica = next(iter(self._of_unknown_age))
                 try:
-                    while self._is_used(replica) and is_of_unknown_age(replica.log):
-                        await self._background.blocking(replica.log.segments[0].look_up_age)
+                    while self._is_used(replica) and is_of_unknown_age(log := replica.log):
+                        await self._background.blocking(log.segments[0].look_up_age)
                         self._background.sweep([replica], retain)
                 except OSError as error:
                     if not is_gone(error):  # dropped meanwhile
-                        self._failures.storage_failed(replica, error)
+                        self._failures.storage_failed(replica, error, log.directory)
                 self._of_unknown_age.pop(replica)
         finally:
             self._of_unknown_age.clear()

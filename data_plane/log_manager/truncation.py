@@ -32,6 +32,10 @@ class Truncation:
         self._work.run(may_block)
 
     @property
+    def log_path(self) -> str:
+        return self._log.directory
+
+    @property
     def ready(self) -> bool:
         """Whether `run` has found it."""
         return self._work.ready

@@ -27,13 +27,16 @@ from metadata_quorum.foundation.offset_timestamps import (
 class OffsetSearch:
     """One search by time: `run` in the executor, then `answer` on the loop."""
 
-    __slots__ = ("_committed_only", "_found", "_leader_epoch", "_partition", "_replica", "_search")
+    __slots__ = (
+        "_committed_only", "_found", "_leader_epoch", "_log_path", "_partition", "_replica", "_search",
+    )  # fmt: skip
 
     def __init__(
         self, partition: Partition, search: TimeSearch, *, replica: bool, committed_only: bool
     ) -> None:
         self._partition = partition
         self._leader_epoch = partition.leader_epoch
+        self._log_path = partition.log.directory
         self._search = search
         self._replica = replica
         self._committed_only = committed_only
@@ -65,7 +68,7 @@ class OffsetSearch:
         if isinstance(error, OSError) and is_gone(error):  # truncated or deleted during the search
             raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{partition.tp} has changed meanwhile")
         if isinstance(error, OSError):
-            partition.storage_failed(error)
+            partition.storage_failed(error, self._log_path)
         if isinstance(error, CorruptBatchError):
             partition.refuse_as_corrupt(error)
         if isinstance(error, BrokerError):

@@ -225,9 +225,13 @@ class Partition:
         self._flush_purgatory.add(self.log.log_end_offset, callback)
         self._context.log_work.flush(self)
 
+    @property
+    def is_flush_due(self) -> bool:
+        return bool(self._flush_purgatory) or self.log.unflushed_records >= self.log.config.flush_messages
+
     def _flush_if_due(self, *, rolled: bool = False) -> None:
         """Also what an earlier process wrote, or what was written under another configuration."""
-        if rolled or self.log.unflushed_records >= self.log.config.flush_messages:
+        if rolled or self.is_flush_due:
             self._context.log_work.flush(self)
 
     # --- leader: followers --------------------------------------------------------------------
@@ -481,7 +485,7 @@ class Partition:
         """Report a bug that ends `work` and nothing else."""
         self._context.failures.fault(work, error)
 
-    def storage_failed(self, error: OSError | InconsistentLogError) -> NoReturn:
-        """Takes the log directory offline. Raises KAFKA_STORAGE_ERROR."""
-        self._context.failures.storage_failed(self, error)
+    def storage_failed(self, error: OSError | InconsistentLogError, log_path: str = "") -> NoReturn:
+        """Takes the log directory offline (`log_path`: as in ReplicaFailures). Raises KAFKA_STORAGE_ERROR."""
+        self._context.failures.storage_failed(self, error, log_path)
         raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp}: {error}") from error

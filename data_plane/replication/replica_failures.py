@@ -35,13 +35,21 @@ class FailureHandler:
         self._loop = loop
         log_dir_failures.subscribe(self._log_dir_failed)
 
-    def storage_failed(self, replica: LocalReplica, error: OSError | InconsistentLogError) -> None:
+    def storage_failed(
+        self, replica: LocalReplica, error: OSError | InconsistentLogError, log_path: str = ""
+    ) -> None:
         """Take the replica's log directory offline if its disk has failed, or else the replica alone if its
-        log is inconsistent."""
+        log is inconsistent. `log_path`: where the log lies that failed, if that may be another directory,
+        which the replica has left meanwhile."""
         directory = self._logs.replicas.get(replica)
         if directory is None:
             return
-        if not replica.log.inconsistent or disk_failure(error) is not None:
+        where = log_path.rpartition("/")[0] or directory.path
+        if where != directory.path:
+            left = self._logs.dir_at(where)
+            if left is not None:
+                self._log_dir_failures.report(left, error)
+        elif not replica.log.inconsistent or disk_failure(error) is not None:
             self._log_dir_failures.report(directory, error)
         else:
             self.give_up(replica, "the log", error)

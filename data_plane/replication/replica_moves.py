@@ -26,6 +26,7 @@ from data_plane.log.consistency import InconsistentLogError
 from data_plane.log.log import UnifiedLog
 from data_plane.log.segment import LogSlice
 from data_plane.log_manager.background_work import BackgroundWork
+from data_plane.log_manager.found_logs import DELETED
 from data_plane.log_manager.local_replica import ReplicaFailures
 from data_plane.log_manager.log_dir_failures import LogDirFailures
 from data_plane.log_manager.log_dirs import LogDir
@@ -43,7 +44,8 @@ logger = logging.getLogger(__name__)
 CHUNK_BYTES: Final = 1024 * 1024
 NEW_COPY: Final = MayBlock("opening an empty log waits for no device")
 MOVE: Final = MayBlock(
-    "the copy's new name is durable before the old directory loses its own; once in a move"
+    "before the old directory loses its name, the copy is durable as far as the log was, and so is its new "
+    "name; once in a move"
 )
 
 MAX_PAUSE_S: Final = 0.5
@@ -151,8 +153,7 @@ class ReplicaMoves:
         self.cancel(partition)
         if self._logs.dir_of(partition) is directory:
             return
-        tag = UUID(int=self._rng.getrandbits(128))
-        log = self._open(partition, directory, tag)
+        log = self._open(partition, directory, self._tag())
         if log is None:
             return
         partition.log.cancel_cleaning()  # it would overtake the copy
@@ -182,9 +183,15 @@ class ReplicaMoves:
     def cancel(self, partition: Partition) -> None:
         """Forget the copy, if there is one; its files are removed."""
         move = self._forget(partition)
-        if move is not None:
-            logger.info("Move of %s to %s is cancelled", partition.tp, move.directory.path)
-            supervised(self._loop, self._remove(move.log, move.directory), "removal of a copy")
+        if move is None:
+            return
+        logger.info("Move of %s to %s is cancelled", partition.tp, move.directory.path)
+        try:  # under a name with which no start goes on
+            path = move.directory.set_aside(partition.tp, move.log, self._tag(), DELETED)
+        except OSError as e:
+            self._log_dir_failures.report(move.directory, e)
+        else:
+            supervised(self._loop, self._remove(path, move.directory), "removal of a copy")
 
     def _log_dir_failed(self, directory: LogDir, error: OSError) -> None:
         """Copies in it, and of replicas in it, are of no use any more."""
@@ -208,9 +215,12 @@ class ReplicaMoves:
             move.task.cancel()
         return move
 
-    async def _remove(self, log: UnifiedLog, directory: LogDir) -> None:
+    def _tag(self) -> UUID:
+        return UUID(int=self._rng.getrandbits(128))
+
+    async def _remove(self, path: str, directory: LogDir) -> None:
         try:
-            await self._background.blocking(partial(directory.disk.remove_tree, log.directory))
+            await self._background.blocking(partial(directory.disk.remove_tree, path))
         except OSError as e:
             self._log_dir_failures.report(directory, e)
 
@@ -276,6 +286,11 @@ class ReplicaMoves:
         partition, log = move.partition, move.log
         current = partition.log
         log.advance_log_start(current.log_start_offset)
+        if log.recovery_point < current.recovery_point:  # with flush.messages=1 acknowledged, for instance
+            rest = log.prepare_flush()
+            if rest is not None:
+                rest.run(MOVE)
+                log.flush_done(rest)
         _take_state(log, current)
         log.move_to(move.directory.partition_path(partition.tp))
         move.directory.disk.sync_dir(move.directory.path, MOVE)

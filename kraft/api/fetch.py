@@ -15,6 +15,7 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
+from data_plane.log.segment import LogSlice
 from fetch.delayed_fetch import LOOKS_PER_TURN
 from fetch.messages import NO_SESSION, FetchedPartition, FetchParams, FetchRequest, FetchResponse
 from fetch.replica_selector import nearest_replica
@@ -239,7 +240,8 @@ class _Fetch:
                 continue
             corrupt = isinstance(error, CorruptBatchError)
             each.error = ErrorCode.CORRUPT_MESSAGE if corrupt else ErrorCode.KAFKA_STORAGE_ERROR
-            _read_failed(self._broker, each.topic, each.topic_id, each.partition, error)
+            log_path = "" if each.slice is None else _log_path(each.slice)
+            _read_failed(self._broker, each.topic, each.topic_id, each.partition, log_path, error)
 
     def _reply(self, response: FetchResponse) -> None:
         if self._answer is not None:  # else it was found in this turn of the loop
@@ -256,7 +258,8 @@ class _Fetch:
         for each in partitions:
             if each.slice is not None and each.records is None and each.error is NO_ERROR:
                 # Refers to nothing of this request: a cycle would keep the whole answer.
-                failed = partial(_read_failed, self._broker, each.topic, each.topic_id, each.partition)
+                place = each.topic, each.topic_id, each.partition, _log_path(each.slice)
+                failed = partial(_read_failed, self._broker, *place)
                 each.region = each.slice.region(self._node.blocking, failed)
 
     async def _write_many(self, response: FetchResponse) -> Buffers:
@@ -285,7 +288,13 @@ class _Fetch:
             self._later().settle(done.result)
 
 
-def _read_failed(broker: BrokerContext, topic: str, topic_id: UUID, number: int, error: Exception) -> None:
+def _log_path(piece: LogSlice) -> str:
+    return piece.segment.path.rpartition("/")[0]
+
+
+def _read_failed(
+    broker: BrokerContext, topic: str, topic_id: UUID, number: int, log_path: str, error: Exception
+) -> None:
     if not isinstance(error, OSError):
         report_fault(broker.node.loop, f"reading {topic or topic_id}-{number}", error)
         return
@@ -295,7 +304,7 @@ def _read_failed(broker: BrokerContext, topic: str, topic_id: UUID, number: int,
         partition = partition_lookup.find(broker, topic, topic_id, number)
     except BrokerError:
         return  # it has been removed
-    broker.replica_manager.failures.storage_failed(partition, error)
+    broker.replica_manager.failures.storage_failed(partition, error, log_path)
 
 
 def _leave_out_stale(partitions: Iterable[FetchedPartition]) -> None:

@@ -317,7 +317,10 @@ def sync_each_below(disk: Disk, path: str, may_block: MayBlock) -> None:
         if name not in sizes:
             sync_each_below(disk, below, may_block)
             continue
-        file = disk.open(below)
+        try:
+            file = disk.open(below)
+        except FileNotFoundError:  # removed meanwhile
+            continue
         try:
             file.sync(may_block)
         finally:

@@ -33,7 +33,9 @@ class NoLogWork:
 class RaisedFailures:
     """Failures end the test."""
 
-    def storage_failed(self, replica: LocalReplica, error: OSError | InconsistentLogError) -> None:
+    def storage_failed(
+        self, replica: LocalReplica, error: OSError | InconsistentLogError, log_path: str = ""
+    ) -> None:
         raise error
 
     def give_up(self, replica: LocalReplica, work: str, error: Exception) -> None:

@@ -65,7 +65,7 @@ MAY_WAIT: Final = {
     "kraft/api/context.py": "the executor",
     "data_plane/log/log.py": "a truncated log's producers are known before anything else happens to it",
     "data_plane/log_manager/log_manager.py": "a new log is empty",
-    "data_plane/replication/replica_moves.py": "a new copy is empty; a whole one named before the old goes",
+    "data_plane/replication/replica_moves.py": "a new copy is empty; a whole one kept before the old goes",
 }
 """Who makes a `MayBlock`."""
 DO_NOT_SERVE: Final = {

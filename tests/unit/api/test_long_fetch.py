@@ -13,7 +13,7 @@ import pytest
 
 from data_plane.log.segment import LogSlice
 from fetch.messages import FetchedPartition, FetchResponse
-from kraft.api import fetch
+from kraft.api import fetch, partition_lookup
 from kraft.net.connection import ProtocolError
 from kraft.net.delayed_reply import DelayedReply
 from kraft.net.peer import UncountedRequest
@@ -94,6 +94,7 @@ async def test_a_later_piece_that_cannot_be_read_is_a_fault_unless_its_file_has_
     file: Any = CachedFile()
     one: Any = FetchedPartition(ZERO_UUID, "t", 0)
     one.slice = SimpleNamespace(
+        segment=SimpleNamespace(path="/data/t-0/0.log"),
         position=0,
         length=5000,
         is_stale=lambda: False,
@@ -104,6 +105,42 @@ async def test_a_later_piece_that_cannot_be_read_is_a_fault_unless_its_file_has_
     for error in (OSError(errno.EBADF, ""), OSError(errno.ENOENT, ""), ValueError("a bug")):
         region.failed(error)
     assert [type(each) for each in faults] == [ValueError]
+
+
+
+class NotedFailures:
+    """In the place of a ReplicaManager without partitions, and of its failures."""
+
+    def __init__(self) -> None:
+        self.failures = self
+        self.paths: list[str] = []
+
+    def __len__(self) -> int:
+        return 0
+
+    def storage_failed(self, partition: Any, error: OSError, log_path: str) -> None:
+        self.paths.append(log_path)
+
+
+@pytest.mark.pure("its slice is no LogSlice")
+@on_a_loop
+async def test_a_disk_that_fails_is_the_one_on_which_the_records_lay(monkeypatch: pytest.MonkeyPatch):
+    """Not where the replica has moved while they were read."""
+    monkeypatch.setattr(partition_lookup, "find", lambda *_: None)
+    one: Any = FetchedPartition(ZERO_UUID, "t", 0)
+    region: list[Any] = []
+    one.slice = SimpleNamespace(
+        segment=SimpleNamespace(path="/data/a/t-0/0.log"),
+        position=0,
+        length=5000,
+        is_stale=lambda: False,
+        region=lambda later, failed: region.append(failed),
+    )
+    broker, ctx = broker_and_context(FetchResponse(partitions=[one]))
+    broker.replica_manager = NotedFailures()
+    fetch.handle(broker, ctx, named(1))
+    region[0](OSError(errno.EIO, ""))
+    assert broker.replica_manager.paths == ["/data/a/t-0"]
 
 
 class CachedFile:

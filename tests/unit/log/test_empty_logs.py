@@ -5,7 +5,6 @@ at their directory, and are synced together.
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from pathlib import Path
 from random import Random
 from uuid import UUID
@@ -23,21 +22,13 @@ from metadata_quorum.foundation.disk import OsDisk, sync_each_below
 from metadata_quorum.foundation.model import TopicPartition
 from tests.support.logs import NOW_MS, flush, lead, open_log, read_all, truncate_unflushed
 from tests.support.may_block import MAY_BLOCK
+from tests.support.open_files import open_files
 
 TOPIC_ID = UUID(int=9)
 LOGS = 8
 EPOCH = 7
 
 pytestmark = pytest.mark.row("L7")
-
-
-def open_files(directory: Path) -> int:
-    """Of this process, below a directory: other threads have files of their own."""
-    found = 0
-    for fd in os.listdir("/proc/self/fd"):
-        with suppress(OSError):
-            found += os.readlink(f"/proc/self/fd/{fd}").startswith(f"{directory}/")
-    return found
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts descriptors in /proc")

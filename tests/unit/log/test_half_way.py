@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from functools import partialmethod
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from data_plane.log.producers import ProducerStateManager
 from data_plane.log.segment import LogSegment
 from data_plane.log.validation import AppendOrigin
 from metadata_quorum.foundation.batch import encode_end_txn_marker
+from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from tests.support.logs import NOW_MS, batch, lead, open_log, read_all, truncate
 from tests.support.may_block import MAY_BLOCK
@@ -118,3 +120,26 @@ def test_a_run_that_is_refused_has_opened_no_epoch_and_truncated_nothing(tmp_pat
     assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
     assert (follower.log_start_offset, follower.log_end_offset) == (1, 1)
     assert not follower.epochs.entries
+
+
+class CrowdedDisk(SimDisk):
+    """Of a process that has all the files open that it may, when it looks at a directory once."""
+
+    crowded = False
+
+    def list(self, path: str, may_block: MayBlock) -> list[str]:
+        if self.crowded:
+            self.crowded = False
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+        return super().list(path, may_block)
+
+
+def test_a_log_restarts_though_no_file_is_left_to_look_at_its_directory():
+    disk = CrowdedDisk()
+    log = open_log(DIRECTORY, disk=disk)
+    lead(log, b"x")
+    disk.crowded = True
+    log.truncate_fully_and_start_at(10)
+    assert not disk.crowded
+    assert not log.inconsistent
+    assert lead(log, b"y") == 10

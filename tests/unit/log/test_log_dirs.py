@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 
-from chaos.sim.disk import SimDisk
+from chaos.sim.disk import Killed, SimDisk
 from data_plane.log.config import LogConfig
 from data_plane.log_manager.found_logs import UnclaimedLogs
 from data_plane.log_manager.log_dirs import LogDir
@@ -21,7 +21,7 @@ from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import PartitionRegistration, TopicPartition
 from tests.support.logs import NOW_MS, flush, lead, read_all
 from tests.support.may_block import MAY_BLOCK
-from tests.unit.replication.cluster import Cluster, in_loop, produce_outcome, until
+from tests.unit.replication.cluster import Cluster, boundary_of, in_loop, produce_outcome, until
 
 SMALL = LogConfig(segment_bytes=300, index_interval_bytes=0)
 BAD, GOOD = TopicPartition("bad", 0), TopicPartition("good", 0)
@@ -143,6 +143,24 @@ def test_a_run_of_which_somebody_has_removed_a_log_is_not_whole(by_hand: bool, c
     assert directory.previous_broker_epoch == (-1 if by_hand else EPOCH)
 
 
+@pytest.mark.parametrize("suffix", ["delete", "stray"])
+def test_a_log_whose_long_name_was_cut_short_when_it_was_set_aside_is_not_missed(suffix: str) -> None:
+    disk = SimDisk()
+    directory = log_dir(disk)
+    directory.load(SMALL, {}, NOW_MS, MAY_BLOCK)
+    directory.mark_running(EPOCH)
+    tp = TopicPartition("n" * 249, 0)
+    log = directory.open_log(tp, UUID(int=9), SMALL, NOW_MS, MAY_BLOCK)
+    log.identify(MAY_BLOCK)
+    lead(log, b"v")
+    directory.checkpoint(MAY_BLOCK, {tp: 1}, {tp: 0}, {})
+    directory.set_aside(tp, log, UUID(int=7), suffix)
+    disk.kill()
+    again = log_dir(disk)
+    assert again.load(SMALL, {}, NOW_MS, MAY_BLOCK) == ({}, {})
+    assert again.previous_broker_epoch == EPOCH
+
+
 @pytest.mark.parametrize("clean", [True, False])
 def test_what_was_missed_is_remembered_if_the_node_dies_before_it_has_said_so(clean: bool) -> None:
     """From then on nothing on disk speaks of the log that is gone."""
@@ -250,6 +268,48 @@ def test_what_is_said_of_a_log_that_is_gone_is_not_believed_of_the_next_one_of_i
     logs, _ = log_dir(disk).load(SMALL, {}, NOW_MS, MAY_BLOCK)
     assert read_all(logs[BAD][0]) == [(0, b"new")]
     assert logs[GOOD][0].log_start_offset == 1
+
+
+async def new_log_after_a_killed_stop(operations: int) -> tuple[tuple[int, int], bool]:
+    """A topic is made again while no checkpoint can be written, and the node stops; after so many operations
+    of the disk it is killed. Where the new log begins and ends after that, and whether the stop had ended."""
+    async with Cluster(1) as cluster:
+        boundary_of(cluster)
+        topic_id = cluster.create_topic("t", [[1]])
+        for _ in range(5):
+            await produce_outcome(cluster, b"old")
+        cluster.leader().delete_records(5)
+        disk, partitions = cluster.disks[1], cluster.brokers[1].partitions
+        await partitions.checkpoints.write(everything=True)
+        await until(lambda: partitions.background.idle)
+        disk.fail("open", errno.EMFILE, path_part="-checkpoint.tmp", count=99)
+        cluster.delete_topic(topic_id)
+        cluster.create_topic("t", [[1]])
+        for _ in range(6):
+            await produce_outcome(cluster, b"new")
+        await until(lambda: partitions.background.idle)
+        disk.heal()
+        disk.kill_before(operations)
+        broker, stopped = cluster.brokers.pop(1), True
+        try:
+            await broker.partitions.close(broker_epoch=7)
+        except Killed:
+            stopped = False
+        broker.timer.close()
+        disk.kill()
+        cluster.start(1)
+        log = cluster.leader().log
+        return (log.log_start_offset, log.log_end_offset), stopped
+
+
+@in_loop
+async def test_a_stop_that_is_killed_gives_no_log_the_offsets_of_an_older_one_of_its_name() -> None:
+    operations, stopped = 0, False
+    while not stopped:
+        found, stopped = await new_log_after_a_killed_stop(operations)
+        assert found == (0, 6), operations
+        operations += 1
+    assert operations > 10
 
 
 def test_a_file_that_has_the_name_of_a_replica_is_none() -> None:

@@ -1,10 +1,14 @@
-"""flush.messages=1: a follower asks for more only behind what it has on disk, whatever makes it ask."""
+"""flush.messages=1: a follower asks for more only behind what it has on disk, whatever makes it ask; and who
+waits for a flush gets one."""
 
 from __future__ import annotations
 
 import pytest
 
+from data_plane.log.flush import FlushWork
 from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import ResourceType
+from metadata_quorum.metadata.records import ConfigRecord
 from tests.unit.replication.cluster import Cluster, in_loop, produce_outcome, turns, until
 from tests.unit.replication.held_executor import HeldExecutor
 
@@ -58,3 +62,29 @@ async def test_in_a_new_leader_epoch():
         held.release()
         assert seen == 1, "only one copy of the second record is on disk"
         await until(lambda: cluster.leader().high_watermark == 2)
+
+
+@in_loop
+async def test_who_waits_for_a_flush_gets_one_though_the_topic_is_configured_otherwise_meanwhile():
+    """A produce with acks=1 has no deadline, and every answer behind it on its connection waits for it."""
+    async with Cluster(1) as cluster:
+        cluster.create_topic("t", [[1]], flush_messages="1")
+        held = cluster.brokers[1].executor = HeldExecutor()
+
+        def is_flushing() -> bool:
+            return any(isinstance(getattr(work, "__self__", None), FlushWork) for work, _ in held.waiting)
+
+        cluster.produce(b"a", acks=1)
+        await until(is_flushing)
+        cluster.produce(b"b", acks=1)  # too late for that flush
+        flushed: list[ErrorCode] = []
+        cluster.leader().when_flushed(flushed.append)
+        cluster.commit(
+            ConfigRecord(
+                resource_type=ResourceType.TOPIC, resource_name="t", name="flush.messages", value="1000"
+            )
+        )
+        held.release()
+        await turns()
+        assert flushed == [ErrorCode.NONE]
+        assert cluster.leader().log.recovery_point == 2

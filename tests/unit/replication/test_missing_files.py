@@ -44,6 +44,21 @@ async def test_a_file_that_cannot_be_opened_refuses_one_produce_and_no_directory
 
 
 @in_loop
+async def test_a_sweep_that_can_have_no_new_segment_drops_nothing_and_comes_again():
+    async with Cluster(1, log_defaults=LogConfig(segment_bytes=300, retention_ms=1_000)) as cluster:
+        boundary = boundary_of(cluster)
+        cluster.create_topic("t", [[1]])
+        cluster.produce(b"x" * 150)
+        cluster.now_ms += 60_000
+        cluster.disks[1].fail("open", errno.EMFILE, path_part="/t-0/")
+        cluster.brokers[1].partitions.sweeps.apply_retention()
+        assert boundary.faults
+        assert not cluster.leader().offline
+        cluster.brokers[1].partitions.sweeps.apply_retention()
+        assert cluster.leader().log.log_start_offset == 1
+
+
+@in_loop
 async def test_a_follower_without_files_comes_again():
     async with Cluster(2, log_defaults=SMALL_SEGMENTS) as cluster:
         boundary_of(cluster)

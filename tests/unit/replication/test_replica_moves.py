@@ -15,6 +15,8 @@ import pytest
 
 from chaos.sim.disk import SimDisk
 from data_plane.log.config import LogConfig
+from data_plane.log.flush import FlushWork
+from data_plane.log.log import UnifiedLog
 from data_plane.log_manager.log_dirs import LogDir
 from metadata_quorum.foundation.batch import Record, decode_batch, encode_batch, iter_headers
 from metadata_quorum.foundation.blocking import MayBlock
@@ -24,7 +26,7 @@ from metadata_quorum.foundation.topic_configs import MOVES_RATE
 from metadata_quorum.metadata.records import ConfigRecord, PartitionChangeRecord
 from tests.support.may_block import MAY_BLOCK
 from tests.support.virtual_loop import run_virtually
-from tests.unit.replication.cluster import NOW_MS, Cluster, produce_outcome, until
+from tests.unit.replication.cluster import NOW_MS, Cluster, produce_outcome, turns, until
 from tests.unit.replication.held_executor import HeldExecutor
 
 pytestmark = pytest.mark.row("L8")
@@ -263,6 +265,28 @@ def test_called_off_and_removed_moves_leave_nothing() -> None:
     _run(run())
 
 
+def test_a_move_that_is_called_off_does_not_come_back_after_a_kill() -> None:
+    """Its files are still there, and not all of them can be removed."""
+
+    async def run() -> None:
+        async with _cluster(1) as cluster:
+            cluster.create_topic("t", [[1]])
+            for _ in range(10):
+                assert await produce_outcome(cluster, VALUE) == ErrorCode.NONE
+            partitions, here = cluster.brokers[1].partitions, _lies_in(cluster)
+            await until(lambda: partitions.background.idle)
+            held = cluster.brokers[1].executor = HeldExecutor()
+            partitions.move(TP, _other(here))
+            assert await held.run_next()
+            partitions.move(TP, here)
+            await cluster.crash(1)
+            cluster.start(1)
+            await asyncio.sleep(5)
+            assert _names(cluster) == [f"{here}/t-0"]
+
+    _run(run())
+
+
 @pytest.mark.parametrize("chosen", [A, B])
 def test_a_directory_is_chosen_before_the_replica_is_there(chosen: str) -> None:
     async def run() -> None:
@@ -296,6 +320,37 @@ def test_a_directory_fails_in_the_middle(fails: str) -> None:
             assert partitions.moves.of(partitions.get(*TP)) is None
             assert _lies_in(cluster) == here
             assert partitions.get(*TP).offline == (fails == here)
+
+    _run(run())
+
+
+def test_a_disk_that_fails_under_what_has_left_it_takes_only_its_own_directory_offline() -> None:
+    """Replicas are moved away from a disk that is failing, and work on their old logs may end later."""
+
+    async def run() -> None:
+        async with _cluster(1) as cluster:
+            cluster.create_topic("t", [[1]])
+            for _ in range(12):
+                assert await produce_outcome(cluster, VALUE) == ErrorCode.NONE
+            partitions, partition = cluster.brokers[1].partitions, cluster.replica(1)
+            await until(lambda: partitions.background.idle)
+            here, target = _lies_in(cluster), _other(_lies_in(cluster))
+            held = cluster.brokers[1].executor = HeldExecutor()
+            cluster.produce(VALUE)
+            partitions.executor.flush(partition)
+            await until(lambda: held.waiting)
+            late = held.waiting.pop()
+            partitions.move(TP, target)
+            while _lies_in(cluster) != target:
+                assert await held.run_next()
+            cluster.disks[1].fail("sync", errno.EIO, path_part=f"{here}/t-0")
+            held.waiting.insert(0, late)
+            held.run()
+            await turns()
+            assert {each.path: each.online for each in partitions.logs.dirs} == {here: False, target: True}
+            assert not partition.offline
+            held.release()
+            await until(lambda: partition.log.recovery_point == 13)
 
     _run(run())
 
@@ -352,6 +407,47 @@ def test_a_machine_that_dies_on_the_way_loses_nothing_and_ends_the_move() -> Non
     while _die_after(operations, power=True):
         operations += 1
     assert operations > 20
+
+
+@pytest.mark.row("L2")
+def test_what_is_acknowledged_while_the_copy_is_being_flushed_is_durable_in_its_new_place() -> None:
+    """With flush.messages=1. From then on nothing else remembers it: the old directory loses its name."""
+
+    async def run() -> None:
+        async with _cluster(1) as cluster:
+            cluster.create_topic("t", [[1]], flush_messages="1")
+            written = 12
+            for _ in range(written):
+                assert await produce_outcome(cluster, VALUE) == ErrorCode.NONE
+            await until(lambda: cluster.brokers[1].partitions.background.idle)
+            target = _other(_lies_in(cluster))
+            held = cluster.brokers[1].executor = HeldExecutor()
+            partitions, partition = cluster.brokers[1].partitions, cluster.replica(1)
+            partitions.move(TP, target)
+            move = partitions.moves.of(partition)
+            assert move is not None
+
+            def waits(log: UnifiedLog) -> bool:
+                flushes = [getattr(work, "__self__", None) for work, _ in held.waiting]
+                return any(isinstance(each, FlushWork) and each.disk is log.disk for each in flushes)
+
+            while move.lag or not waits(move.log):
+                assert await held.run_next()
+            flush_of_copy = held.waiting.pop()
+            cluster.produce(VALUE)
+            await until(lambda: waits(partition.log))
+            await held.run_next()
+            assert partition.high_watermark == written + 1
+            held.waiting.append(flush_of_copy)
+            held.run()
+            await turns()
+            assert _lies_in(cluster) == target
+            durable = cluster.disks[1].durable_files(f"{target}/t-0")
+            assert b"".join(durable.values()).count(VALUE) == written + 1
+            assert partition.log.recovery_point == written + 1
+            held.release()
+
+    _run(run())
 
 
 # ---- where a new log goes ------------------------------------------------------------------------------
