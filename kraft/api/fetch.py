@@ -43,6 +43,8 @@ from metadata_quorum.foundation.supervision import awaited, report_fault
 
 SMALL_BYTES: Final = 8 * 1024
 """A request up to this size is decoded in less time than handing it to another thread and back takes."""
+FIRST_WITH_STORAGE_ERROR: Final = 6
+"""Clients with an older version are told to look for another leader, which they understand."""
 PARTITION_BYTES: Final = 400
 """What one partition of a request takes in memory until it is answered."""
 
@@ -390,6 +392,10 @@ def _explain_errors(
 
 
 def _body(node: NodeContext, ctx: RequestContext, response: FetchResponse, hints: Hints) -> Buffers:
+    if ctx.version < FIRST_WITH_STORAGE_ERROR:
+        for each in response.partitions:
+            if each.error is ErrorCode.KAFKA_STORAGE_ERROR:
+                each.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
     endpoints = partition_lookup.endpoints_of(node, ctx.listener, hints.values()) if hints else ()
     return write_fetch_response(
         ctx.version,

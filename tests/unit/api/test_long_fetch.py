@@ -17,6 +17,9 @@ from kraft.api import fetch, partition_lookup
 from kraft.net.connection import ProtocolError
 from kraft.net.delayed_reply import DelayedReply
 from kraft.net.peer import UncountedRequest
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.bridge import encode_request
+from kraft.wire.fast_fetch import read_fetch_response
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.file_region import FileRegion
 from metadata_quorum.foundation.model import ZERO_UUID
@@ -196,3 +199,20 @@ async def test_an_answer_of_very_many_partitions_is_written_in_pieces_and_is_the
     assert isinstance(reply, DelayedReply)
     assert b"".join(await reply.wait(broker.node.loop)) == at_once
     assert at_once.count(b"records") == 9
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [(5, ErrorCode.NOT_LEADER_OR_FOLLOWER), (6, ErrorCode.KAFKA_STORAGE_ERROR)]
+)
+@on_a_loop
+async def test_a_client_that_knows_no_storage_error_is_told_to_look_for_another_leader(
+    version: int, code: ErrorCode
+):
+    one = FetchedPartition(ZERO_UUID, "t", 0, ErrorCode.KAFKA_STORAGE_ERROR)
+    broker, ctx = broker_and_context(FetchResponse(partitions=[one]))
+    ctx.version = version
+    topics = [{"topic": "t", "partitions": [{"partition": 0}]}]
+    body = encode_request(ApiKey.FETCH, version, {"topics": topics})
+    reply: Any = fetch.handle(broker, ctx, memoryview(body))
+    answer = read_fetch_response(version, memoryview(b"".join(bytes(each) for each in reply)))
+    assert [each.error for each in answer.partitions] == [code]
