@@ -128,7 +128,7 @@ def test_records_of_an_internal_topic_are_deleted_nowhere_whoever_leads_it():
             topics=[SimpleNamespace(name="__consumer_offsets", partitions=wanted)], timeout_ms=0
         )
         ctx: Any = SimpleNamespace(version=2)
-        answer: Any = await handle_delete_records(broker, ctx, request)  # type: ignore[misc]
+        answer: Any = await handle_delete_records(broker, ctx, request)
         return [each["error_code"] for each in answer["topics"][0]["partitions"]]
 
     assert asyncio.run(ask()) == [
