@@ -205,8 +205,8 @@ HOSTILE: Final = (
         "ours",
         "a topic's name fits with all that is put behind it",
         "data_plane/log_manager/log_dirs.py",
-        '        path = f"{self.path}/{tp.topic[: _MAX_NAME_BYTES - len(behind)]}{behind}"\n',
-        '        path = f"{self.path}/{tp.topic}{behind}"\n',
+        '    return f"{tp.topic[: _MAX_NAME_BYTES - len(behind)]}{behind}"\n',
+        '    return f"{tp.topic}{behind}"\n',
         ("unit/replication/test_replica_manager.py",),
     ),
     mutant(
@@ -294,8 +294,8 @@ HOSTILE: Final = (
         "ours",
         "of a sealed segment's batches memory keeps nothing",
         f"{LOG}/segment.py",
-        "        self._offset_ends, self._batch_ends = [], []\n\n    def files_to_sync",
-        "\n    def files_to_sync",
+        "        self._offset_ends, self._batch_ends = [], []\n\n    def write_indexes",
+        "\n    def write_indexes",
         ("unit/log/test_recovery.py",),
     ),
     mutant(
