@@ -91,8 +91,7 @@ STORAGE: Final = (
         "a log that is closed lets its readers and its flush end",
         f"{LOG}/segment.py",
         "        self.write_indexes()\n        self.release()\n",
-        "        self.write_indexes()\n"
-        "        if self._file is not None:\n            self._file.close()\n",
+        "        self.write_indexes()\n        if self._file is not None:\n            self._file.close()\n",
         ("unit/log/test_log.py",),
     ),
     mutant(

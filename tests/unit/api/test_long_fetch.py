@@ -110,7 +110,6 @@ async def test_a_later_piece_that_cannot_be_read_is_a_fault_unless_its_file_has_
     assert [type(each) for each in faults] == [ValueError]
 
 
-
 class NotedFailures:
     """In the place of a ReplicaManager without partitions, and of its failures."""
 

@@ -55,9 +55,7 @@ def test_all_of_them_are_durable_then(seed: int) -> None:
     flush(log)
     assert log.recovery_point == SEGMENTS
     disk.power_loss(Random(seed))
-    again = open_log(
-        Path("/d/t-0"), ONE_RECORD, disk=disk, recovery_point=SEGMENTS, machine_restarted=True
-    )
+    again = open_log(Path("/d/t-0"), ONE_RECORD, disk=disk, recovery_point=SEGMENTS, machine_restarted=True)
     assert read_all(again) == [(number, b"%d" % number) for number in range(SEGMENTS)]
 
 
