@@ -18,8 +18,7 @@ from chaos.live.toxiproxy import run_beside
 from chaos.live.wiring import Wiring
 from kraft.local.free_ports import HOST
 from kraft.local.local_cluster import LocalCluster
-
-PATIENCE_S = 30.0
+from tests.support.waiting import PATIENCE_S, wait_until
 
 
 class Wires:
@@ -137,10 +136,11 @@ def test_a_client_can_be_deaf_or_mute_to_one_node(wires: Wires) -> None:
 def test_slow_in_one_direction(wires: Wires) -> None:
     two, one = wires.dial(2, 1)
     wires.links.slow(2, 1, 2000, 50)
-    quick = seconds(one, two, b"quick")
-    assert seconds(two, one, b"slow") > 1.9 > quick
+    assert seconds(two, one, b"slow") > 1.9
+    # Which is slow takes that long every time; a machine that stands still does so once.
+    wait_until(lambda: seconds(one, two, b"quick") < 1.9, "the other direction is quick")
     wires.links.heal(2, 1)
-    assert seconds(two, one, b"healed") < 1.9  # on the same connection: nothing was lost
+    wait_until(lambda: seconds(two, one, b"healed") < 1.9, "the same connection is, and nothing was lost")
 
 
 @pytest.mark.row("C1")

@@ -33,7 +33,7 @@ def test_any_kafka_cluster_can_be_judged(shared_cluster: LocalCluster, tmp_path:
         "--report", tmp_path,
     )  # fmt: skip
     assert result.exit_code == 0, result.output
-    assert json.loads((tmp_path / VERDICT).read_text())["checker"]["stats"]["acknowledged"] > 200
+    assert json.loads((tmp_path / VERDICT).read_text())["checker"]["stats"]["acknowledged"] > 0
     assert not (tmp_path / EVENTS).exists()
 
 

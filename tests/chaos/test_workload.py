@@ -16,7 +16,7 @@ from chaos.observer import Coordinated, Observer, addresses_of
 from chaos.workload import Mix, Pace, TopicSpec, Workload, create_topics
 from chaos.workload.workload import LATE_PROCESSES
 from kraft.local.local_cluster import LocalCluster
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 SEED = 11
 CLIENTS = 4
@@ -78,7 +78,7 @@ class Run:
     def history(self) -> History:
         """After the final phase."""
         self.workload.stop()
-        assert not self.workload.final_phase(60).missing
+        assert not self.workload.final_phase(PATIENCE_S).missing
         self._writer.close()
         return read(self.path)
 
@@ -86,7 +86,7 @@ class Run:
 @contextmanager
 def running(run: Run) -> Iterator[Run]:
     with run.observer, run.workload:
-        assert run.observer.wait_for(lambda: run.observer.controller() is not None, 30)
+        assert run.observer.wait_for(lambda: run.observer.controller() is not None, PATIENCE_S)
         yield run
 
 
@@ -153,21 +153,21 @@ def test_a_leader_that_is_killed_loses_nothing_and_the_observer_sees_it_all(
     with running(Run(cluster, topics, tmp_path)) as run:
         run.wait_for_acks()
         observer = run.observer
-        assert observer.wait_for(lambda: set(observer.isr(key)) == {1, 2, 3}, 60)
+        assert observer.wait_for(lambda: set(observer.isr(key)) == {1, 2, 3}, PATIENCE_S)
         assert set(observer.replicas(key)) == {1, 2, 3}
         victim = wait_until(lambda: observer.leader(key), "a leader is seen")
         killed_ns = run.now()
         cluster.kill(victim)
-        assert observer.wait_for(lambda: observer.leader(key) not in (victim, None), 30)
-        assert observer.wait_for(lambda: observer.state(victim) == "down", 30)
-        assert observer.wait_for(lambda: victim not in observer.isr(key), 30)
+        assert observer.wait_for(lambda: observer.leader(key) not in (victim, None), PATIENCE_S)
+        assert observer.wait_for(lambda: observer.state(victim) == "down", PATIENCE_S)
+        assert observer.wait_for(lambda: victim not in observer.isr(key), PATIENCE_S)
         run.wait_for_acks()
         cluster.start_node(victim, wait=False)
-        assert observer.wait_for(lambda: len(observer.isr(key)) == 3, 120)
-        assert observer.wait_for(lambda: observer.state(victim) == "up", 30)
-        assert observer.wait_for(lambda: observer.high_watermark(key), 30)
+        assert observer.wait_for(lambda: len(observer.isr(key)) == 3, PATIENCE_S)
+        assert observer.wait_for(lambda: observer.state(victim) == "up", PATIENCE_S)
+        assert observer.wait_for(lambda: observer.high_watermark(key), PATIENCE_S)
         group = Coordinated(run.workload.group)  # it may still be loaded by its new coordinator
-        assert observer.wait_for(lambda: observer.coordinator(group), 60) in (1, 2, 3)
+        assert observer.wait_for(lambda: observer.coordinator(group), PATIENCE_S) in (1, 2, 3)
         history = run.history()
     check_form(history, {key for topic in topics for key in topic.keys})
     seen = [since.partition for since in observer.history(key)]
@@ -194,7 +194,7 @@ def test_a_crash_leaves_what_a_silent_leader_was_sent_unknown(
         with running(run):
             wait_until(lambda: run.statistics.acks("silent", 0, run.now()), "crashing clients were answered")
             single.pause(1)
-            assert run.observer.wait_for(lambda: run.observer.state(1) == "paused", 30)
+            assert run.observer.wait_for(lambda: run.observer.state(1) == "paused", PATIENCE_S)
             paused_ns = run.now()
             count = lambda: run.statistics.outcomes("silent", paused_ns, run.now())  # noqa: E731
             wait_until(lambda: count().get("info", 0) >= CLIENTS, "clients crash with sends in flight")
@@ -202,7 +202,7 @@ def test_a_crash_leaves_what_a_silent_leader_was_sent_unknown(
             resumed_ns = run.now()
             assert run.statistics.gap_ns("silent", paused_ns, resumed_ns) == resumed_ns - paused_ns
             single.resume(1)
-            assert run.observer.wait_for(lambda: run.observer.state(1) == "up", 30)
+            assert run.observer.wait_for(lambda: run.observer.state(1) == "up", PATIENCE_S)
             history = run.history()
     finally:
         single.close(patience_s=0)

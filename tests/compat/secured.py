@@ -81,7 +81,7 @@ class Asking:
 
         def connected(port: int) -> PeerClient:
             return self._loop.run_until_complete(
-                dial(self._loop, Address(HOST, port), "test", way, timeout_s=10)
+                dial(self._loop, Address(HOST, port), "test", way, timeout_s=60)
             )
 
         self._clients = {

@@ -37,7 +37,7 @@ async def answers(address: Address, row: ApiRow) -> None:
     loop = asyncio.get_running_loop()
     for version in range(row.min_version, row.max_version + 1):
         client = await PeerClient.connect(loop, address, "test")
-        await client.request(row.key, version, ODD_REQUESTS.get(row.key, {}), timeout_s=10)
+        await client.request(row.key, version, ODD_REQUESTS.get(row.key, {}), timeout_s=60)
         client.close()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Any
 
 import pytest
@@ -27,6 +28,8 @@ CLIENT = "test"
 """What `Wire` calls itself."""
 LIMIT = 20_000
 """Bytes a second."""
+PAID_S = 1.4
+"""Later the debt of six partitions and one more is paid, at two a second with a credit of four."""
 
 Entity = dict[str, str | None]
 
@@ -136,8 +139,8 @@ def test_a_producer_is_held_to_its_rate(wire: Wire, port: int, topic: str) -> No
             told_ms += answer.throttle_time_ms
         fetch(wire, port, topic, 0)  # is answered when the last pause is over
         took_s = time.monotonic() - begun
-        # Every pause was kept, however fast the client asked again.
-        assert took_s >= told_ms / 1000
+        # Every pause was kept, however fast the client asked again. Timers have whole milliseconds.
+        assert took_s >= 0.98 * told_ms / 1000
         # The first windows are free; from then on the mean is the limit.
         assert sent <= LIMIT * (took_s + 6.5)
     assert produce(wire, port, topic, 100_000).throttle_time_ms == 0
@@ -149,19 +152,18 @@ def test_a_consumer_is_held_to_its_rate(wire: Wire, port: int, topic: str) -> No
     for _ in range(3):
         produce(wire, port, topic, 15_000)
     with quota(wire, port, {"client-id": CLIENT}, consumer_byte_rate=LIMIT):
-        offset, read_bytes, empty = first, 0, 0
+        read_batches, read_bytes, empty = 0, 0, 0
         begun = time.monotonic()
-        while offset < first + 4:
-            answer = fetch(wire, port, topic, offset, max_bytes=1)
+        while read_batches < 4 or not empty:  # where the machine stands still it has been within its rate
+            answer = fetch(wire, port, topic, first + read_batches % 4, max_bytes=1)
             if answer.throttle_time_ms:
                 assert answer.responses == []
                 empty += 1
                 continue
             (partition,) = answer.responses[0].partitions
             read_bytes += len(partition.records)
-            offset += 1
+            read_batches += 1
         took_s = time.monotonic() - begun
-        assert empty > 0
         assert read_bytes <= LIMIT * (took_s + 6.5)
 
 
@@ -182,22 +184,29 @@ def test_the_pause_is_in_every_response(wire: Wire, port: int, topic: str) -> No
         answer = wire.ask(port, ApiKey.METADATA, 12, topics=[], allow_auto_topic_creation=False)
         assert answer.throttle_time_ms == 1000
         assert produce(wire, port, topic, 10).throttle_time_ms == 1000
-        assert time.monotonic() - begun >= 1
+        assert time.monotonic() - begun >= 0.98  # timers have whole milliseconds
 
 
 def test_created_partitions_are_counted(wire: Wire, port: int) -> None:
     """A burst of two samples' worth is free; who owes is refused, with the time to wait."""
     with quota(wire, port, {"user": "ANONYMOUS"}, controller_mutation_rate=2):
-        make_topic(wire, port, "burst", 6)
-        late = {"name": "late", "num_partitions": 1, **UNASSIGNED}
-        answer = wire.ask(port, ApiKey.CREATE_TOPICS, 7, topics=[late], timeout_ms=30_000)
-        assert [each.error_code for each in answer.topics] == [ErrorCode.THROTTLING_QUOTA_EXCEEDED]
-        assert 0 < answer.throttle_time_ms <= 1000
+        for number in count():
+            begun = time.monotonic()
+            make_topic(wire, port, f"burst-{number}", 6)
+            late = {"name": f"late-{number}", "num_partitions": 1, **UNASSIGNED}
+            refused = wire.ask(port, ApiKey.CREATE_TOPICS, 7, topics=[late], timeout_ms=30_000)
+            served = wire.ask(port, ApiKey.CREATE_TOPICS, 5, topics=[late], timeout_ms=30_000)
+            if time.monotonic() - begun < PAID_S:
+                break
+            # The machine stood still, and what was owed is paid. Again, when the credit is whole.
+            whole_at = begun + 5 * PAID_S
+            wait_until(lambda at=whole_at: time.monotonic() > at, "the credit is whole")  # type: ignore[misc]
+        assert [each.error_code for each in refused.topics] == [ErrorCode.THROTTLING_QUOTA_EXCEEDED]
+        assert 0 < refused.throttle_time_ms <= 1000
         # An older client cannot be refused: it is served, and has to wait.
-        answer = wire.ask(port, ApiKey.CREATE_TOPICS, 5, topics=[late], timeout_ms=30_000)
-        assert [each.error_code for each in answer.topics] == [0]
-        assert answer.throttle_time_ms > 0
-        gone = wire.ask(port, ApiKey.DELETE_TOPICS, 6, topics=[{"name": "late"}], timeout_ms=30_000)
+        assert [each.error_code for each in served.topics] == [0]
+        assert served.throttle_time_ms > 0
+        gone = wire.ask(port, ApiKey.DELETE_TOPICS, 6, topics=[{"name": late["name"]}], timeout_ms=30_000)
         assert gone.responses[0].error_code in (0, ErrorCode.THROTTLING_QUOTA_EXCEEDED)
 
 
@@ -304,11 +313,15 @@ def test_librdkafka_gets_the_error(wire: Wire, node: LocalCluster, port: int, to
                 "throttle_cb": lambda event: pauses_s.append(event.throttle_time), **QUIET,
             }
         )  # fmt: skip
-        for _ in range(16):
-            producer.produce(topic, bytes(LIMIT // 2))
-            producer.poll(0)
-        assert producer.flush(PATIENCE_S) == 0
-    assert max(pauses_s) > 0
+
+        def rests() -> bool:
+            for _ in range(16):
+                producer.produce(topic, bytes(LIMIT // 2))
+                producer.poll(0)
+            assert producer.flush(PATIENCE_S) == 0
+            return max(pauses_s, default=0.0) > 0
+
+        wait_until(rests, "it is told of a pause")
 
 
 def test_who_asks_another_broker_rests_there(wire: Wire, shared_cluster: LocalCluster) -> None:

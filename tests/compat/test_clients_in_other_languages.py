@@ -69,7 +69,7 @@ def test_administer(client: Program, name: str, bootstrap: str, admin: AdminClie
     configs = client("administer", bootstrap, name)
     assert configs["cleanup.policy"] == "delete,compact"
     assert configs["min.insync.replicas"] == "1"
-    assert name not in admin.list_topics().topics
+    wait_until(lambda: name not in admin.list_topics().topics, "whoever is asked knows that it is gone")
 
 
 @clients

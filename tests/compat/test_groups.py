@@ -11,14 +11,14 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraft.local.local_cluster import LocalCluster
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 Partition = tuple[str, int]
 
 
 def create_topic(bootstrap: str, name: str, partitions: int = 3) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(name, partitions, 3)])[name].result(60)
+    admin.create_topics([NewTopic(name, partitions, 3)])[name].result(PATIENCE_S)
 
 
 def produce(bootstrap: str, topic: str, each: int, partitions: int = 3) -> None:
@@ -26,7 +26,7 @@ def produce(bootstrap: str, topic: str, each: int, partitions: int = 3) -> None:
     for n in range(each):
         for partition in range(partitions):
             producer.produce(topic, f"{partition}-{n}".encode(), partition=partition)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 @contextmanager
@@ -37,7 +37,7 @@ def consumer(bootstrap: str, group: str, *topics: str, **settings: Any) -> Itera
         "group.id": group,
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,
-        "session.timeout.ms": 6_000,
+        "session.timeout.ms": 45_000,
         "heartbeat.interval.ms": 300,
         "topic.metadata.refresh.interval.ms": 500,
     }
@@ -92,7 +92,7 @@ def read(member: Consumer, count: int) -> list[tuple[int, int]]:
 
 def committed(member: Consumer, topic: str, partitions: int = 3) -> list[int]:
     asked = [TopicPartition(topic, number) for number in range(partitions)]
-    return [p.offset for p in member.committed(asked, timeout=60)]
+    return [p.offset for p in member.committed(asked, timeout=PATIENCE_S)]
 
 
 @pytest.mark.row("G1", "G2")
@@ -180,7 +180,7 @@ def test_offsets_and_group_survive_the_death_of_their_coordinator(
     create_topic(bootstrap, topic)
     produce(bootstrap, topic, each=20)
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    with consumer(bootstrap, "g-survives", topic, session_timeout_ms=30_000) as member:
+    with consumer(bootstrap, "g-survives", topic, session_timeout_ms=60_000) as member:
         read(member, 60)
         member.commit(asynchronous=False)
         dead = admin.describe_consumer_groups(["g-survives"])["g-survives"].result(60).coordinator.id
@@ -191,7 +191,7 @@ def test_offsets_and_group_survive_the_death_of_their_coordinator(
             assert committed(member, topic) == [20, 20, 19]
             # A client of its own: librdkafka's admin remembers coordinators, the dead one too.
             admin = AdminClient({"bootstrap.servers": bootstrap})
-            group = admin.describe_consumer_groups(["g-survives"])["g-survives"].result(60)
+            group = admin.describe_consumer_groups(["g-survives"])["g-survives"].result(PATIENCE_S)
             assert group.coordinator.id != dead
             assert len(group.members) == 1
         finally:

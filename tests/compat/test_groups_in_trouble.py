@@ -126,7 +126,7 @@ def test_a_coordinator_that_moves_in_the_middle_of_a_join(cluster: LocalCluster,
         parked = join()
         cluster.stop(old)
         assert ErrorCode(other.run(_outcome(parked)).error_code) is ErrorCode.NOT_COORDINATOR
-        assert group.coordinator() != old
+        wait_until(lambda: group.coordinator() != old, "another coordinator is known")
         # The last stable generation is what the next coordinator knows; the newcomer asks there again.
         wait_until(lambda: heard(ErrorCode.NONE), "it has loaded the group")
         parked = join()

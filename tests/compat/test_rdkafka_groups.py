@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kraft.local.local_cluster import LocalCluster
@@ -14,7 +14,7 @@ from kraft.wire.api_keys import ApiKey
 from tests.compat.conftest import MakeTopic
 from tests.support.clients.rdkafka import consumer, even, poll, send, shares
 from tests.support.clients.wire_client import Wire
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def member(bootstrap: str) -> Callable[..., Consumer]:
         def make(group: str, topic: str, **config: object) -> Consumer:
             settings = {
                 "auto_offset_reset": "earliest",
-                "session_timeout_ms": 6_000,
+                "session_timeout_ms": 45_000,
                 "heartbeat_interval_ms": 200,  # how soon a member hears of a rebalance
                 **config,
             }
@@ -87,7 +87,7 @@ def test_a_static_member_comes_back_to_its_partitions(
     member: Callable[..., Consumer], make_topic: MakeTopic
 ) -> None:
     topic = make_topic(2)
-    options = {"partition_assignment_strategy": "range", "session_timeout_ms": 30_000}
+    options = {"partition_assignment_strategy": "range", "session_timeout_ms": 60_000}
     first = member("static", topic, group_instance_id="a", **options)
     second = member("static", topic, group_instance_id="b", **options)
     wait_until(lambda: even([first, second], 2), "two members share")
@@ -162,12 +162,22 @@ def test_offsets_survive_the_death_of_their_coordinator(
     shared_cluster.kill(coordinator)
     try:
         place = [TopicPartition(topic, 0)]
-        assert reader.committed(place, timeout=60)[0].offset == 5
-        assert find_coordinator(wire, shared_cluster, "bereft") != coordinator
-        reader.commit(offsets=[TopicPartition(topic, 0, 6)], asynchronous=False)
+        assert reader.committed(place, timeout=PATIENCE_S)[0].offset == 5
+        wait_until(
+            lambda: find_coordinator(wire, shared_cluster, "bereft") != coordinator, "every node knows of it"
+        )
+        wait_until(lambda: commits(reader, topic, 6), "a commit with the new coordinator")
     finally:
         shared_cluster.start_node(coordinator)
-    assert reader.committed(place, timeout=60)[0].offset == 6
+    assert reader.committed(place, timeout=PATIENCE_S)[0].offset == 6
+
+
+def commits(reader: Consumer, topic: str, offset: int) -> bool:
+    try:
+        reader.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+    except KafkaException:
+        return False
+    return True
 
 
 def find_coordinator(wire: Wire, cluster: LocalCluster, group: str) -> int:

@@ -151,10 +151,10 @@ def test_null_keys_stick_or_spread(
     )
     for partition in range(3):  # librdkafka sticks only to a partition whose leader it is connected to
         producer.produce(topic, b"", partition=partition)
-    assert producer.flush(30) == 0
+    assert producer.flush(180) == 0
     for _ in range(300):
         producer.produce(topic, b"", on_delivery=lambda error, report: reports.append(report))
-    assert producer.flush(30) == 0
+    assert producer.flush(180) == 0
     assert len(reports) == 300
     assert len({report.partition() for report in reports}) == partitions
 

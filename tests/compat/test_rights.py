@@ -216,10 +216,10 @@ def _clean(guarded: LocalCluster, request: pytest.FixtureRequest) -> Iterator[No
 def produced(cluster: LocalCluster, user: str, topic: str, **more: Any) -> KafkaError | None:
     """What became of one message."""
     reports: list[KafkaError | None] = []
-    settings = {"bootstrap.servers": cluster.bootstrap, "log_level": 0, "message.timeout.ms": 60_000}
+    settings = {"bootstrap.servers": cluster.bootstrap, "log_level": 0, "message.timeout.ms": 150_000}
     producer = Producer({**settings, **login(user), **more})
     producer.produce(topic, b"x", on_delivery=lambda error, message: reports.append(error))
-    producer.flush(90)
+    producer.flush(180)
     return reports[0]
 
 

@@ -30,7 +30,7 @@ def test_a_clients_own_metrics_are_shown(
         node = cluster.nodes[1]
 
         def get(path: str) -> str:
-            with urllib.request.urlopen(f"http://127.0.0.1:{node.http_port}{path}", timeout=20) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{node.http_port}{path}", timeout=60) as answer:
                 return str(answer.read().decode())
 
         values = {"metrics": PRODUCER, "interval.ms": "200"}

@@ -181,7 +181,7 @@ def test_refusals_of_the_metadata_log(quorum: Quorum) -> None:
 
 @pytest.mark.row("Q8")
 def test_describe_quorum_from_anywhere(quorum: Quorum) -> None:
-    leader = quorum.leader
+    leader = wait_until(lambda: max(quorum.leader, 0), "a controller is active")
     for node in quorum.cluster.nodes.values():
         for version in (0, 1, 2):
             found = quorum.describe(node.client_port, version)

@@ -377,12 +377,13 @@ def test_too_few_replicas_in_sync(place: MakePlaced, shared_cluster: LocalCluste
             lambda: error(topic.produce(b"no")) is ErrorCode.NOT_ENOUGH_REPLICAS, "acks=all is refused"
         )
         alone = topic.produce(b"acks=1", acks=1)
-        assert (error(alone), alone.base_offset) == (ErrorCode.NONE, 2)
+        assert error(alone) is ErrorCode.NONE
+        assert alone.base_offset >= 2
     finally:
         shared_cluster.start_node(2)
     topic.wait_for(lambda now: sorted(now.isr_nodes) == [1, 2], "node 2 is in the ISR again")
     again = topic.produce(b"both again")
-    assert (error(again), again.base_offset) == (ErrorCode.NONE, 3)
+    assert (error(again), again.base_offset) == (ErrorCode.NONE, alone.base_offset + 1)
 
 
 @pytest.mark.row("P3")

@@ -107,5 +107,5 @@ def test_apache_kafka_still_writes_them_so(kafka_version: str, kafka_jars: Path)
     if not list(kafka_jars.glob(f"kafka-clients-{kafka_version}.jar")):
         pytest.skip(f"the jars are not those of Apache Kafka {kafka_version}")
     command = ["java", "-cp", f"{kafka_jars}/*", str(SOURCE)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
     assert done.stdout == (GOLDEN / f"{kafka_version}.txt").read_text()

@@ -106,7 +106,7 @@ for partition in reader.partitions():
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=600,
     )
     assert done.stdout == "[b'thin']\n", done.stdout + done.stderr
 

@@ -10,6 +10,7 @@ from confluent_kafka import Producer
 from kraft.local.free_ports import HOST
 from tests.robustness.nodes import NodeFiles
 from tests.robustness.traffic import QUIET, VALUE
+from tests.support.waiting import PATIENCE_S
 
 MIB: Final = 1024 * 1024
 TOPIC: Final = "frames"
@@ -32,14 +33,14 @@ class LiveNode:
         producer = Producer({"bootstrap.servers": f"{HOST}:{self.port}", **QUIET})
         for _ in range(records):
             producer.produce(TOPIC, VALUE)
-        assert producer.flush(20) == 0
+        assert producer.flush(PATIENCE_S) == 0
 
     def serves_stock_clients(self) -> None:
         """One record in, the topic listed; no traceback was printed so far."""
         producer = Producer({"bootstrap.servers": f"{HOST}:{self.port}", **QUIET})
         offsets: list[int | None] = []
         producer.produce(TOPIC, VALUE, on_delivery=lambda error, message: offsets.append(message.offset()))
-        assert producer.flush(20) == 0
+        assert producer.flush(PATIENCE_S) == 0
         assert offsets != [None]
         assert self.process.is_running()
         assert "Traceback" not in self.node.said, self.node.said

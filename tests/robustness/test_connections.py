@@ -21,7 +21,7 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import encode_request
 from kraft.wire.header import request_header
 from tests.robustness.live_node import MIB, TOPIC, LiveNode
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.row("P7")
 
@@ -37,7 +37,7 @@ def request(api_key: ApiKey, version: int, **fields: object) -> bytes:
 @contextlib.contextmanager
 def connections(port: int, count: int) -> Iterator[list[socket.socket]]:
     with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(socket.create_connection((HOST, port), 20)) for _ in range(count)]
+        yield [stack.enter_context(socket.create_connection((HOST, port), PATIENCE_S)) for _ in range(count)]
 
 
 @contextlib.contextmanager
@@ -85,7 +85,7 @@ def test_one_byte_at_a_time(live: LiveNode):
         slow.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for value in data:
             slow.sendall(bytes([value]))
-        assert struct.unpack(">i", slow.recv(4))[0] > 0
+        assert struct.unpack(">i", slow.recv(4, socket.MSG_WAITALL))[0] > 0
 
 
 def test_replies_that_nobody_reads(live: LiveNode):

@@ -7,8 +7,10 @@ goes away is a directory that is renamed under the node.
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -69,7 +71,7 @@ def test_a_full_disk_ends_its_node_and_nothing_else(three_nodes: LocalCluster):
         f"kraft: every log directory has failed; the last was {data}: File too large"
     )
     assert "Traceback" not in said
-    assert VICTIM not in leaders(three_nodes, "full").values()
+    wait_until(lambda: VICTIM not in leaders(three_nodes, "full").values(), "others lead")
     assert produced(three_nodes, "full", 30, partitions=3) == 30
 
     three_nodes.start_node(VICTIM)  # there is room again
@@ -83,11 +85,20 @@ def test_a_full_metadata_disk_ends_the_node(make_node: MakeNode):
     with node.running() as process:
         admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{node.client_port}", **QUIET})
         full_from(process.pid, (node.data / "raft" / "journal").stat().st_size)
-        # Whoever asked for what could not be written is not answered that it was.
-        wanted = admin.create_topics([NewTopic("one-too-many", 1, 1)], operation_timeout=2, request_timeout=5)
+
+        def refused_and_ended() -> bool:
+            """Whoever asked for what could not be written is not answered that it was. A node that stood
+            still may not have heard it in time."""
+            topic = NewTopic("one-too-many", 1, 1)
+            wanted = admin.create_topics([topic], operation_timeout=2, request_timeout=5)
+            with pytest.raises(KafkaException):
+                wanted["one-too-many"].result()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(5)
+            return process.poll() is not None
+
+        wait_until(refused_and_ended, "the node ends")
         assert process.wait(180) == ExitCode.DISK_FAILED
-        with pytest.raises(KafkaException):
-            wanted["one-too-many"].result()
     assert "Traceback" not in node.said
     assert node.last_line.startswith("kraft: the metadata log's disk failed: ")
     node.run_and_stop()

@@ -223,7 +223,8 @@ def test_a_signal_at_any_moment_of_the_start(lived: Callable[[], NodeFiles], num
         wait_until(worked, "the process has come that far")
         process.send_signal(number)
         assert process.wait(180) in (0, -number)
-        assert "Traceback" not in node.said
+        # On a slow machine Python is still about to import our first module, and says so of Ctrl-C.
+        assert "Traceback" not in node.said or "in run_node" not in node.said
     node.run_and_stop()  # and whatever it left behind is good for a start
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 
 from kraft.local.local_cluster import LocalCluster
+from tests.support.waiting import PATIENCE_S, wait_until
 
 QUIET: Final = {"log_level": 0}
 VALUE: Final = bytes(range(256)) * 4
@@ -26,13 +27,13 @@ def produced(cluster: LocalCluster, topic: str, count: int, *, partitions: int =
         "acks": "all",
         "enable.idempotence": True,
         "batch.num.messages": 1,
-        "delivery.timeout.ms": 60_000,
+        "delivery.timeout.ms": int(PATIENCE_S * 1000),
         **QUIET,
     }
     producer = Producer(settings)
     for number in range(count):
         producer.produce(topic, VALUE, partition=number % partitions, on_delivery=reported)
-    assert producer.flush(60) == 0
+    assert producer.flush(PATIENCE_S) == 0
     return acknowledged
 
 
@@ -50,4 +51,12 @@ def isrs(cluster: LocalCluster, topic: str) -> dict[int, list[int]]:
 
 def _partitions(cluster: LocalCluster, topic: str):  # type: ignore[no-untyped-def]
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
-    return admin.list_topics(topic, timeout=60).topics[topic].partitions
+
+    def found():  # type: ignore[no-untyped-def]
+        """Whoever is asked may not know of a new topic yet, or be the one that has just died."""
+        try:
+            return admin.list_topics(topic, timeout=60).topics[topic].partitions
+        except KafkaException:
+            return None
+
+    return wait_until(found, f"{topic} is known")

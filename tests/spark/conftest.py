@@ -41,7 +41,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.stop()
     gateway.shutdown()
     gateway.proc.stdin.close()  # the JVM ends with it
-    gateway.proc.wait(60)
+    gateway.proc.wait(180)
 
 
 @pytest.fixture(scope="session")

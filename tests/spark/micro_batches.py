@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import pyarrow as pa
 from confluent_kafka import TopicPartition
@@ -14,6 +15,10 @@ from spark_connector.transactional_sink import Prepared, TransactionalStreamWrit
 from spark_connector.transactions import transactional_id_of
 from tests.spark.topics import Topics
 from tests.support.clients.rdkafka import consumer
+from tests.support.waiting import PATIENCE_S, wait_until
+
+MARKERS_S: Final = 30.0
+"""Until they are written, on a machine that stands still; what is left open is so for longer."""
 
 
 class Sink:
@@ -43,14 +48,23 @@ class Sink:
 
 
 def committed(topics: Topics, topic: str, partitions: int) -> list[bytes]:
-    """What librdkafka reads up to the last stable offset. Nothing may be open."""
+    """What librdkafka reads up to the last stable offset. Nothing may be open: who has ended a transaction
+    was answered a moment before its markers were everywhere."""
     values: list[bytes] = []
-    with consumer(topics.bootstrap, isolation_level="read_committed", enable_partition_eof=True) as reader:
+    with (
+        consumer(topics.bootstrap, isolation_level="read_uncommitted") as of_all,
+        consumer(topics.bootstrap, isolation_level="read_committed", enable_partition_eof=True) as reader,
+    ):
         places = [TopicPartition(topic, partition, 0) for partition in range(partitions)]
         for place in places:
+            wait_until(
+                lambda at=place: reader.get_watermark_offsets(at) == of_all.get_watermark_offsets(at),  # type: ignore[misc]
+                f"nothing is open in {place}",
+                MARKERS_S,
+            )
             end = reader.get_watermark_offsets(place)[1]
             reader.assign([place])
-            while not (message := reader.poll(10)) or not message.error():
+            while not (message := reader.poll(PATIENCE_S)) or not message.error():
                 assert message is not None, "no end of the partition"
                 values.append(message.value())
             stable = reader.position([place])[0].offset

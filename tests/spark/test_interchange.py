@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 THEIRS, OURS = "kafka", "kraft"
 T0 = 1_700_000_000_000
 PARTITIONS = 3
-END_PATIENCE_S = 60
+END_PATIENCE_S = 180
 
 Rows = list[list]
 """Partition, offset, key, value, timestamp in µs, its type."""

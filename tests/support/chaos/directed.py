@@ -42,7 +42,7 @@ DELIVERY_TIMEOUT_S: Final = 60.0
 HASTY_S: Final = 2.0
 """For what is sent in vain, and only to a leader that has answered before. Shorter than a failover (6.5 s
 here, less where a heartbeat was late): after one the client sends to the new leader, over other links."""
-FINAL_PATIENCE_S: Final = 60
+FINAL_PATIENCE_S: Final = 180
 SETTLE_S: Final = 5.0
 """For markers: no transaction is left open here."""
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection
 from types import TracebackType
 
-from confluent_kafka import KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from tests.support.clients.rdkafka import QUIET, consumer, poll
 from tests.support.waiting import PATIENCE_S, wait_until
@@ -100,12 +100,13 @@ class Load:
         `others`: values that somebody else wrote."""
         read: dict[tuple[int, int], bytes] = {}
         with consumer(bootstrap) as reader:
-            for number in range(self._partitions):
+            ends = [
                 wait_until(
-                    lambda n=number: self._end(reader, n) > self._last(n),  # type: ignore[misc]
+                    lambda n=number: self._covering_end(reader, n),  # type: ignore[misc]
                     "the high watermark covers what was acked",
                 )
-            ends = [self._end(reader, number) for number in range(self._partitions)]
+                for number in range(self._partitions)
+            ]
             reader.assign([TopicPartition(self._topic, number, 0) for number in range(self._partitions)])
             for message in poll(reader, sum(ends)):
                 if message.value() not in others:
@@ -120,9 +121,14 @@ class Load:
                 values = [int(read[place]) for place in sorted(read) if place[0] == number]
                 assert values == sorted(values), f"partition {number} is out of order"
 
-    def _end(self, reader: object, number: int) -> int:
+    def _covering_end(self, reader: Consumer, number: int) -> int:
+        """0 where it does not cover all yet, or its leader does not tell just now."""
         partition = TopicPartition(self._topic, number)
-        return int(reader.get_watermark_offsets(partition, timeout=60)[1])  # type: ignore[attr-defined]
+        try:
+            end = int(reader.get_watermark_offsets(partition, timeout=60)[1])
+        except KafkaException:
+            return 0
+        return end if end > self._last(number) else 0
 
     def _last(self, number: int) -> int:
         return max((offset for partition, offset in self.acked if partition == number), default=-1)

@@ -21,7 +21,7 @@ from tests.support.kafka.kafka_tools import JVM
 
 SOURCES: Final = Path(__file__).parents[2] / "compat"
 BUILD_PATIENCE_S: Final = 600
-STORY_PATIENCE_S: Final = 120
+STORY_PATIENCE_S: Final = 300
 NO_NETWORK: Final = ("dial tcp", "no such host", "ENOTFOUND", "ECONNREFUSED", "EAI_AGAIN", "ETIMEDOUT")
 """What npm and Go say of it."""
 

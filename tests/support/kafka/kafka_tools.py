@@ -24,7 +24,7 @@ from typing import Final
 TOOLS: Final = "org.apache.kafka.tools."
 JVM: Final = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """A small JVM that starts fast."""
-PATIENCE_S: Final = 120
+PATIENCE_S: Final = 300
 HOST: Final = "ToolHost"
 SOURCE: Final = Path(__file__).parents[2] / "compat" / "java" / f"{HOST}.java"
 
