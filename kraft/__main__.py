@@ -1,7 +1,7 @@
 """`python -m kraft`, and the entry point of the package: the command line.
 
 While it is being imported (half a second), Ctrl-C ends the process without a word, as it ends any
-other program; from then on `plain_errors` handles it.
+other program; from then on `plain_errors` handles it, until the command has said its last words.
 """
 
 import os
@@ -16,9 +16,18 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     open_standard_streams()
     own_packages.find_first()
+    from kraft.cli.errors import INTERRUPTED
+    from kraft.cli.interruption import end_without_a_word
     from kraft.cli.main import app
 
-    app()
+    try:
+        try:
+            app()
+        finally:
+            end_without_a_word()
+    except KeyboardInterrupt:  # while an earlier one, or an error, was answered
+        end_without_a_word()
+        sys.exit(INTERRUPTED)
 
 
 def open_standard_streams() -> None:

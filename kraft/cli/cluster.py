@@ -7,16 +7,18 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kraft.cli.confluent_client import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP, key_values
-from kraft.cli.errors import UsageError
-from kraft.cli.interruption import interrupt
+from kraft.cli.errors import UsageError, tell
+from kraft.cli.interruption import stop_in_order
 from kraft.cli.tables import prints_table, show
 from kraft.local.free_ports import HOST
+from metadata_quorum.foundation.errors import FatalError
 
 if TYPE_CHECKING:
     from kraft.local.local_cluster import LocalCluster
@@ -58,7 +60,7 @@ def up(
     from kraft.local.layout import nodes_from, refuse_taken_ports
     from kraft.local.local_cluster import LocalCluster
 
-    signal.signal(signal.SIGTERM, interrupt)
+    stop_in_order()
     settings = settings_of_all(set_) | (console_writes_of(directory) if console_writes else {})
     if not (directory / "cluster.json").exists():
         refuse_taken_ports(nodes_from(nodes, port))  # before anything is made
@@ -90,18 +92,19 @@ def serve(cluster: LocalCluster, start: Callable[[], None], detach: bool, more: 
         start()
         print(f"bootstrap.servers={cluster.bootstrap}", *more, sep="\n", flush=True)
         if sys.stderr.isatty():
-            print(*_what_next(cluster, detach), sep="\n", file=sys.stderr, flush=True)
+            tell(*_what_next(cluster, detach))
         if detach:
             cluster.disown()
             return
         while any(node.process() for node in LocalCluster.attach(directory).nodes.values()):
             for name, code in cluster.reap():
-                print(f"{name} {_ended(code)}", file=sys.stderr, flush=True)
+                tell(f"{name} {_ended(code)}")
             time.sleep(WATCH_S)
-        print("no node is left", file=sys.stderr)
+        tell("no node is left")
     except KeyboardInterrupt:
-        print("stopping", file=sys.stderr)
-        LocalCluster.attach(directory).close()
+        tell("stopping")
+        with suppress(FatalError, OSError):  # its directory may have been removed
+            LocalCluster.attach(directory).close()  # also what others have started
         cluster.close()
     except BaseException:
         cluster.close()

@@ -23,6 +23,7 @@ from kraft.cli.confluent_client import (
     settings,
 )  # fmt: skip
 from kraft.cli.errors import CliError, UsageError, say, sentence_of
+from kraft.cli.interruption import ended_by_ctrl_c
 from kraft.cli.numbers import MAX_INT32, MAX_INT64
 from kraft.cli.wire_client import find_topic, require_topic
 
@@ -104,11 +105,11 @@ def produce(
             sent += 1
             if deliveries.failure:
                 break
+        left = _flush(producer)
     except KeyboardInterrupt:
         producer.flush(LAST_CHANCE_S)
         say(f"{deliveries.acked} of {sent} messages were acknowledged")
         raise
-    left = producer.flush(FLUSH_S)
     if deliveries.failure:
         raise CliError(f"{deliveries.failure}; {deliveries.acked} of {sent} messages were acknowledged")
     if left:
@@ -135,6 +136,15 @@ def _send(producer: Producer, topic: str, message: dict[str, Any]) -> None:
         else:
             producer.poll(0)
             return
+
+
+def _flush(producer: Producer) -> int:
+    """Wait until all is acknowledged, or for as long as is sensible; how many are not. In pieces: not every
+    librdkafka hears Ctrl-C meanwhile."""
+    deadline = time.monotonic() + FLUSH_S
+    while (left := producer.flush(POLL_S)) and time.monotonic() < deadline:
+        pass
+    return int(left)
 
 
 @dataclass(frozen=True)
@@ -234,7 +244,8 @@ def consume(
             if number == max_messages:
                 break
     finally:
-        consumer.close()
+        with ended_by_ctrl_c():  # it may wait for brokers that are gone, and librdkafka hears no signal
+            consumer.close()
 
 
 def _starts(consumer: Consumer, topic: str, partitions: list[int], offset: str) -> list[TopicPartition]:

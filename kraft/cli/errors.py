@@ -73,7 +73,16 @@ def say(sentence: str) -> None:
     with _one_at_a_time:  # a notice comes from a thread of its own; whoever ends waits for it
         if sentence not in _said:
             _said.add(sentence)
-            print(f"kraft: {sentence}", file=sys.stderr, flush=True)
+            tell(f"kraft: {sentence}")
+
+
+def tell(*lines: str) -> None:
+    """Lines on standard error, for whoever still reads it: Ctrl-C ends the other programs of a pipe
+    (`kraft up 2>&1 | tee log`), too, and what is to be put in order then must not end by that."""
+    try:
+        print(*lines, sep="\n", file=sys.stderr, flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())  # Python flushes it at its end
 
 
 @contextmanager

@@ -1,4 +1,5 @@
-"""Ctrl-C, and SIGTERM where a command answers it, as a KeyboardInterrupt that is not lost.
+"""Ctrl-C, and SIGTERM and a closed terminal where a command answers them, as a KeyboardInterrupt that is not
+lost.
 
 A handler runs between any two instructions of the main thread, also inside a `__del__` or the callback of a
 weak reference or of the garbage collector. What is raised there Python only prints ("Exception ignored in
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -37,6 +39,36 @@ class CtrlC:
 def interrupt(_number: int, _frame: FrameType | None) -> None:
     """A handler: the signal is answered as Ctrl-C is. Raises KeyboardInterrupt."""
     raise KeyboardInterrupt
+
+
+def stop_in_order() -> None:
+    """SIGTERM, and SIGHUP of a terminal that is closed, are answered as Ctrl-C is. What is ignored stays so
+    (nohup)."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, interrupt)
+
+
+@contextmanager
+def ended_by_ctrl_c() -> Iterator[None]:
+    """While something is done that no KeyboardInterrupt can interrupt, Ctrl-C ends the process."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def end_without_a_word() -> None:
+    """The command has said its last words: another signal, while Python ends, ends the process."""
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ import typer
 from kraft.cli.bootstrap import Address, addresses
 from kraft.cli.command_config import in_use, load, login_of
 from kraft.cli.errors import UsageError
+from kraft.cli.interruption import stop_in_order
 
 if TYPE_CHECKING:
     from kraft.cli.node_http import NodeHttp
@@ -68,6 +69,7 @@ def top(
         return
     from kraft.cli.top_screen import watch
 
+    stop_in_order()  # the terminal is to be what it was
     watch(nodes)
 
 

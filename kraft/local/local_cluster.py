@@ -1,6 +1,7 @@
 """Several combined nodes on this machine, each a process of its own: `kraft up`, the demo, tests.
 
-    DIR/cluster.json                 bootstrap; per node: id, pid and ports; what runs beside them; passwords
+    DIR/cluster.json                 bootstrap; per node: id, pid and ports; what runs beside them; passwords;
+                                     whether all of it is made
     DIR/client.properties, DIR/tls/  for clients of a cluster with TLS or logins: see security.py
     DIR/node-1/server.properties     written by `create`, added to by `configure`
     DIR/node-1/node.log              what the node prints
@@ -38,10 +39,12 @@ from kraft.config.node_config import Config
 from kraft.config.properties import format_properties, parse_properties
 from kraft.local.free_ports import HOST
 from kraft.local.layout import LocalNode, nodes_at, nodes_from, properties_of, refuse_taken_ports
+from kraft.local.private_files import alone_in, write_private
 from kraft.local.processes import (
     POLL_S,
     LocalProcess,
     await_end,
+    end_of,
     has_stopped,
     signal_all,
     start_in_background,
@@ -50,7 +53,6 @@ from kraft.local.security import PLAINTEXT, LocalSecurity, new_security
 from kraft.peers.held_signals import signals_wait
 from kraft.storage.bootstrap import parse_user
 from kraft.storage.formatter import format_storage
-from metadata_quorum.foundation.blocking import NOT_SERVING
 from metadata_quorum.foundation.disk import PRIVATE_DIRECTORY, OsDisk
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.uuids import random_uuid, uuid_text
@@ -84,6 +86,9 @@ class LocalCluster:
         """Programs that end with the cluster, by name."""
         self.security = security
         """How the listeners are secured, and what clients need to connect."""
+        self.is_made = True
+        """False until `create` has come to its end: some nodes may not be formatted."""
+        self._owner_process: LocalProcess | None = None
         self._children: dict[int | str, subprocess.Popen[bytes]] = {}
         """Child processes of this process: nodes by id, companions by name."""
 
@@ -117,9 +122,8 @@ class LocalCluster:
         directory = directory.absolute()
         table = nodes_from(nodes, port) if ports is None else nodes_at(nodes, ports)
         cluster_id = uuid_text(random_uuid(random.SystemRandom()))
-        is_new = not (directory / "cluster.json").exists()
-        if not is_new:
-            earlier = cls.attach(directory)
+        earlier = cls.attach(directory) if (directory / "cluster.json").exists() else None
+        if earlier is not None:
             if any(node.process() for node in earlier.nodes.values()):
                 raise FatalError(
                     ExitCode.LOG_DIR_UNUSABLE,
@@ -140,7 +144,10 @@ class LocalCluster:
             security = new_security(directory, tls=tls, sasl=sasl)
         owner = None if detached else os.getpid()
         cluster = cls(directory, cluster_id, table, owner, program, security=security)
-        cluster._prepare(dict(settings or {}), users, is_new=is_new)
+        cluster._owner_process = None if owner is None else LocalProcess.of(owner)
+        cluster.is_made = earlier is not None and earlier.is_made
+        cluster._prepare(dict(settings or {}), users, is_new=earlier is None)
+        cluster.is_made = True
         cluster.save()
         return cluster
 
@@ -154,9 +161,13 @@ class LocalCluster:
             program = found.get("program", NODE_PROGRAM)  # not in files of earlier versions
             beside = {name: LocalProcess(**each) for name, each in found.get("companions", {}).items()}
             security = LocalSecurity(**found.get("security", {}))
-            return cls(
+            cluster = cls(
                 directory.absolute(), found["cluster_id"], nodes, found["owner"], program, beside, security
             )
+            cluster.is_made = found.get("is_made", True)
+            owner = found.get("owner_process")
+            cluster._owner_process = None if owner is None else LocalProcess(**owner)
+            return cluster
         except FileNotFoundError:
             raise FatalError(
                 ExitCode.LOG_DIR_UNUSABLE,
@@ -175,48 +186,74 @@ class LocalCluster:
         """Kafka's client properties, where a client needs any."""
         return None if self.security == PLAINTEXT else self.directory / "client.properties"
 
+    def _note(self, *changed: int | str) -> None:
+        """Write down what has become of these nodes and companions. What other processes have written of the
+        rest since we read it stays; to be called in `alone_in`."""
+        written = self.attach(self.directory)
+        for key in changed:
+            if isinstance(key, int):
+                written.nodes[key] = self.nodes[key]
+            elif key in self.companions:
+                written.companions[key] = self.companions[key]
+            else:
+                written.companions.pop(key, None)
+        written.save()
+
     def save(self) -> None:
         """Write cluster.json."""
         content = {
             "bootstrap": self.bootstrap,
             "cluster_id": self.cluster_id,
             "owner": self.owner,
+            "owner_process": None if self._owner_process is None else asdict(self._owner_process),
+            "is_made": self.is_made,
             "program": self.program,
             "security": asdict(self.security),
             "companions": {name: asdict(each) for name, each in self.companions.items()},
             "nodes": [asdict(node) for node in self.nodes.values()],
         }
-        _write_private(self.directory / "cluster.json", json.dumps(content, indent=2) + "\n")
+        write_private(self.directory / "cluster.json", json.dumps(content, indent=2) + "\n")
 
     def _prepare(self, settings: Mapping[str, str], users: Sequence[str], *, is_new: bool) -> None:
+        """Whoever is interrupted here goes on the next time: what the cluster is called is written down
+        before any node is formatted for it."""
         disk = OsDisk()
-        for node in self.nodes.values():
-            data = self.home(node.id) / "data"
-            properties = {**properties_of(node, self.nodes.values(), data, self.security), **settings}
-            config = Config.from_properties(properties)
-            try:
-                disk.make_dirs(str(self.home(node.id)))
-                self.home(node.id).chmod(PRIVATE_DIRECTORY)
-                _write_private(self.home(node.id) / "server.properties", format_properties(properties))
-            except OSError as error:
-                raise FatalError(
-                    ExitCode.LOG_DIR_UNUSABLE, f"cannot write to {self.directory}: {error.strerror}"
-                ) from None
+        files = {
+            node.id: {
+                **properties_of(node, self.nodes.values(), self.home(node.id) / "data", self.security),
+                **settings,
+            }
+            for node in self.nodes.values()
+        }
+        configs = {node_id: Config.from_properties(properties) for node_id, properties in files.items()}
+        try:
+            if not self.is_made:
+                disk.make_dirs(str(self.directory))
+                self.save()
+            for node_id, properties in files.items():
+                disk.make_dirs(str(self.home(node_id)))
+                self.home(node_id).chmod(PRIVATE_DIRECTORY)
+                write_private(self.home(node_id) / "server.properties", format_properties(properties))
+        except OSError as error:
+            raise FatalError(
+                ExitCode.LOG_DIR_UNUSABLE, f"cannot write to {self.directory}: {error.strerror}"
+            ) from None
+        for config in configs.values():
             rng = random.SystemRandom()
             records = [parse_user(each, rng) for each in (*users, *self.security.users())]
             format_storage(
-                disk, config, self.cluster_id, rng, users=records, new_cluster=is_new,
+                disk, config, self.cluster_id, rng, users=records, new_cluster=not self.is_made,
                 ignore_formatted=not is_new,
             )  # fmt: skip
         if self.client_properties is not None:
-            _write_private(self.client_properties, format_properties(self.security.client_properties()))
+            write_private(self.client_properties, format_properties(self.security.client_properties()))
 
     def configure(self, node_id: int, settings: Mapping[str, str]) -> None:
         """Add to a node's properties, for its next start."""
         path = self.home(node_id) / "server.properties"
         properties = {**parse_properties(path.read_text()), **settings}
         Config.from_properties(properties)
-        _write_private(path, format_properties(properties))
+        write_private(path, format_properties(properties))
 
     def home(self, node_id: int) -> Path:
         """The directory of a node."""
@@ -227,9 +264,7 @@ class LocalCluster:
     def start(self, patience_s: float = START_PATIENCE_S) -> None:
         """Start every node and wait until all are registered and unfenced."""
         refuse_taken_ports(self.nodes.values())
-        for node in self.nodes.values():
-            self._spawn(node)
-        self.save()
+        self._spawn(list(self.nodes.values()))
         self.wait_ready(patience_s, self.nodes)
 
     def start_node(self, node_id: int, *, patience_s: float = START_PATIENCE_S, wait: bool = True) -> None:
@@ -238,17 +273,13 @@ class LocalCluster:
         node = self.node(node_id)
         if node.process() is not None:
             raise FatalError(ExitCode.REFUSED, f"node {node_id} is running already")
-        self._spawn(node)
-        self.save()
+        self._spawn([node])
         if wait:
             self.wait_ready(patience_s, (node_id,))
 
     def start_all(self, patience_s: float = START_PATIENCE_S) -> None:
         """Start every node that is down, and wait until all see each other."""
-        for node in self.nodes.values():
-            if node.process() is None:
-                self._spawn(node)
-        self.save()
+        self._spawn([node for node in self.nodes.values() if node.process() is None])
         self.wait_ready(patience_s, self.nodes)
 
     def wait_ready(self, patience_s: float = START_PATIENCE_S, started: Collection[int] = ()) -> None:
@@ -296,15 +327,20 @@ class LocalCluster:
     def kill(self, node_id: int) -> None:
         """SIGKILL: what a crash looks like."""
         self._signal(node_id, signal.SIGKILL)
-        await_end([self.nodes[node_id]], STOP_PATIENCE_S)
-        self._forget([self.nodes[node_id]])
+        self._await_end(node_id, STOP_PATIENCE_S)
 
     def stop(self, node_id: int, patience_s: float = STOP_PATIENCE_S) -> None:
-        """SIGTERM: the node hands its leaders over and ends. Raises FatalError if it does not end in time."""
+        """SIGTERM: the node hands its leaders over and ends; a paused one goes on for that. Raises FatalError
+        if it does not end in time."""
         self._signal(node_id, signal.SIGTERM)
-        if await_end([self.nodes[node_id]], patience_s):
+        signal_all([self.nodes[node_id]], signal.SIGCONT)
+        self._await_end(node_id, patience_s)
+
+    def _await_end(self, node_id: int, patience_s: float) -> None:
+        node = self.nodes[node_id]
+        if await_end([node], patience_s):
             raise FatalError(ExitCode.REFUSED, f"node {node_id} did not end within {patience_s:g} s")
-        self._forget([self.nodes[node_id]])
+        self._forget([node])
 
     def pause(self, node_id: int) -> None:
         """SIGSTOP: the node is silent when this returns, its connections stay open.
@@ -328,17 +364,23 @@ class LocalCluster:
         self._signal(node_id, signal.SIGCONT)
 
     def close(self, patience_s: float = STOP_PATIENCE_S) -> None:
-        """Stop every node, by force where one does not end in time, and then what ran beside them."""
+        """Stop every node, by force where one does not end in time, and then what ran beside them. Raises
+        FatalError where even that does not end one."""
+        stays: list[LocalProcess] = []
         for group in (list(self.nodes.values()), list(self.companions.values())):
             running = [each for each in group if each.process() is not None]
             for number in (signal.SIGCONT, signal.SIGTERM):
                 signal_all(running, number)
             signal_all(await_end(running, patience_s), signal.SIGKILL)
-            await_end(running, STOP_PATIENCE_S)
-        for name in self.companions:
+            stays += await_end(running, STOP_PATIENCE_S)
+        if stays:
+            pids = ", ".join(str(each.pid) for each in stays)
+            raise FatalError(ExitCode.REFUSED, f"the system does not end process {pids}")
+        names = list(self.companions)
+        for name in names:
             self._wait(name)
         self.companions.clear()
-        self._forget(list(self.nodes.values()))
+        self._forget(list(self.nodes.values()), names)
 
     def disown(self) -> None:
         """Leave the nodes to themselves: this process ends before them."""
@@ -349,10 +391,10 @@ class LocalCluster:
     def accompany(self, name: str, command: Sequence[str]) -> None:
         """Run a program beside the nodes, its output in DIR/NAME.log. It is ended after them; should the
         owner die first, it has to notice by itself."""
-        with signals_wait():
+        with alone_in(self.directory), signals_wait():
             child = self._children[name] = self.run_in_background(command, self.directory / f"{name}.log")
             self.companions[name] = LocalProcess.of(child.pid)
-        self.save()
+            self._note(name)
 
     def dismiss(self, name: str) -> None:
         """End such a program, by force."""
@@ -360,7 +402,7 @@ class LocalCluster:
         signal_all([companion], signal.SIGKILL)
         await_end([companion], STOP_PATIENCE_S)
         self._wait(name)
-        self.save()
+        self._forget([], [name])
 
     def reap(self) -> list[tuple[str, int]]:
         """Who ended since the last call, of those that this process started, with their exit codes."""
@@ -371,16 +413,46 @@ class LocalCluster:
 
     # -- processes --------------------------------------------------------------------------------
 
-    def _spawn(self, node: LocalNode) -> None:
-        self._wait(node.id)
+    def _spawn(self, nodes: Sequence[LocalNode]) -> None:
+        """Start them, and write them down. Raises FatalError where they would end with an owner that is gone,
+        or where one runs."""
+        if self._owner_process is not None and self._owner_process.process() is None:
+            raise FatalError(
+                ExitCode.REFUSED,
+                f"the `kraft up` that the nodes of {self.directory} belong to has ended; "
+                f"`kraft up --dir {shlex.quote(str(self.directory))}` starts all of them",
+            )
+        for node in nodes:
+            self._wait(node.id)
+        with alone_in(self.directory):
+            known = self.attach(self.directory)
+            for node in nodes:
+                if known.nodes[node.id].process() is not None:  # somebody else was faster
+                    raise FatalError(ExitCode.REFUSED, f"node {node.id} is running already")
+            with signals_wait():  # what is stopped later is what is written down, for `kraft down` as well
+                self._start_and_note(nodes)
+
+    def _start_and_note(self, nodes: Sequence[LocalNode]) -> None:
+        started: list[LocalNode] = []
+        try:
+            for node in nodes:
+                started.append(node)
+                self._start_process(node)
+            self._note(*(node.id for node in nodes))
+        except BaseException:
+            for node in started:
+                self._wait(node.id)
+                node.pid = None
+            raise
+
+    def _start_process(self, node: LocalNode) -> None:
         home = self.home(node.id)
         module, *options = self.program
         arguments = [str(home / "server.properties")]
         if self.owner is not None:
             arguments += ["--with", str(self.owner)]
-        with signals_wait():  # what is stopped later is what is written down
-            child = self._children[node.id] = self.launch(module, [*arguments, *options], home / "node.log")
-            node.began(child.pid)
+        child = self._children[node.id] = self.launch(module, [*arguments, *options], home / "node.log")
+        node.began(child.pid)
 
     def launch(self, module: str, arguments: Sequence[str], output: Path) -> subprocess.Popen[bytes]:
         """Start a node's process."""
@@ -397,29 +469,26 @@ class LocalCluster:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.send_signal(number)
 
-    def _forget(self, nodes: Sequence[LocalNode]) -> None:
+    def _forget(self, nodes: Sequence[LocalNode], companions: Sequence[str] = ()) -> None:
         for node in nodes:
             self._wait(node.id)
             node.pid = None
-        self.save()
+        if (self.directory / "cluster.json").exists():  # else it has been removed, and nobody reads it
+            with alone_in(self.directory):
+                self._note(*(node.id for node in nodes), *companions)
 
     def _wait(self, key: int | str) -> None:
         """Wait for a child that has ended, or is about to."""
         child = self._children.pop(key, None)
         if child is not None:
-            child.wait()
+            end_of(child, STOP_PATIENCE_S)
 
     def _refuse_dead_node(self, node: LocalNode) -> None:
         if node.process() is not None:
             return
         child = self._children.get(node.id)
-        code = child.wait() if child is not None else 1
+        code = 1 if child is None else end_of(child, STOP_PATIENCE_S)
         lines = (self.home(node.id) / "node.log").read_text(errors="replace").strip().splitlines()
         why = lines[-1].removeprefix("kraft: ") if lines else f"it ended with code {code} and printed nothing"
         known = code in ExitCode.__members__.values()
         raise FatalError(ExitCode(code) if known else ExitCode.LOG_DIR_UNUSABLE, f"node {node.id}: {why}")
-
-
-def _write_private(path: Path, text: str) -> None:
-    """A new file in its place: none keeps the mode of an older one."""
-    OsDisk().write_atomic(str(path), text.encode(), NOT_SERVING)

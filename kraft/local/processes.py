@@ -15,12 +15,13 @@ from typing import Any, Final, Self
 import psutil
 
 from kraft import own_packages
+from kraft.storage.formatter import boot_id
 from metadata_quorum.foundation.disk import PRIVATE_FILE
+from metadata_quorum.foundation.errors import ExitCode, FatalError
 
 POLL_S: Final = 0.02
-CLOCK_DRIFT_S: Final = 3.0
-"""The time of a process's creation is counted from the boot, and the boot's time moves when the
-clock is set: two readers may differ a little."""
+_STARTTIME: Final = 19
+"""Its place in /proc/PID/stat, counted from 0 behind the name."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -29,7 +30,9 @@ class LocalProcess:
 
     pid: int | None = None
     created: float = 0.0
-    """When; with the pid it names one process for good, though pids come again."""
+    """When, see `_created`; with pid and boot it names one process for good, though pids come again."""
+    boot: str = ""
+    """The machine's boot under which it runs, where the system tells that."""
 
     @classmethod
     def of(cls, pid: int) -> Self:
@@ -40,18 +43,32 @@ class LocalProcess:
     def began(self, pid: int) -> None:
         self.pid = pid
         with contextlib.suppress(psutil.NoSuchProcess):
-            self.created = psutil.Process(pid).create_time()
+            self.created, self.boot = _created(psutil.Process(pid)), boot_id()
 
     def process(self) -> psutil.Process | None:
         """The running process, None where there is none (or only its remains)."""
-        if self.pid is None:
+        if self.pid is None or self.boot != boot_id():
             return None
         with contextlib.suppress(psutil.NoSuchProcess):
             process = psutil.Process(self.pid)
-            is_same = abs(process.create_time() - self.created) < CLOCK_DRIFT_S
-            if is_same and process.status() != psutil.STATUS_ZOMBIE:
+            if _created(process) == self.created and process.status() != psutil.STATUS_ZOMBIE:
                 return process
         return None
+
+
+def _created(process: psutil.Process) -> float:
+    """When it was created, in seconds that do not move when the clock is set (a laptop that wakes, a virtual
+    machine that goes on): Linux counts from the boot, to which psutil adds what is taken for the boot's time
+    now. Raises psutil.NoSuchProcess."""
+    if not psutil.LINUX:
+        created: float = process.create_time()
+        return created
+    try:
+        told = Path(f"/proc/{process.pid}/stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        raise psutil.NoSuchProcess(process.pid) from None
+    behind_its_name = told.rpartition(b")")[2].split()
+    return int(behind_its_name[_STARTTIME]) / os.sysconf("SC_CLK_TCK")
 
 
 def start_in_background(
@@ -86,6 +103,17 @@ def await_end(processes: Sequence[LocalProcess], patience_s: float) -> list[Loca
             break
         time.sleep(POLL_S)
     return left
+
+
+def end_of(child: subprocess.Popen[bytes], patience_s: float) -> int:
+    """The exit code of a child that has ended, or is about to. One of which nothing is written down would be
+    waited for in vain: it is killed. Raises FatalError where it does not end."""
+    try:
+        if child.poll() is None:
+            child.send_signal(signal.SIGKILL)
+        return child.wait(patience_s)
+    except subprocess.TimeoutExpired:
+        raise FatalError(ExitCode.REFUSED, f"the system does not end process {child.pid}") from None
 
 
 def has_stopped(process: psutil.Process) -> bool:

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM held back while something must be made whole, in programs that a KeyboardInterrupt ends.
+"""Signals held back while something must be made whole, in programs that a KeyboardInterrupt ends.
 
 It may come between any two instructions. Where the code in between does not bear it (an import, the making of
 an event loop, a process that is started and not yet written down), the signal waits for its end.
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
-HELD: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+HELD: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
 """SIGALRM repeats a KeyboardInterrupt that was lost (kraft/cli/interruption.py)."""
 
 

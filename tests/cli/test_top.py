@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kraft.cli.errors import INTERRUPTED
 from kraft.local.local_cluster import LocalCluster
 from tests.support.clients.rdkafka import send
 from tests.support.nodes.forks import run_kraft
@@ -81,6 +82,37 @@ def test_a_terminal_is_drawn_and_left_as_it_was(watched: LocalCluster, tmp_path:
         os.write(ours, b"q")
         wait_until(lambda: shows("\x1b[?1049l"), "the other screen is left")
         assert top.wait(PATIENCE_S) == 0
+        assert termios.tcgetattr(theirs) == before
+        assert (tmp_path / "errors").read_text() == ""
+    finally:
+        top.kill()
+        top.wait()
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_a_terminal_is_left_as_it_was_by_sigterm(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
+    before = termios.tcgetattr(theirs)
+    screen = bytearray()
+
+    def shows(text: bytes) -> bool:
+        while select.select([ours], [], [], 0)[0]:
+            screen.extend(os.read(ours, 65536))
+        return text in screen
+
+    command = [sys.executable, "-m", "kraft", "top", "--http", "127.0.0.1:1"]
+    with (tmp_path / "errors").open("wb") as errors:
+        top = subprocess.Popen(
+            command, stdin=theirs, stdout=theirs, stderr=errors, env=os.environ | {"TERM": "xterm"}
+        )
+    try:
+        wait_until(lambda: shows(b"\x1b[?1049h"), "the other screen is there")
+        assert termios.tcgetattr(theirs) != before
+        top.terminate()
+        wait_until(lambda: shows(b"\x1b[?1049l"), "the other screen is left")
+        assert top.wait(60) == INTERRUPTED
         assert termios.tcgetattr(theirs) == before
         assert (tmp_path / "errors").read_text() == ""
     finally:

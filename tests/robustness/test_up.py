@@ -109,8 +109,8 @@ note = LocalProcess.began
 def interrupted(process, pid):
     os.kill(os.getpid(), signal.SIGINT)
     note(process, pid)
-LocalProcess.began = interrupted
 cluster = LocalCluster.create(Path({str(tmp_path)!r}), nodes=1)
+LocalProcess.began = interrupted
 try:
     cluster.start_node(1, wait=False)
 except KeyboardInterrupt:
@@ -122,6 +122,47 @@ except KeyboardInterrupt:
     pid, stopped = done.stdout.split()
     assert (done.returncode, stopped, done.stderr) == (0, "stopped", "")
     assert not lives(int(pid))
+
+
+def test_a_signal_between_a_nodes_note_and_cluster_json(tmp_path: Path):
+    """Else `kraft down` does not know whom to stop, where a detached cluster's node is started again."""
+    program = f"""
+import json, os, signal, subprocess, sys
+from pathlib import Path
+from kraft.local.local_cluster import LocalCluster
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+directory, write_it = Path({str(tmp_path)!r}), LocalCluster.save
+def interrupted(cluster):
+    os.kill(os.getpid(), signal.SIGINT)
+    write_it(cluster)
+cluster = LocalCluster.create(directory, nodes=1, detached=True)
+LocalCluster.save = interrupted
+try:
+    cluster.start_node(1, wait=False)
+except KeyboardInterrupt:
+    written = json.loads((directory / "cluster.json").read_text())["nodes"][0]["pid"]
+    print(written == cluster.node(1).process().pid)
+finally:
+    LocalCluster.save = write_it
+    cluster.close(patience_s=0)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_nodes_are_stopped_in_order_though_nobody_reads_it(tmp_path: Path, port: int, number: signal.Signals):
+    """`kraft up 2>&1 | tee log`: Ctrl-C ends the reader, too. And a terminal may be closed."""
+    with up(tmp_path, port) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith("bootstrap.servers=")
+        process.stdout.close()
+        process.stderr.close()
+        process.send_signal(number)
+        assert process.wait(600) == 0
+    for node_id in (1, 2, 3):
+        assert f"node {node_id} is stopping" in (tmp_path / f"node-{node_id}" / "node.log").read_text()
 
 
 def test_signals_wait_leaves_the_handlers_and_the_children_as_they_were():

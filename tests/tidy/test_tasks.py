@@ -72,7 +72,7 @@ DO_NOT_SERVE: Final = {
     "metadata_quorum/foundation/blocking.py",
     "data_plane/log/dump.py",
     "kraft/storage/bootstrap.py",
-    "kraft/local/local_cluster.py",
+    "kraft/local/private_files.py",
     "kraft/node/node.py",
     "kraft/storage/formatter.py",
     "kraft/storage/migration.py",

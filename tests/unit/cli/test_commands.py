@@ -104,6 +104,57 @@ with plain_errors():
     assert (done.returncode, done.stdout, done.stderr) == (INTERRUPTED, "", "")
 
 
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
+def test_a_signal_behind_the_last_words_ends_the_process_without_a_word(number):
+    program = f"""
+import atexit, os, signal, sys
+from kraft.__main__ import main
+from kraft.cli.interruption import interrupt
+signal.signal(signal.SIGTERM, interrupt)  # as `kraft up` has it
+atexit.register(lambda: os.kill(os.getpid(), signal.{number}))
+sys.argv = ["kraft", "storage", "random-uuid"]
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (-signal.Signals[number], "")
+
+
+@pytest.mark.parametrize(("inside", "code"), [(True, -signal.SIGINT), (False, INTERRUPTED)])
+def test_ctrl_c_while_librdkafka_closes_ends_the_process(inside, code):
+    """It hears no signal, and may wait for brokers that are gone."""
+    program = f"""
+import os, signal
+from kraft.cli.errors import plain_errors
+from kraft.cli.interruption import ended_by_ctrl_c
+with plain_errors():
+    with ended_by_ctrl_c():
+        if {inside}:
+            os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGINT)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (code, "")
+
+
+def test_ctrl_c_while_an_error_is_told_leaves_no_traceback():
+    program = """
+import os, signal, sys
+from kraft.__main__ import main
+from kraft.cli import errors
+tell = errors.tell
+def interrupted(*lines):
+    tell(*lines)
+    os.kill(os.getpid(), signal.SIGINT)
+errors.tell = interrupted
+sys.argv = ["kraft", "node", "kill", "1", "--dir", "/nowhere"]
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == INTERRUPTED
+    assert done.stderr.startswith("kraft: no cluster in /nowhere")
+    assert done.stderr.count("\n") == 1
+
+
 def test_a_bug_in_c_keeps_its_traceback():
     with pytest.raises(SystemError), plain_errors():
         raise SystemError("<method 'poll'> returned NULL without setting an exception")

@@ -8,13 +8,16 @@ import socket
 import stat
 import subprocess
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 import psutil
 import pytest
 
 from kraft.config.node_config import Config
+from kraft.local import local_cluster
 from kraft.local.local_cluster import LocalCluster
-from kraft.storage.formatter import read_storage
+from kraft.storage.formatter import format_storage, read_storage
 from metadata_quorum.foundation.disk import OsDisk
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from tests.support.nodes.processes import runs
@@ -34,6 +37,31 @@ def test_create_formats_every_node(tmp_path):
     assert found["bootstrap"] == cluster.bootstrap
     assert [n["id"] for n in found["nodes"]] == [1, 2, 3]
     assert {"pid", "client_port", "controller_port", "http_port"} <= found["nodes"][0].keys()
+
+
+def test_whoever_is_interrupted_while_it_is_made_goes_on_the_next_time(tmp_path, monkeypatch):
+    """Else what is formatted already belongs to a cluster that nobody knows."""
+    new_clusters = []
+
+    def interrupted(*arguments, **options):
+        if len(new_clusters) == 1:
+            raise KeyboardInterrupt
+        new_clusters.append(options["new_cluster"])
+        return format_storage(*arguments, **options)
+
+    monkeypatch.setattr(local_cluster, "format_storage", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        LocalCluster.create(tmp_path, port=20_000, sasl=True)
+    half_made = LocalCluster.attach(tmp_path)
+    new_clusters.append(True)
+    cluster = LocalCluster.create(tmp_path, port=20_000, sasl=True)
+    assert cluster.security == half_made.security
+    for node_id in cluster.nodes:
+        config = Config.load(str(cluster.home(node_id) / "server.properties"))
+        assert read_storage(OsDisk(), config).cluster_id == cluster.cluster_id
+    assert all(new_clusters), "no voter waits for one that ran before"
+    LocalCluster.create(tmp_path, port=20_000)
+    assert not any(new_clusters[-3:]), "of a cluster that may have run, they do"
 
 
 def test_what_it_writes_is_its_owners_alone(tmp_path):
@@ -92,14 +120,109 @@ def test_attach_to_nothing(tmp_path, content, sentence):
 def test_a_pid_that_came_again_is_not_ours(tmp_path):
     cluster = LocalCluster.create(tmp_path, nodes=1)
     node = cluster.node(1)
-    node.pid, node.created = os.getpid(), psutil.Process().create_time()
+    node.began(os.getpid())
     assert node.process() is not None
     node.created -= 60
+    assert node.process() is None
+    node.began(os.getpid())
+    node.boot = "an earlier one"
     assert node.process() is None
     with pytest.raises(FatalError, match="node 1 is not running"):
         cluster.kill(1)
     with pytest.raises(FatalError, match="there is no node 7; the nodes are 1"):
         cluster.pause(7)
+
+
+@pytest.mark.skipif(not psutil.LINUX, reason="elsewhere a process's creation does not move with the clock")
+def test_a_clock_that_is_set_makes_nobody_a_stranger(tmp_path, monkeypatch):
+    cluster = LocalCluster.create(tmp_path, nodes=1)
+    cluster.node(1).began(os.getpid())
+    booted = psutil.boot_time()
+    monkeypatch.setattr("psutil._pslinux.boot_time", lambda: booted + 3600)
+    assert psutil.Process().create_time() > booted + 3600
+    assert cluster.node(1).process() is not None
+
+
+class Sleepers(LocalCluster):
+    """Their nodes do nothing."""
+
+    def launch(self, module: str, arguments: Sequence[str], output: Path) -> subprocess.Popen[bytes]:
+        return self.run_in_background([sys.executable, "-c", "import time; time.sleep(600)"], output)
+
+
+def test_a_child_of_which_nothing_is_written_down_ends_all_the_same(tmp_path):
+    """As if something came between its start and the note: it is not waited for in vain."""
+    cluster = Sleepers.create(tmp_path, nodes=1)
+    cluster.start_node(1, wait=False)
+    node = cluster.node(1).process()
+    assert node is not None
+    cluster.node(1).pid = None
+    cluster.save()
+    cluster.close()
+    assert not runs(node)
+
+
+def test_two_commands_at_once_write_down_what_each_has_done(tmp_path):
+    """Each with what it read at its beginning: `kraft node start 1 & kraft node start 2`."""
+    Sleepers.create(tmp_path, nodes=3, detached=True)
+    first, second = Sleepers.attach(tmp_path), Sleepers.attach(tmp_path)
+    first.start_node(1, wait=False)
+    second.start_node(2, wait=False)
+    first.accompany("beside", [sys.executable, "-c", "import time; time.sleep(600)"])
+    try:
+        with pytest.raises(FatalError, match="node 1 is running already"):
+            second.start_node(1, wait=False)
+        known = Sleepers.attach(tmp_path)
+        assert [known.node(n).process() is not None for n in (1, 2, 3)] == [True, True, False]
+        second.kill(2)
+        known = Sleepers.attach(tmp_path)
+        assert [known.node(n).process() is not None for n in (1, 2, 3)] == [True, False, False]
+        assert known.companions.keys() == {"beside"}
+    finally:
+        Sleepers.attach(tmp_path).close(patience_s=0)
+        first.close(patience_s=0)
+        second.close(patience_s=0)
+
+
+def test_a_paused_node_can_be_stopped(tmp_path):
+    cluster = Sleepers.create(tmp_path, nodes=1)
+    cluster.start_node(1, wait=False)
+    cluster.pause(1)
+    cluster.stop(1)
+    assert cluster.node(1).pid is None
+    cluster.close()
+
+
+def test_what_cannot_be_written_down_does_not_stay(tmp_path, monkeypatch):
+    """A full disk: no `kraft down` would find it."""
+    cluster = Sleepers.create(tmp_path, nodes=2)
+    started = []
+
+    def full(_: LocalCluster) -> None:
+        started.extend(psutil.Process(node.pid) for node in cluster.nodes.values())
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(LocalCluster, "save", full)
+    with pytest.raises(OSError, match="No space left"):
+        cluster.start_all()
+    assert len(started) == 2
+    assert not any(map(runs, started))
+    assert [node.pid for node in cluster.nodes.values()] == [None, None]
+
+
+def test_no_node_is_started_for_an_owner_that_has_ended(tmp_path):
+    """It would end at once, without a word."""
+    program = f"""
+from pathlib import Path
+from kraft.local.local_cluster import LocalCluster
+LocalCluster.create(Path({str(tmp_path)!r}), nodes=1)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=600)
+    cluster = LocalCluster.attach(tmp_path)
+    with pytest.raises(FatalError, match="has ended; `kraft up --dir") as refused:
+        cluster.start_node(1, wait=False)
+    assert refused.value.exit_code == ExitCode.REFUSED
+    assert cluster.node(1).pid is None
 
 
 def test_what_runs_beside_the_nodes_ends_with_the_cluster(tmp_path):
