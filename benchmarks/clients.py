@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any, ClassVar, Protocol
 
+from kraft.peers.held_signals import signals_wait
+
 START_AND_DRAIN_S = 90.0  # what any job may take beyond its requested duration
 
 
@@ -76,11 +78,14 @@ class ClientProcess:
 @contextlib.contextmanager
 def client(name: str, job: Job) -> Iterator[ClientProcess]:
     """A client process that is ended with the block."""
-    process = ClientProcess(name, job)
+    process: ClientProcess | None = None
     try:
+        with signals_wait():  # what is ended below is what was started
+            process = ClientProcess(name, job)
         yield process
     finally:
-        process.end()
+        if process is not None:
+            process.end()
 
 
 def run_client(name: str, job: Job, seconds: float) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from pathlib import Path
 from benchmarks.cluster import NODES, NodeProcess, SystemSkipped
 from benchmarks.maven import Artifact, fetch_jars
 from kraft.local.free_ports import HOST, free_ports
+from kraft.peers.held_signals import signals_wait
 
 KAFKA_VERSION = "4.1.0"
 KAFKA = Artifact("org.apache.kafka", "kafka_2.13", KAFKA_VERSION)
@@ -120,7 +121,8 @@ class KafkaCluster:
 
     def _spawn(self, node_id: int) -> None:
         command = [*self._java, "kafka.Kafka", str(self._properties_path(node_id))]
-        self._processes[node_id] = NodeProcess(command, self._node_dir(node_id) / "node.log")
+        with signals_wait():  # what is ended later is what is known here
+            self._processes[node_id] = NodeProcess(command, self._node_dir(node_id) / "node.log")
 
     def pids(self) -> Mapping[int, int]:
         return {node_id: process.pid for node_id, process in self._processes.items() if process.running}

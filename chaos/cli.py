@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ import typer
 from chaos.live import commands
 from kraft.cli.bootstrap import first_broker
 from kraft.cli.errors import CliError, UsageError
-from kraft.cli.interruption import interrupt
+from kraft.cli.interruption import stop_in_order
 from kraft.cli.tables import prints_table, show
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ def run(
     """Run a scenario on a cluster of its own; exit code 0 where everything held, else 1."""
     from chaos.run import run, run_against
 
-    signal.signal(signal.SIGTERM, interrupt)
+    stop_in_order()
     if bootstrap_server is not None and (scenario != "workload" or schedule_file is not None or simulate):
         raise UsageError(
             "faults need a cluster of their own; --bootstrap-server is for the scenario workload"
@@ -107,7 +106,7 @@ def compare(
     from chaos.run_files import LIVE, SIMULATED
     from chaos.simulator.scenario_run import NotSimulated
 
-    signal.signal(signal.SIGTERM, interrupt)
+    stop_in_order()
     with _planned(scenario, seed, minutes, schedule_file, report) as plan:
         try:
             compared = compare(plan)

@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 
 from benchmarks.spark.systems import System
+from kraft.peers.held_signals import signals_wait
 
 WATCH_INTERVAL_S = 0.1
 END_PATIENCE_S = 20.0
@@ -134,11 +135,14 @@ def compile_bytecode(system: System, directory: Path) -> None:
 @contextlib.contextmanager
 def driver(system: System, directory: Path) -> Iterator[DriverProcess]:
     """A driver that is ended with the block."""
-    process = DriverProcess(system, directory)
+    process: DriverProcess | None = None
     try:
+        with signals_wait():  # what is ended below is what was started
+            process = DriverProcess(system, directory)
         yield process
     finally:
-        process.end()
+        if process is not None:
+            process.end()
 
 
 def _tree(root: psutil.Process) -> list[psutil.Process]:

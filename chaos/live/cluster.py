@@ -15,6 +15,7 @@ import random
 import socket
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -163,33 +164,45 @@ class ChaosCluster:
 
 
 def _await_silence(port: int) -> None:
-    """The keeper was ended; the server ends soon after it."""
-    while True:
+    """The keeper was ended; the server ends soon after it. Raises CliError."""
+    deadline = time.monotonic() + START_PATIENCE_S
+    while time.monotonic() < deadline:
         try:
             socket.create_connection((HOST, port), timeout=POLL_S).close()
         except OSError:
             return
         time.sleep(POLL_S)
+    raise CliError(f"Toxiproxy was ended, and port {port} is still answered after {START_PATIENCE_S:g} s")
 
 
 def put_links_in(
     local: LocalCluster, clients: int, say: Callable[[str], None], take_ports: TakePorts = _take_ports
 ) -> Wiring:
-    """Give links to a cluster that runs without, restarting its nodes one after another. Raises CliError."""
+    """Give links to a cluster that runs without, restarting its nodes one after another. What an earlier call
+    has begun (it was interrupted, or gave up) is brought to its end. Raises CliError."""
     require_plain(local)
-    running = [node for node in local.nodes.values() if node.process() is not None]
+    running = [node.id for node in local.nodes.values() if node.process() is not None]
     if not running:
         raise CliError(f"no node of the cluster in {local.directory} runs")
-    wiring = Wiring.plan(list(local.nodes.values()), clients, take_ports)
-    run_beside(local, wiring.api_port, [link.proxy for link in wiring.links])
+    if runs_beside(local):
+        wiring = Wiring.load(local.directory)
+    else:
+        plan = Wiring.plan(list(local.nodes.values()), clients, take_ports)
+        wiring = replace(plan, past_them=tuple(running))
+        wiring.save(local.directory)  # first: what runs beside the cluster is what is written down
+        run_beside(local, wiring.api_port, [link.proxy for link in wiring.links])
     wiring.install(local)
-    for node in running:
-        say(f"restarting node {node.id}, to connect it through links")
-        _await_in_sync(node)
-        local.stop(node.id)
-        local.start_node(node.id)
-    for node in running:
-        _await_in_sync(node)
+    for node_id in wiring.past_them:
+        say(f"restarting node {node_id}, to connect it through links")
+        if local.node(node_id).process() is not None:
+            _await_in_sync(local.node(node_id))
+            local.stop(node_id)
+        local.start_node(node_id)
+        wiring = wiring.without(node_id)
+        wiring.save(local.directory)
+    for node in local.nodes.values():
+        if node.process() is not None:
+            _await_in_sync(node)
     return wiring
 
 

@@ -6,7 +6,6 @@ fault stays until it is healed, by any process.
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -26,7 +25,7 @@ from kraft.cli.cluster import (
     settings_of_all,
 )
 from kraft.cli.errors import CliError, UsageError
-from kraft.cli.interruption import interrupt
+from kraft.cli.interruption import stop_in_order
 
 if TYPE_CHECKING:
     from chaos.live.link_faults import End
@@ -54,7 +53,7 @@ def up(
     """
     from chaos.live.cluster import ChaosCluster
 
-    signal.signal(signal.SIGTERM, interrupt)
+    stop_in_order()
     settings = settings_of_all(set_) | (console_writes_of(directory) if console_writes else {})
     cluster = ChaosCluster.create(
         directory, nodes=nodes, clients=clients, settings=settings, port=port, detached=detach
@@ -94,7 +93,7 @@ def link(
     another.
     """
     from chaos.live.link_faults import BadFault, LinkFault, parse_link
-    from chaos.live.links import Links
+    from chaos.live.links import Links, has_links
     from chaos.live.toxiproxy import runs_beside
     from kraft.local.local_cluster import LocalCluster
 
@@ -110,7 +109,7 @@ def link(
             print(f"Healed {' '.join(rest) or 'all links'}.")
         case _:
             fault = _parsed(LinkFault.parse, words)
-            if not runs_beside(local):
+            if not has_links(local):
                 _put_links_in(local)
             try:
                 Links.attach(local.directory).apply(fault)

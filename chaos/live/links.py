@@ -20,9 +20,11 @@ from pathlib import Path
 from typing import Final
 
 from chaos.live.link_faults import KINDS, BadFault, End, LinkFault, end_of
+from chaos.live.toxiproxy import runs_beside
 from chaos.live.toxiproxy_api import Toxic, ToxiproxyApi
 from chaos.live.wiring import Link, Wiring
 from kraft.local.free_ports import HOST
+from kraft.local.local_cluster import LocalCluster
 
 UPSTREAM: Final = "upstream"
 DOWNSTREAM: Final = "downstream"
@@ -159,6 +161,11 @@ class Links:
         for toxic in reversed(self._api.toxics(link.name)):
             if condition(toxic):
                 self._api.remove(link.name, toxic.name)
+
+
+def has_links(cluster: LocalCluster) -> bool:
+    """Whether its nodes reach each other by links, all that run."""
+    return runs_beside(cluster) and not Wiring.load(cluster.directory).past_them
 
 
 def _name(fault: LinkFault) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final, Self
 
@@ -65,6 +65,8 @@ class Wiring:
     nodes: tuple[int, ...]
     clients: int
     links: tuple[Link, ...]
+    past_them: tuple[int, ...] = ()
+    """The nodes that are yet to be started again to go through them: who put the links in was interrupted."""
 
     @classmethod
     def plan(cls, nodes: Sequence[LocalNode], clients: int, take_ports: TakePorts) -> Self:
@@ -88,10 +90,17 @@ class Wiring:
         except FileNotFoundError:
             raise CliError(f"the cluster in {directory} has no links") from None
         links = tuple(Link(**link) for link in fields["links"])
-        return cls(fields["api_port"], tuple(fields["nodes"]), fields["clients"], links)
+        past_them = tuple(fields.get("past_them", ()))  # not in files of earlier versions
+        return cls(fields["api_port"], tuple(fields["nodes"]), fields["clients"], links, past_them)
 
     def save(self, directory: Path) -> None:
-        (directory / FILE).write_text(json.dumps(asdict(self), indent=1) + "\n")
+        half_done = directory / f"{FILE}.tmp"
+        half_done.write_text(json.dumps(asdict(self), indent=1) + "\n")
+        half_done.replace(directory / FILE)
+
+    def without(self, node_id: int) -> Self:
+        """That node goes through them now."""
+        return replace(self, past_them=tuple(each for each in self.past_them if each != node_id))
 
     def install(self, cluster: LocalCluster) -> None:
         """Tell the nodes, for their next start."""

@@ -156,7 +156,11 @@ class Workload:
         self._discarded.wait(END_PATIENCE_S)
 
     def __enter__(self) -> Workload:
-        self.start()
+        try:
+            self.start()
+        except BaseException:  # Ctrl-C: else those that run would keep the process from its end
+            self.close()
+            raise
         return self
 
     def __exit__(

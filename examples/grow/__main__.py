@@ -17,7 +17,7 @@ from benchmarks.kafka import find_jars
 from examples.flights.data import DataMissing, data_directory, load_flights
 from examples.grow.nodes import BROKERS, CONTROLLERS, KRAFT, NodeFailed, Nodes, apache_kafka
 from examples.grow.stream import TOPIC, FlightStream
-from kraft.cli.interruption import none_is_lost
+from kraft.cli.interruption import none_is_lost, stop_in_order
 
 PARTITIONS = 6
 
@@ -86,6 +86,7 @@ def run(nodes: Nodes, console: Console, kafka: list[str]) -> int:
 
 
 def main() -> int:
+    stop_in_order()
     console = Console(highlight=False, soft_wrap=True)
     directory = Path(tempfile.mkdtemp(prefix="kraft-grow-"))
     code = 1

@@ -14,6 +14,7 @@ from typing import Final
 from kraft.config.properties import format_properties
 from kraft.local.free_ports import HOST, free_ports
 from kraft.peers.blocking_client import live_brokers, out_of_sync
+from kraft.peers.held_signals import signals_wait
 from metadata_quorum.foundation.errors import BrokerError
 from metadata_quorum.foundation.uuids import random_uuid, uuid_text
 
@@ -78,17 +79,22 @@ class Nodes:
         }
 
     def start(self, node_id: int, command: Sequence[str]) -> None:
-        with (self._home(node_id) / "node.log").open("ab") as log:
+        # What is ended later is what is known here.
+        with signals_wait(), (self._home(node_id) / "node.log").open("ab") as log:
             self._processes[node_id] = subprocess.Popen(
                 [*command, str(self.properties(node_id))],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
 
     def stop(self, node_id: int) -> None:
-        """As a service manager does it: a controlled shutdown."""
-        process = self._processes.pop(node_id)
+        """As a service manager does it: a controlled shutdown. Raises `NodeFailed`."""
+        process = self._processes[node_id]
         process.terminate()
-        process.wait(_PATIENCE_S)
+        try:
+            process.wait(_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            raise NodeFailed(f"node {node_id} did not stop: {self._home(node_id) / 'node.log'}") from None
+        del self._processes[node_id]
 
     def export(self) -> str:
         """`kraft storage export` of all controllers; what it says."""
