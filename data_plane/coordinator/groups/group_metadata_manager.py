@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
@@ -37,6 +37,7 @@ from data_plane.coordinator.groups.consumer_records import ConsumerGroupRecord, 
 from data_plane.coordinator.groups.messages import (
     CommitOffsets,
     CommitReply,
+    CommittedOffset,
     DescribedGroup,
     FetchOffsets,
     GroupSummary,
@@ -211,11 +212,11 @@ class GroupMetadataManager:
             if refusal is not ErrorCode.NONE:
                 raise BrokerError(refusal)
         kept = self._offsets.of(request.group_id)
-        requested = kept if request.partitions is None else request.partitions
-        unstable = self._offsets.held(request.group_id, requested) if request.require_stable else frozenset()
-        return CoordinatorResult(
-            replies=[(ticket, OffsetsReply({p: kept.get(p) for p in requested}, unstable))]
+        wanted: Mapping[TopicPartition, CommittedOffset | None] = (
+            dict(kept) if request.partitions is None else {p: kept.get(p) for p in request.partitions}
         )
+        unstable = self._offsets.held(request.group_id, wanted) if request.require_stable else frozenset()
+        return CoordinatorResult(replies=[(ticket, OffsetsReply(wanted, unstable))])
 
     def delete_offsets(
         self, group_id: str, partitions: Collection[TopicPartition], ticket: Ticket, at: Instant
@@ -251,7 +252,6 @@ class GroupMetadataManager:
         limit of records leaves of a group is for another sweep."""
         limit, looked_at = self._limits.max_records_per_sweep, 0
         records: list[CoordinatorRecord] = []
-        in_transactions = self._offsets.groups_held()
         while left and len(records) < limit and looked_at < LOOKED_AT:
             group_id = left.popleft()
             looked_at += 1 + len(self._offsets.of(group_id))
@@ -260,7 +260,7 @@ class GroupMetadataManager:
             expired_now = list(islice(expired, limit - len(records)))
             records += expired_now
             empty = len(expired_now) == len(self._offsets.of(group_id))
-            if group is not None and group.is_idle and empty and group_id not in in_transactions:
+            if group is not None and group.is_idle and empty and not self._offsets.is_held(group_id):
                 records += group.tombstones()
         return CoordinatorResult(records, atomic=False)
 

@@ -63,40 +63,43 @@ class OffsetMetadataManager:
         self._by_group: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         self._held: dict[int, dict[_Place, tuple[int, CommittedOffset]]] = {}
         """By producer id: what its open transaction would commit, and when that was written."""
-        self._holders: dict[_Place, set[int]] = {}
+        self._holders: dict[str, dict[TopicPartition, set[int]]] = {}
+        """By group and partition: the producers whose open transactions have an offset for it."""
         self._topics: Counter[str] = Counter()
         """How many offsets are kept for a topic, of those that have any."""
         self._writes = count()
         self._topic_deletions: list[TopicDeletion] = []
 
     def __contains__(self, group_id: str) -> bool:
-        return group_id in self._by_group or group_id in self.groups_held()
+        return group_id in self._by_group or group_id in self._holders
 
     def groups(self) -> list[str]:
         """Groups that have committed offsets, or would have by an open transaction."""
-        return [*self._by_group, *(self.groups_held() - self._by_group.keys())]
+        return list(dict.fromkeys([*self._by_group, *self._holders]))
 
     def topics(self) -> set[str]:
         """For which something is committed, or would be by an open transaction."""
-        return {*self._topics, *(partition.topic for _, partition in self._holders)}
+        return {*self._topics, *(p.topic for holders in self._holders.values() for p in holders)}
 
     def of(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
         return self._by_group.get(group_id, _NONE)
 
     def held(self, group_id: str, partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
         """Those that an open transaction may change."""
-        return frozenset(p for p in partitions if (group_id, p) in self._holders)
+        holders = self._holders.get(group_id)
+        return frozenset(p for p in partitions if p in holders) if holders else frozenset()
 
-    def groups_held(self) -> set[str]:
-        """Groups with offsets in open transactions."""
-        return {group_id for group_id, _ in self._holders}
+    def is_held(self, group_id: str) -> bool:
+        """Whether it has offsets in open transactions."""
+        return group_id in self._holders
 
     def hold(self, record: OffsetRecord, producer_id: int) -> None:
         """An offset of an open transaction is in the log."""
         if record.value is not None:
             place = (record.group_id, record.partition)
             self._held.setdefault(producer_id, {})[place] = (next(self._writes), record.value)
-            self._holders.setdefault(place, set()).add(producer_id)
+            of_group = self._holders.setdefault(record.group_id, {})
+            of_group.setdefault(record.partition, set()).add(producer_id)
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
         for place, (written, value) in list(self._held.get(producer_id, {}).items()):
@@ -116,18 +119,26 @@ class OffsetMetadataManager:
 
     def _supersede(self, place: _Place, written: int) -> None:
         """What was written there before no longer matters, however its transaction ends."""
-        for producer_id in list(self._holders.get(place, ())):
+        for producer_id in self._holders_of(place):
             if self._held[producer_id][place][0] < written:
                 self._release(place, producer_id)
 
+    def _holders_of(self, place: _Place) -> list[int]:
+        group_id, partition = place
+        holders = self._holders.get(group_id)
+        return list(holders.get(partition, ())) if holders else []
+
     def _release(self, place: _Place, producer_id: int) -> None:
-        held, holders = self._held[producer_id], self._holders[place]
+        group_id, partition = place
+        held, of_group = self._held[producer_id], self._holders[group_id]
         del held[place]
-        holders.remove(producer_id)
         if not held:
             del self._held[producer_id]
-        if not holders:
-            del self._holders[place]
+        of_group[partition].remove(producer_id)
+        if not of_group[partition]:
+            del of_group[partition]
+        if not of_group:
+            del self._holders[group_id]
 
     def replay(self, record: OffsetRecord) -> None:
         self._supersede((record.group_id, record.partition), next(self._writes))
@@ -150,8 +161,9 @@ class OffsetMetadataManager:
         where an old client asked for a retention of its own."""
         reads: frozenset[str] | None = None
         looked = False
+        holders = self._holders.get(group_id, {})
         for partition, kept in self.of(group_id).items():
-            if (group_id, partition) in self._holders:
+            if partition in holders:
                 continue
             own = kept.expire_timestamp_ms
             if at.now_ms < (own if own >= 0 else kept.commit_timestamp_ms + retention_ms):
@@ -165,7 +177,7 @@ class OffsetMetadataManager:
     def tombstones(self, group_id: str) -> Iterator[OffsetRecord]:
         """For a group that is deleted; what open transactions would commit to it is dropped, too."""
         kept = self.of(group_id)
-        held = (p for holder, p in self._holders if holder == group_id and p not in kept)
+        held = (p for p in self._holders.get(group_id, ()) if p not in kept)
         return (OffsetRecord(group_id, partition, None) for partition in chain(kept, held))
 
     def begin_topic_deletion(self, topics: Collection[str]) -> TopicDeletion:
@@ -178,13 +190,10 @@ class OffsetMetadataManager:
         looked at. To be repeated while something is left."""
         records: list[OffsetRecord] = []
         again: list[str] = []
-        in_transactions: dict[str, list[TopicPartition]] = {}
-        for group_id, partition in self._holders:
-            in_transactions.setdefault(group_id, []).append(partition)
         while most > 0 and not deletion.done:
             if deletion.group is None:
                 group_id = deletion.left.popleft()
-                places = dict.fromkeys([*self.of(group_id), *in_transactions.get(group_id, ())])
+                places = dict.fromkeys([*self.of(group_id), *self._holders.get(group_id, ())])
                 deletion.group = group_id, iter(places)
             group_id, left = deletion.group
             places_now = list(islice(left, most))
@@ -207,7 +216,7 @@ class OffsetMetadataManager:
         return records
 
     def _is_held_since(self, place: _Place, began: int) -> bool:
-        return any(self._held[producer][place][0] >= began for producer in self._holders.get(place, ()))
+        return any(self._held[producer][place][0] >= began for producer in self._holders_of(place))
 
 
 def commit_records(

@@ -6,10 +6,13 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from data_plane.coordinator.groups.messages import ListedGroup
+from data_plane.coordinator.groups.messages import CommittedOffset, ListedGroup
+from data_plane.coordinator.groups.offsets import OffsetMetadataManager
+from data_plane.coordinator.groups.records import OffsetRecord
 from data_plane.coordinator.groups.service import GroupCoordinator
 from data_plane.coordinator.state_machine import ProducerIdAndEpoch
 from metadata_quorum.foundation.errors import ErrorCode
+from tests.support.bytecodes import cost
 from tests.unit.groups.memory_log import MemoryLog
 from tests.unit.groups.service_driver import (
     ORDERS_0,
@@ -94,3 +97,16 @@ def test_the_offsets_of_an_aborted_transaction_never_come() -> None:
             assert await committed(groups) == 5
 
     run(test)
+
+
+def test_a_group_is_looked_up_whatever_transactions_hold_for_others() -> None:
+    """The first commit of a group without members looked at every offset that is held."""
+
+    def cost_beside(held: int) -> int:
+        offsets = OffsetMetadataManager()
+        for number in range(held):
+            offsets.hold(OffsetRecord(f"g{number}", ORDERS_0, CommittedOffset(1)), 7)
+        assert offsets.groups() == [f"g{number}" for number in range(held)]
+        return cost(lambda: "another" in offsets or list(offsets.tombstones("another")))
+
+    assert cost_beside(100) == cost_beside(1)

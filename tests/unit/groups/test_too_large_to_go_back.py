@@ -1,4 +1,5 @@
-"""A group of the consumer protocol whose members of the classic one are too many for one record."""
+"""A group of the consumer protocol whose members of the classic one cannot be stored as a classic group: they
+are too many for one record, or one of them says nothing that others could read."""
 
 from __future__ import annotations
 
@@ -57,5 +58,28 @@ def test_the_last_member_of_the_consumer_protocol_goes_and_the_others_stay_as_th
             left = await groups.leave(LeaveGroup("g", (MemberIdentity(classic[0]),)))
             assert [code for _, code in left.members] == [ErrorCode.NONE]
             assert shape(groups) == (GroupType.CLASSIC, 2)
+
+    run_virtually(test())
+
+
+@pytest.mark.row("G6")
+@pytest.mark.parametrize("leaves", [True, False], ids=["leaves", "falls silent"])
+def test_it_goes_where_the_others_have_a_protocol_in_common_that_one_says_nothing_for(leaves: bool) -> None:
+    """Every attempt to go failed at those bytes, and its partitions were read by nobody."""
+
+    async def test() -> None:
+        log, topics = MemoryLog(), Topics()
+        topics.create("a", 4)
+        async with service(log) as groups:
+            groups.view.image = topics.view.image
+            await groups.consumer_heartbeat(MODERN)
+            for protocols in (("range", SUBSCRIPTION), ("odd", b"")), (("odd", SUBSCRIPTION),):
+                await groups.join(replace(CLASSIC, protocols=tuple(MemberProtocol(*p) for p in protocols)))
+            assert shape(groups) == (GroupType.CONSUMER, 3)
+            if leaves:
+                await groups.consumer_heartbeat(ConsumerHeartbeat("g", "m", -1))
+            else:
+                await asyncio.sleep(SESSION_S + 1)
+            assert shape(groups) == (GroupType.CONSUMER, 2)
 
     run_virtually(test())

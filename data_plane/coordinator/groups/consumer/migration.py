@@ -3,7 +3,7 @@
 The first member of the consumer protocol that joins a classic group of consumers converts it: its
 generation becomes the epoch, what each member was assigned becomes both its target and what it has.
 When the last such member has left, the classic ones that stay have a classic group again, at a
-generation that is the epoch, and rebalance; unless there are so many that its record has no room in a batch.
+generation that is the epoch, and rebalance; unless its record cannot be written (`downgrade`).
 `group.consumer.migration.policy` may forbid either way.
 
 Both are records only, tombstones of the one kind and values of the other; called by
@@ -73,18 +73,23 @@ def may_downgrade(state: ConsumerGroupState, leaving: Collection[str], rules: Co
 def downgrade(
     draft: Draft, leaving: Collection[str], view: ClusterView, at: Instant, max_bytes: int
 ) -> list[CoordinatorRecord] | None:
-    """The group as a classic one, without the leaving members. None where that has no room in a batch: here
-    every member has records of its own, there one has all of them."""
+    """The group as a classic one, without the leaving members. None where that has no room in a batch (here
+    every member has records of its own, there one has all of them), or where what a member says for the
+    protocol that they have in common is no subscription."""
     state = draft.state
     staying = [member for member_id, member in state.members.items() if member_id not in leaving]
     protocol = common_protocols(state)[0]
+    try:
+        members = tuple(_stored(member, protocol, view) for member in staying)
+    except ValueError:
+        return None
     stored = StoredGroup(
         CONSUMER_PROTOCOL_TYPE,
         state.epoch,
         protocol,
         None,  # no leader yet, which makes the group rebalance after the replay
         at.now_ms,
-        tuple(_stored(member, protocol, view) for member in staying),
+        members,
     )
     erasing = Draft(draft.group_id, state)
     erasing.erase_group()
@@ -135,6 +140,7 @@ def _not_convertible(member: ClassicMember, why: ValueError) -> BrokerError:
 
 
 def _stored(member: ConsumerMember, protocol: str, view: ClusterView) -> StoredMember:
+    """Raises ValueError."""
     classic = member.metadata.classic
     assert classic is not None
     subscription = next(each.metadata for each in classic.supported_protocols if each.name == protocol)
