@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, NamedTuple
+from operator import itemgetter
+from typing import Any, Final
 
 from data_plane.log_manager.log_dirs import LogDir
 from kraft.api.authz.checks import ALTER_CLUSTER, DESCRIBE_CLUSTER
@@ -18,58 +19,58 @@ from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID, TopicPartition
 
 PARTITIONS_PER_SLICE: Final = 500
+NAMED_PER_SLICE: Final = 2000
 MAX_FILE_NAME: Final = 255
 LONGEST_FUTURE_NAME: Final = "{}-{}." + "0" * 32 + "-future"
 
 
 async def handle(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
-    replica_manager = broker.replica_manager
-    wanted = None
+    replica_manager, work = broker.replica_manager, broker.node.long_work
+    wanted: set[tuple[str, int]] | None = None
     if request.topics is not None:
-        wanted = {(topic.topic, number) for topic in request.topics for number in topic.partitions}
-    kept: dict[LogDir, list[_ReplicaInfo]] = {directory: [] for directory in replica_manager.logs.dirs}
-    async for partition in in_slices(broker.node.long_work, list(replica_manager), PARTITIONS_PER_SLICE):
+        wanted = set()
+        named = each_within(request.topics, "partitions")
+        async for topic, number in in_slices(work, named, NAMED_PER_SLICE):
+            if number is not None:
+                wanted.add((topic.topic, number))
+    kept: dict[LogDir, _Replicas] = {directory: {} for directory in replica_manager.logs.dirs}
+    async for partition in in_slices(work, list(replica_manager), PARTITIONS_PER_SLICE):
         if partition.removed or partition.offline:
             continue
         if wanted is None or tuple(partition.tp) in wanted:
             lag = max(partition.high_watermark - partition.log.log_end_offset, 0)
-            found = _ReplicaInfo(partition.tp, partition.log.size, lag, is_future=False)
-            kept[replica_manager.logs.dir_of(partition)].append(found)
+            rows = kept[replica_manager.logs.dir_of(partition)].setdefault(partition.tp.topic, [])
+            rows.append(_replica(partition.tp, partition.log.size, lag, is_future=False))
             move = replica_manager.moves.of(partition)
             if move is not None:
-                kept[move.directory].append(
-                    _ReplicaInfo(partition.tp, move.log.size, move.lag, is_future=True)
-                )
+                rows = kept[move.directory].setdefault(partition.tp.topic, [])
+                rows.append(_replica(partition.tp, move.log.size, move.lag, is_future=True))
     return {"error_code": 0, "results": [_directory(each, found) for each, found in kept.items()]}
 
 
-class _ReplicaInfo(NamedTuple):
+_Replicas = dict[str, list[dict[str, Any]]]
+"""The rows of a directory, by topic."""
+_number: Final = itemgetter("partition_index")
+
+
+def _replica(tp: TopicPartition, size: int, lag: int, *, is_future: bool) -> dict[str, Any]:
     """A log in a directory; a future one is a copy on its way in."""
+    return {
+        "partition_index": tp.partition,
+        "partition_size": size,
+        "offset_lag": lag,
+        "is_future_key": is_future,
+    }
 
-    tp: TopicPartition
-    size: int
-    lag: int
-    is_future: bool
 
-
-def _directory(directory: LogDir, kept: list[_ReplicaInfo]) -> dict[str, Any]:
+def _directory(directory: LogDir, kept: _Replicas) -> dict[str, Any]:
     if not directory.online:
         return {"error_code": int(ErrorCode.KAFKA_STORAGE_ERROR), "log_dir": directory.path}
-    topics: dict[str, list[dict[str, Any]]] = {}
-    for each in sorted(kept):
-        topics.setdefault(each.tp.topic, []).append(
-            {
-                "partition_index": each.tp.partition,
-                "partition_size": each.size,
-                "offset_lag": each.lag,
-                "is_future_key": each.is_future,
-            }
-        )
     total, usable = _volume(directory)
     return {
         "error_code": 0,
         "log_dir": directory.path,
-        "topics": [{"name": name, "partitions": found} for name, found in topics.items()],
+        "topics": [{"name": name, "partitions": sorted(kept[name], key=_number)} for name in sorted(kept)],
         "total_bytes": total,
         "usable_bytes": usable,
     }

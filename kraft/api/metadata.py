@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from data_plane.coordinator.topics import INTERNAL_TOPICS
 from kraft.api import auto_topic_creation
+from kraft.api.authz.authorization import RequestPrincipal
 from kraft.api.authz.topic_checks import describe_cluster, describe_topic_partitions, metadata
 from kraft.api.context import BrokerContext, ControllerContext, NodeContext
 from kraft.api.request_context import RequestContext
@@ -28,7 +29,7 @@ from metadata_quorum.foundation.model import (
     PartitionRegistration,
 )
 from metadata_quorum.metadata.image import MetadataImage, TopicImage
-from metadata_quorum.security.acls import OPERATIONS_OMITTED, AclResourceType, operation_bits
+from metadata_quorum.security.acls import OPERATIONS_OMITTED, AclOperation, AclResourceType, operation_bits
 
 _TOPIC_OPERATIONS: Final = operation_bits(AclResourceType.TOPIC)
 _CLUSTER_OPERATIONS: Final = operation_bits(AclResourceType.CLUSTER)
@@ -101,11 +102,12 @@ async def handle_describe_topic_partitions(
     names = await broker.node.blocking(lambda may_block: _pages_from(request, image))
     limit = min(request.response_partition_limit, broker.node.config.max_request_partition_size_limit)
     left = max(limit, 1)
-    first = 0
-    if request.cursor is not None and names and names[0] == request.cursor.topic_name:
-        first = request.cursor.partition_index
+    authorizer, cursor = broker.node.authorizer, request.cursor
+    requester = None if authorizer is None else RequestPrincipal.of(authorizer, ctx)
     topics: list[dict[str, Any]] = []
     async for name in in_slices(broker.node.long_work, names, TOPICS_PER_SLICE):
+        if requester and not requester.is_authorized(AclOperation.DESCRIBE, AclResourceType.TOPIC, name):
+            continue
         if left == 0:
             return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": 0}}
         topic = image.topic(name)
@@ -113,6 +115,7 @@ async def handle_describe_topic_partitions(
             missing = _missing_topic(name, auto_topic_creation.unknown_topic_error(name))
             topics.append(_with_operations(missing, asked=True))
             continue
+        first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
         numbers = [number for number in sorted(topic.partitions) if number >= first]
         described = _with_operations(view.topic(topic, numbers[:left]), asked=True)
         for partition in described["partitions"]:
@@ -121,10 +124,11 @@ async def handle_describe_topic_partitions(
             partition["last_known_elr"] = registration.last_known_elr
         topics.append(described)
         if len(numbers) > left:
-            cursor = {"topic_name": name, "partition_index": numbers[left]}
-            return {"topics": topics, "next_cursor": cursor}
+            return {
+                "topics": topics,
+                "next_cursor": {"topic_name": name, "partition_index": numbers[left]},
+            }
         left -= len(numbers)
-        first = 0
     return {"topics": topics, "next_cursor": None}
 
 

@@ -123,13 +123,14 @@ def describe_cluster(
 def describe_topic_partitions(
     requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
 ) -> AuthorizedRequest | Response:
-    """The request is narrowed, not the response, because the response comes in pages."""
-    named = {topic.name for topic in request.topics} or node.image.topics_by_name.keys()
+    """The request is narrowed, not the response, because the response comes in pages. Of all topics the
+    handler describes those that may be seen: it looks only at those of its page."""
+    if not request.topics:
+        return AuthorizedRequest(request, lambda response: _with_operations(requester, response))
+    named = {topic.name for topic in request.topics}
     visible = [name for name in named if requester.is_authorized(AclOperation.DESCRIBE, _TOPIC, name)]
-    refused: list[ResponseStruct] = []
-    if request.topics:
-        hidden = sorted(named - set(visible))
-        refused = [{"error_code": int(_REFUSED), "name": name, "topic_id": ZERO_UUID} for name in hidden]
+    hidden = sorted(named - set(visible))
+    refused = [{"error_code": int(_REFUSED), "name": name, "topic_id": ZERO_UUID} for name in hidden]
     if not visible:  # no names would ask for all
         return {"topics": refused, "next_cursor": None}
     return AuthorizedRequest(

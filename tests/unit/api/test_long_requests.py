@@ -286,7 +286,9 @@ def test_very_many_topics_are_described_in_slices() -> None:
     config = SimpleNamespace(max_request_partition_size_limit=2000)
 
     def ask(work: LongWork) -> Coroutine[Any, Any, Any]:
-        node: Any = SimpleNamespace(image=EMPTY_IMAGE, config=config, blocking=blocking, long_work=work)
+        node: Any = SimpleNamespace(
+            image=EMPTY_IMAGE, config=config, blocking=blocking, long_work=work, authorizer=None
+        )
         return handle_describe_topic_partitions(broker_context(node), ctx, request)
 
     assert _turns(ask) >= MANY / TOPICS_PER_SLICE

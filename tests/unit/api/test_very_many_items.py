@@ -128,6 +128,11 @@ class Transactions:
 
 
 class NoReplicas:
+    logs = SimpleNamespace(dirs=())
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
     def get(self, topic: str, partition: int) -> Any:
         raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
@@ -255,6 +260,8 @@ CASES: Final[dict[str, Case]] = {
     ),
     "DescribeProducers, topics": at_topics(transactions.handle_producers),
     "DescribeProducers, partitions": at_partitions(transactions.handle_producers, numbers),
+    "DescribeLogDirs, topics": at_topics(log_dirs.handle),
+    "DescribeLogDirs, partitions": at_partitions(log_dirs.handle, numbers),
     "AlterReplicaLogDirs": Case(
         log_dirs.handle_alter, hollow, lambda items: told(dirs=[told(path="/", topics=items)])
     ),
