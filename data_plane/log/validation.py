@@ -161,7 +161,7 @@ def check(
     if budget is None:
         budget = WorkBudget()
     budget.spend(_STEPS_PER_BATCH + len(records) // _CHECKED_BYTES_PER_STEP)
-    batches = check_headers(records, config, now_ms, origin)
+    batches = check_headers(records, config, origin)
     codec = target_codec(config)
     opened: bytes | None = None
     if origin is CLIENT:
@@ -179,7 +179,7 @@ def check(
     out = bytearray()
     for position, header in batches:
         out += _in_codec(codec, records, position, header, opened, config)
-    return ValidatedRecords(out, check_headers(out, config, now_ms, origin))
+    return ValidatedRecords(out, check_headers(out, config, origin))
 
 
 def _in_codec(
@@ -199,7 +199,7 @@ def _in_codec(
     return with_other_codec(records, position, header, codec, payload)
 
 
-def check_headers(records: Writable, config: LogConfig, now_ms: int, origin: AppendOrigin) -> Batches:
+def check_headers(records: Writable, config: LogConfig, origin: AppendOrigin) -> Batches:
     """Position and header of every batch in `records`. Raises BrokerError with the table's code."""
     batches: Batches = []
     position, end = 0, len(records)

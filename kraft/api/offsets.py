@@ -141,7 +141,6 @@ def offset_for_leader_epoch_error(request: Message, code: ErrorCode, message: st
 
 async def handle_delete_records(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     deleted: list[tuple[Partition, int]] = []
-    answers: list[dict[str, Any]] = []
 
     def answer(topic: str, wanted: Message) -> dict[str, Any]:
         if topic in INTERNAL_TOPICS:  # whoever leads it
@@ -153,8 +152,7 @@ async def handle_delete_records(broker: BrokerContext, ctx: RequestContext, requ
         if not partition.log.config.delete:
             raise BrokerError(ErrorCode.POLICY_VIOLATION, "the topic's cleanup.policy is not delete")
         deleted.append((partition, partition.delete_records(wanted.offset)))
-        answers.append({})
-        return answers[-1]
+        return {}
 
     topics = await _each_partition(
         broker, request.topics, "name", "partition_index", answer, {"low_watermark": -1}

@@ -195,7 +195,7 @@ async def _describe(broker: BrokerContext, transactional_id: str) -> dict[str, A
         known = await broker.transaction_coordinator.describe(transactional_id)
     except BrokerError as error:
         return _undescribed(transactional_id, error.code)
-    topics = by_topic(sorted(known.partitions))
+    topics = by_topic(known.partitions)
     return {
         "error_code": 0,
         "transactional_id": transactional_id,
@@ -204,7 +204,7 @@ async def _describe(broker: BrokerContext, transactional_id: str) -> dict[str, A
         "transaction_start_time_ms": known.started_ms,
         "producer_id": known.producer_id,
         "producer_epoch": known.producer_epoch,
-        "topics": [{"topic": topic, "partitions": numbers} for topic, numbers in topics.items()],
+        "topics": [{"topic": topic, "partitions": sorted(topics[topic])} for topic in sorted(topics)],
     }
 
 
