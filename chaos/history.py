@@ -113,6 +113,7 @@ class Operation(NamedTuple):
         None  # of owned: the group's; of commit: the member's, where start is when it asked
     )
     committed: Mapping[str, int] = {}  # of commit and committed: key -> the next offset to read
+    starts: Mapping[str, int] = {}  # of assign: key -> the offset from which the process reads it
 
 
 class Header(NamedTuple):
@@ -242,6 +243,7 @@ _OPTIONAL = (
     "group",
     "generation",
     "committed",
+    "starts",
 )
 """Fields of an operation that are written as they are."""
 
@@ -289,6 +291,7 @@ def _operation(fields: dict[str, Any], path: Path, number: int) -> Operation:
             get("group"),
             get("generation"),
             get("committed", {}),
+            get("starts", {}),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path.name}, line {number}: not an operation: {error!r}") from None

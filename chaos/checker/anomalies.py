@@ -1,13 +1,14 @@
 """The table of anomalies: what each one is, and where it is tolerated.
 
 The names are those of Jepsen's Kafka workload; *phantom*, *send-poll-mismatch*, *vanished-read*,
-*offset-gap*, *altered-record*, *nonmonotonic-end* and those of transactions and groups from *double-consume*
-on are ours. A *version order* is one partition's log as all clients together observed it: the offsets that
-were polled, and, at acks=all, those of acknowledged sends that are known to be committed. Holes are left out
-(markers of transactions, aborted records), so that neighbours in the log have neighbouring *indexes*. A
-*final reader* is what one process polled since its assignment in the final phase; one whose client was thrown
-away before it was done does not count. In a compacted topic a value is *superseded* by a later one with the
-same record key, and need not be there any more. docs/CHAOS.md shows this table.
+*offset-gap*, *altered-record*, *nonmonotonic-end*, *backdated-send* and those of transactions and groups
+from *double-consume* on are ours. A *version order* is one partition's log as all clients together observed
+it: the offsets that were polled, and, at acks=all, those of acknowledged sends that are known to be
+committed. Holes are left out (markers of transactions, aborted records), so that neighbours in the log have
+neighbouring *indexes*. A *final reader* is what one process polled since its assignment in the final phase;
+one whose client was thrown away before it was done does not count. In a compacted topic a value is
+*superseded* by a later one with the same record key, and need not be there any more. docs/CHAOS.md shows
+this table.
 """
 
 from __future__ import annotations
@@ -125,6 +126,11 @@ NONMONOTONIC_SEND = AnomalyKind(
     "A process sent a value after another was acknowledged, and it is before that one in the log.",
     at_acks_0,
 )
+BACKDATED_SEND = AnomalyKind(
+    "backdated-send",
+    "A value is before an offset that had been polled, acknowledged or reported when its send began.",
+    never,
+)
 INT_NONMONOTONIC_SEND = AnomalyKind(
     "int-nonmonotonic-send",
     "Of two values sent by one operation, the later is before the earlier.",
@@ -142,12 +148,12 @@ G0 = AnomalyKind(
 )
 POLL_SKIP = AnomalyKind(
     "poll-skip",
-    "A process's next poll jumped over values. Assignments and rebalances start afresh.",
+    "A process's next poll jumped over values, or its first one after an assignment. Rebalances start anew.",
     never,
 )
 NONMONOTONIC_POLL = AnomalyKind(
     "nonmonotonic-poll",
-    "A process's next poll went back, or stood still. Assignments and rebalances start afresh.",
+    "A process's next poll went back, or stood still, or lies before its assignment. Rebalances start anew.",
     never,
 )
 INT_POLL_SKIP = AnomalyKind(
@@ -234,6 +240,7 @@ KINDS = (
     PRECOMMITTED_READ,
     DUPLICATE,
     NONMONOTONIC_SEND,
+    BACKDATED_SEND,
     INT_NONMONOTONIC_SEND,
     INT_SEND_SKIP,
     G0,

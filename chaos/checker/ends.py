@@ -1,77 +1,107 @@
-"""The ends of partitions, as clients asked for them: high watermarks and last stable offsets never go back;
-when every transaction had to be over, they are the same."""
+"""The ends of partitions. What was shown or told of one stays: a later answer is no lower, and what is sent
+later, by whomever, comes behind it. When every transaction had to be over, both ends are the same."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from chaos.checker.anomalies import HANGING_TRANSACTION, NONMONOTONIC_END
+from chaos.checker.anomalies import BACKDATED_SEND, HANGING_TRANSACTION, NONMONOTONIC_END
 from chaos.checker.observations import Observations, polls_of, sends_of
 from chaos.checker.verdict import Findings
+from chaos.checker.version_orders import VersionOrders
 from chaos.history import ACKS_ALL, Operation
 
-NAMES = ("last stable offset", "high watermark")
+STABLE, HIGH_WATERMARK = NAMES = ("last stable offset", "high watermark")
 
 Known = tuple[int, int]
 """The lowest that an end can be, and the operation that shows it."""
 NOTHING: Known = (0, -1)
+Lowest = dict[tuple[str, str], Known]
+"""By name and key."""
 
 
-def check_ends(seen: Observations, findings: Findings) -> None:
-    _nonmonotonic_ends(seen, findings)
+def check_ends(seen: Observations, orders: VersionOrders, findings: Findings) -> None:
+    _compare_with_what_was_shown(seen, orders, findings)
     _hanging_transactions(seen, findings)
 
 
-def _nonmonotonic_ends(seen: Observations, findings: Findings) -> None:
-    """An end lies behind what was polled or acknowledged before it was asked for, and is no lower than what
-    was reported before."""
-    asked = [index for index, operation in enumerate(seen.operations) if operation.f == "ends"]
-    if not asked:
-        return
-    asked.sort(key=lambda index: seen.operations[index].start)
-    by_end = iter(sorted(range(len(seen.operations)), key=lambda index: seen.operations[index].end))
+def _compare_with_what_was_shown(seen: Observations, orders: VersionOrders, findings: Findings) -> None:
+    """In the order of time: with what was polled, acknowledged or reported before an operation began."""
+    operations = seen.operations
+    judged = [index for index, operation in enumerate(operations) if _is_judged(operation)]
+    judged.sort(key=lambda index: operations[index].start)
+    by_end = iter(sorted(range(len(operations)), key=lambda index: operations[index].end))
     upcoming = next(by_end, None)
-    lowest: dict[tuple[str, str], Known] = {}  # (name, key)
-    for index in asked:
-        operation = seen.operations[index]
-        while upcoming is not None and seen.operations[upcoming].end < operation.start:
-            for name, key, offset in _ends_shown_by(seen, seen.operations[upcoming]):
+    lowest: Lowest = {}
+    for index in judged:
+        operation = operations[index]
+        while upcoming is not None and operations[upcoming].end < operation.start:
+            for name, key, offset in _ends_shown_by(seen, operations[upcoming]):
                 lowest[name, key] = max(lowest.get((name, key), NOTHING), (offset, -upcoming))
             upcoming = next(by_end, None)
-        for key, both in operation.ends.items():
-            for name, offset in zip(NAMES, both, strict=True):
-                least, witness = lowest.get((name, key), NOTHING)
-                if offset < least:
-                    findings.add(
-                        NONMONOTONIC_END,
-                        key,
-                        f"the {name} of {key} was reported as {offset} (op {index}), and had been {least} "
-                        f"before (op {-witness})",
-                        [-witness, index],
-                        op=index,
-                        end=name,
-                        least=least,
-                    )
+        _judge_answer(index, operation, lowest, findings)
+        _judge_sends(index, operation, orders, lowest, findings)
+
+
+def _is_judged(operation: Operation) -> bool:
+    return operation.f == "ends" or (operation.outcome != "fail" and bool(operation.ops))
+
+
+def _judge_answer(index: int, operation: Operation, lowest: Lowest, findings: Findings) -> None:
+    for key, both in operation.ends.items() if operation.f == "ends" else ():
+        for name, offset in zip(NAMES, both, strict=True):
+            least, witness = lowest.get((name, key), NOTHING)
+            if offset < least:
+                findings.add(
+                    NONMONOTONIC_END,
+                    key,
+                    f"the {name} of {key} was reported as {offset} (op {index}), and had been {least} "
+                    f"before (op {-witness})",
+                    [-witness, index],
+                    op=index,
+                    end=name,
+                    least=least,
+                )
+
+
+def _judge_sends(
+    index: int, operation: Operation, orders: VersionOrders, lowest: Lowest, findings: Findings
+) -> None:
+    """A value may be there twice: the last place counts."""
+    for send in sends_of(operation):
+        order = orders[send.key]
+        place = order.last.get(send.value)
+        least, witness = lowest.get((HIGH_WATERMARK, send.key), NOTHING)
+        if place is not None and order.offsets[place] < least:
+            findings.add(
+                BACKDATED_SEND,
+                send.key,
+                f"value {send.value} was sent (op {index}) when {send.key} was known to reach up to offset "
+                f"{least} (op {-witness}), and is at offset {order.offsets[place]}",
+                [-witness, index],
+                value=send.value,
+                offset=order.offsets[place],
+                least=least,
+            )
 
 
 def _ends_shown_by(seen: Observations, operation: Operation) -> Iterator[tuple[str, str, int]]:
     """(name, key, the lowest that it can be from now on)."""
-    stable, high = NAMES
     if operation.f == "ends":
         for key, both in operation.ends.items():
-            yield stable, key, both[0]
-            yield high, key, both[1]
+            yield STABLE, key, both[0]
+            yield HIGH_WATERMARK, key, both[1]
         return
     for poll in polls_of(operation) if operation.ops else ():
         for key, pairs in poll.messages.items():
             if pairs:
                 end = max(pair[0] for pair in pairs) + 1
-                yield high, key, end
+                yield HIGH_WATERMARK, key, end
                 if not (operation.uncommitted and seen.partitions[key].mode.transactional):
-                    yield stable, key, end
+                    yield STABLE, key, end
     for send in sends_of(operation) if operation.ops else ():
         if send.offset is not None and seen.partitions[send.key].mode.acks == ACKS_ALL:
-            yield high, send.key, send.offset + 1
+            yield HIGH_WATERMARK, send.key, send.offset + 1
 
 
 def unasked(operations: Sequence[Operation]) -> list[str]:

@@ -99,6 +99,11 @@ class Observations:
         sent = self.senders.get(value)
         return sent if sent is not None and sent.key == key else None
 
+    def sightings(self, key: str, offset: int) -> dict[int, PolledValue]:
+        """Every value that any reader found there; who read what is committed is the better witness."""
+        uncommitted, found = self.uncommitted.get(key), self.partitions[key].values_at(offset)
+        return found if uncommitted is None else uncommitted.values_at(offset) | found
+
     def acknowledged(self, sent: Sent) -> bool:
         """The client got an ack for the value. An operation of several sends may end unknown although some of
         them were acknowledged; in a transaction, nothing is until it commits."""

@@ -1,13 +1,14 @@
 """The order of polls: a process reads a partition in the log's order, leaving nothing out and repeating
 nothing.
 
-A reader has a position for each isolation level. It is reset when it changes its partitions (assign,
-subscribe), when its client is replaced, and for single keys when a group rebalances them: it then continues
-from committed offsets. An operation that failed does not change the position.
+A reader has a position for each isolation level. An assignment sets it, where the client says from which
+offset it reads. It is reset when a client subscribes or is replaced, and for single keys when a group
+rebalances them: it then continues from committed offsets. An operation that failed does not change it.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -28,6 +29,8 @@ NAMED = 5  # skipped values that a sentence names
 class PolledOffset(NamedTuple):
     offset: int
     op: int
+    is_assigned: bool = False
+    """That operation has polled nothing: it assigned the partition, from the next offset on."""
 
 
 def check_polls(
@@ -39,7 +42,10 @@ def check_polls(
     for index, operation in enumerate(seen.operations):
         if operation.f in ("assign", "subscribe", "crash"):
             for uncommitted_too in (False, True):
-                positions.pop((operation.process, uncommitted_too), None)
+                positions[operation.process, uncommitted_too] = {
+                    key: PolledOffset(start - 1, index, is_assigned=True)
+                    for key, start in operation.starts.items()
+                }
             continue
         mine = positions.setdefault((operation.process, operation.uncommitted), {})
         for key in operation.rebalanced:
@@ -90,7 +96,7 @@ def _judge(
     findings: Findings,
 ) -> None:
     """Whether `begin` is the next message that anyone knows after `last`."""
-    low, high = order.index[last.offset], order.index[begin.offset]
+    low, high = bisect_right(order.offsets, last.offset) - 1, order.index[begin.offset]
     within = last.op == begin.op
     if high > low + 1:
         if order.superseded and order.superseded.issuperset(order.values[low + 1 : high]):
@@ -112,8 +118,8 @@ def _judge(
         findings.add(
             INT_NONMONOTONIC_POLL if within else NONMONOTONIC_POLL,
             key,
-            f"process {operation.process} polled {key} {_from_to(last, begin)}, which is "
-            + ("the same place" if high == low else f"{low - high} back"),
+            f"process {operation.process} polled {key} {_from_to(last, begin)}"
+            + ("" if last.is_assigned else _back_by(low - high)),
             [last.op, begin.op],
             op=begin.op,
             offset=begin.offset,
@@ -121,7 +127,16 @@ def _judge(
         )
 
 
+def _back_by(places: int) -> str:
+    return f", which is {places} back" if places else ", which is the same place"
+
+
 def _from_to(last: PolledOffset, begin: PolledOffset) -> str:
+    if last.is_assigned:
+        return (
+            f"from offset {begin.offset} (op {begin.op}), though it was assigned from {last.offset + 1} on "
+            f"(op {last.op})"
+        )
     if last.op == begin.op:
         return f"up to offset {last.offset}, then from {begin.offset} (op {begin.op})"
     return f"up to offset {last.offset} (op {last.op}), then from {begin.offset} (op {begin.op})"

@@ -6,7 +6,7 @@ that were never sent."""
 from __future__ import annotations
 
 from chaos.checker.anomalies import ALTERED_RECORD, G1A, PHANTOM, PRECOMMITTED_READ
-from chaos.checker.observations import Observations, PartitionObservations, PolledValue, polls_of, sends_of
+from chaos.checker.observations import Observations, polls_of, sends_of
 from chaos.checker.verdict import Findings
 
 
@@ -66,7 +66,7 @@ def _phantoms(seen: Observations, findings: Findings) -> None:
     for key, partition in seen.partitions.items():
         uncommitted = seen.uncommitted.get(key)
         for offset in partition.polled if uncommitted is None else {**partition.polled, **uncommitted.polled}:
-            for value, sighting in _sightings(partition, uncommitted, offset).items():
+            for value, sighting in seen.sightings(key, offset).items():
                 if seen.sender(key, value) is not None:
                     continue
                 elsewhere = seen.senders.get(value)
@@ -80,13 +80,6 @@ def _phantoms(seen: Observations, findings: Findings) -> None:
                     value=value,
                     offset=offset,
                 )
-
-
-def _sightings(
-    partition: PartitionObservations, uncommitted: PartitionObservations | None, offset: int
-) -> dict[int, PolledValue]:
-    committed = partition.values_at(offset)
-    return committed if uncommitted is None else {**uncommitted.values_at(offset), **committed}
 
 
 def _altered_records(seen: Observations, findings: Findings) -> None:

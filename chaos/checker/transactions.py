@@ -191,13 +191,19 @@ def _zombie_writes(seen: Observations, findings: Findings) -> None:
     for index, operation in enumerate(seen.operations):
         if operation.f == "init" and operation.outcome == "ok" and operation.txn is not None:
             takeovers[operation.txn.id].append((operation.start, operation.end, index))
-    for index, operation, transaction in _transactions(seen):
-        asked = transaction.commit_asked
-        if asked is None or not _committed(seen, index):
+    own_since: dict[tuple[int, str], int] = {}  # process, id -> since when it has that, by its last takeover
+    for index, operation in enumerate(seen.operations):
+        transaction = operation.txn
+        if transaction is None:
             continue
-        since = [
-            by for start, end, by in takeovers[transaction.id] if operation.start < start and end < asked
-        ]
+        mine = operation.process, transaction.id
+        if operation.f == "init" and operation.outcome == "ok":
+            own_since[mine] = operation.end
+        asked = transaction.commit_asked
+        if operation.f != "txn" or asked is None or not _committed(seen, index):
+            continue
+        mine_since = own_since.get(mine, operation.start)
+        since = [by for start, end, by in takeovers[transaction.id] if mine_since < start and end < asked]
         if since:
             findings.add(
                 ZOMBIE_WRITE,

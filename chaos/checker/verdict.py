@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal, NamedTuple, Self
 
 from chaos.checker.anomalies import (
+    BACKDATED_SEND,
     GROUP_SKIP,
     INCONSISTENT_OFFSETS,
     INT_NONMONOTONIC_POLL,
@@ -136,6 +137,8 @@ class Findings:
             return detail["values"][0] in lost.values
         if kind in OF_READERS_BEYOND:
             return detail["after"] in lost.offsets
+        if kind is BACKDATED_SEND:
+            return detail["least"] - 1 in lost.offsets
         if kind is GROUP_SKIP:  # it was beyond when the log became shorter
             return detail["offset"] in lost.offsets
         return kind is LOST_COMMIT and detail["committed"] - 1 in lost.offsets

@@ -42,10 +42,14 @@ def version_orders(seen: Observations) -> VersionOrders:
 
 
 def uncommitted_orders(seen: Observations) -> VersionOrders:
-    """Of topics with a reader of uncommitted records: committed and uncommitted values."""
+    """Of topics with a reader of uncommitted records: committed and uncommitted values. What was
+    acknowledged is in the log, whatever became of its transaction."""
     orders = {}
     for key, uncommitted in seen.uncommitted.items():
         value_at, also_at = _placed(seen, seen.partitions[key])
+        for value, sent in _with_offsets(seen, seen.partitions[key]):
+            assert sent.offset is not None
+            _place(value_at, also_at, sent.offset, value)
         for offset in uncommitted.polled:
             for value in uncommitted.values_at(offset):
                 _place(value_at, also_at, offset, value)
@@ -121,19 +125,22 @@ def _with_offsets(seen: Observations, partition: PartitionObservations) -> list[
     return [(value, sent) for value, sent in sends if sent.offset is not None]
 
 
-def check_offsets(seen: Observations, orders: VersionOrders, findings: Findings) -> None:
+def check_offsets(
+    seen: Observations, orders: VersionOrders, uncommitted: VersionOrders, findings: Findings
+) -> None:
     for key, partition in seen.partitions.items():
-        _inconsistent_offsets(partition, seen.uncommitted.get(key), findings)
+        _inconsistent_offsets(seen, partition, findings)
         if partition.mode.acks != 0:  # at acks=0 there are no offsets
             _mismatches(seen, partition, findings)
-        _duplicates(seen, partition, orders[key], findings)
+        _duplicates(seen, partition, uncommitted.get(key, orders[key]), findings)
 
 
 def _inconsistent_offsets(
-    partition: PartitionObservations, uncommitted: PartitionObservations | None, findings: Findings
+    seen: Observations, partition: PartitionObservations, findings: Findings
 ) -> None:
     """Whoever reads uncommitted finds the same, and more."""
     disagreeing = set(partition.disagreeing)
+    uncommitted = seen.uncommitted.get(partition.key)
     if uncommitted is not None:
         committed = partition.polled
         disagreeing.update(uncommitted.disagreeing)
@@ -141,8 +148,7 @@ def _inconsistent_offsets(
             offset for offset, value in uncommitted.polled.items() if committed.get(offset, value) != value
         )
     for offset in sorted(disagreeing):
-        sightings = uncommitted.values_at(offset) if uncommitted is not None else {}
-        sightings.update(partition.values_at(offset))
+        sightings = seen.sightings(partition.key, offset)
         witnesses = " and ".join(f"value {value} (op {s.op})" for value, s in sorted(sightings.items()))
         findings.add(
             INCONSISTENT_OFFSETS,
@@ -156,14 +162,12 @@ def _inconsistent_offsets(
 
 def _mismatches(seen: Observations, partition: PartitionObservations, findings: Findings) -> None:
     acknowledged = _with_offsets(seen, partition)
-    uncommitted = seen.uncommitted.get(partition.key)
     acknowledged_at: dict[int | None, list[int]] = {}
     for value, sent in acknowledged:
         acknowledged_at.setdefault(sent.offset, []).append(value)
     for value, sent in acknowledged:
         assert sent.offset is not None
-        sightings = uncommitted.values_at(sent.offset) if uncommitted is not None else {}
-        sightings.update(partition.values_at(sent.offset))
+        sightings = seen.sightings(partition.key, sent.offset)
         others = {other: sighting.op for other, sighting in sightings.items() if other != value}
         how = "polled"
         if not others:
@@ -195,11 +199,11 @@ def _duplicates(
     # -> offset -> the operations that observed it there.
     places: dict[int, dict[int, int]] = {value: {} for value in repeated}
     if partition.mode.acks == ACKS_ALL:
-        for value, sent in _committed_with_offsets(seen, partition):
+        for value, sent in _with_offsets(seen, partition):
             if value in repeated and sent.offset is not None:
                 places[value][sent.offset] = sent.op
     for offset in order.offsets:
-        for value, sighting in partition.values_at(offset).items():
+        for value, sighting in seen.sightings(partition.key, offset).items():
             if value in repeated:
                 places[value][offset] = sighting.op
     for value in sorted(repeated):

@@ -43,6 +43,7 @@ class Journal:
         group: str | None = None,
         generation: int | None = None,
         committed: Mapping[str, int] | None = None,
+        starts: Mapping[str, int] | None = None,
     ) -> None:
         """It ends now. `process`: where an older number did it."""
         number = self.process if process is None else process
@@ -65,5 +66,6 @@ class Journal:
                 group,
                 generation,
                 committed or {},
+                starts or {},
             )
         )

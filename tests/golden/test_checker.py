@@ -11,7 +11,7 @@ look bad.
         txn send KEY … poll KEY …                             group=NAME consumed=KEY:FROM..TO asked=TIME
         init                                                  takes over the one transactional id
         ends KEY=STABLE..HIGH …                               last stable offsets and high watermarks
-        assign KEY … | crash
+        assign KEY@OFFSET KEY … | crash                       without @: nobody says from where it reads
         subscribe group=NAME KEY …                            without group=: of no group
         owned group=NAME generation=N KEY …
         commit group=NAME KEY=OFFSET …                        was acknowledged
@@ -122,7 +122,7 @@ class Scenario:
             outcome,  # type: ignore[arg-type]
             ops,
             final=final,
-            keys=words if reads else (),
+            keys=[word.partition("@")[0] for word in words] if reads else (),
             rebalanced=named["rebalanced"].split(",") if "rebalanced" in named else (),
             txn=transaction(named) if f in ("txn", "init") else None,
             uncommitted=uncommitted,
@@ -130,6 +130,7 @@ class Scenario:
             group=named.get("group") if f != "txn" else None,
             generation=int(named["generation"]) if "generation" in named else None,
             committed={key: int(word) for key, word in offsets.items() if f != "ends"},
+            starts={key: int(at) for key, _, at in (word.partition("@") for word in words) if reads and at},
         )
 
     def verdict(self) -> list[str]:

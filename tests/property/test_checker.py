@@ -51,6 +51,7 @@ SINGLED_OUT_BY = {  # what in an anomaly's detail tells it from others of its ki
     "precommitted-read": ("value",),
     "duplicate": ("value",),
     "nonmonotonic-send": ("op",),
+    "backdated-send": ("value", "least"),
     "int-nonmonotonic-send": ("op",),
     "int-send-skip": ("op",),
     "G0": ("operations",),
@@ -106,6 +107,7 @@ def histories(draw: st.DrawFn) -> History:
                 group=draw(st.sampled_from(["g", "g", "h", None])) if f in OF_GROUPS else None,
                 generation=draw(generations) if f in ("owned", "commit") else None,
                 committed=draw(committed) if f in ("commit", "committed") else {},
+                starts=draw(committed) if f == "assign" else {},
             )
         )
     if draw(st.booleans()):

@@ -90,7 +90,10 @@ class SimReader:
     def assign(self) -> None:
         now = self._recorder.now_ns()
         self.positions.clear()
-        self._recorder.add(self._process, "assign", now, "ok", keys=self._keys, final=self._final)
+        starts = dict.fromkeys(self._keys, 0)
+        self._recorder.add(
+            self._process, "assign", now, "ok", keys=self._keys, final=self._final, starts=starts
+        )
 
     async def poll(self, key: str) -> None:
         """Fetch once. Raises OSError."""

@@ -81,13 +81,14 @@ class Recorder:
         group: str | None = None,
         generation: int | None = None,
         committed: Mapping[str, int] | None = None,
+        starts: Mapping[str, int] | None = None,
     ) -> None:
         """An operation has ended."""
         self.operations.append(
             Operation(
                 process, function, start_ns, self.now_ns(), outcome, tuple(ops), error=error, final=final,
                 keys=tuple(keys), rebalanced=tuple(rebalanced), txn=txn, ends=ends or {},
-                group=group, generation=generation, committed=committed or {},
+                group=group, generation=generation, committed=committed or {}, starts=starts or {},
             )
         )  # fmt: skip
         self.outcomes[f"{function} {outcome}"] += 1

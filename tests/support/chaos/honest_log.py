@@ -64,6 +64,11 @@ class HonestLog:
             self.visible[key].append((offset, value))
         return offset
 
+    def offset_of(self, key: str, place: int) -> int:
+        """Where the next message is, for who has read so many."""
+        visible = self.visible[key]
+        return visible[place][0] if place < len(visible) else self.ends[key]
+
     def late(self, random: Random | None) -> None:
         """What was sent and never answered arrives now and then; before the final phase, all of it."""
         while self.on_the_way and (random is None or random.random() < 0.1):
@@ -162,8 +167,9 @@ class HonestClient:
     def assign(self, start: int) -> Iterator[None]:
         keys = self.log.random.sample(KEYS, self.log.random.randint(1, 2))
         self.places = {key: self.log.random.randint(0, len(self.log.visible[key])) for key in keys}
+        starts = {key: self.log.offset_of(key, place) for key, place in self.places.items()}
         yield
-        return Operation(self.process, "assign", start, 0, "ok", keys=keys)
+        return Operation(self.process, "assign", start, 0, "ok", keys=keys, starts=starts)
 
     def crash(self, start: int) -> Iterator[None]:
         yield

@@ -148,6 +148,46 @@ def exchange_two_writes_of_an_operation(history: History, random: Random) -> Cor
     return exchanged(history, random, pairs, {"int-nonmonotonic-send"})
 
 
+def exchange_the_writes_of_two_clients(history: History, random: Random) -> Corrupted:
+    """The one was acknowledged before the other was sent."""
+    sends = acknowledged(history)
+    pairs = [
+        (a, b)
+        for i, a in sends
+        for j, b in sends
+        if a.key == b.key and history.operations[i].end < history.operations[j].start
+    ]
+    return exchanged(history, random, pairs, {"backdated-send"})
+
+
+def begin_behind_where_it_was_assigned(history: History, random: Random) -> Corrupted:
+    for index, op in enumerate(history.operations):
+        for key in op.starts:
+            first = first_poll_after(history, index, key)
+            if first is not None and final_log(history, key)[0][0] < first:
+                return changed(history, index, starts={**op.starts, key: 0}), {"poll-skip"}
+    return None
+
+
+def first_poll_after(history: History, index: int, key: str) -> int | None:
+    """The first offset that the process of an assignment has polled by it."""
+    for later in history.operations[index + 1 :]:
+        if later.process != history.operations[index].process:
+            continue
+        if later.f in ("assign", "crash") or key in later.rebalanced:
+            return None
+        offsets = [
+            pairs[0][0]
+            for micro in later.ops
+            if isinstance(micro, Poll)
+            for each, pairs in micro.messages.items()
+            if each == key and pairs
+        ]
+        if offsets:
+            return offsets[0]
+    return None
+
+
 def read_what_is_not_sent_yet(history: History, random: Random) -> Corrupted:
     sends = acknowledged(history)
     if not sends:
@@ -238,6 +278,8 @@ LIES = (
     show_again,
     exchange_two_writes,
     exchange_two_writes_of_an_operation,
+    exchange_the_writes_of_two_clients,
+    begin_behind_where_it_was_assigned,
     read_what_is_not_sent_yet,
     consume_twice,
 )

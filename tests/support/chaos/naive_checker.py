@@ -32,6 +32,7 @@ TABLE = {
     "precommitted-read": "NNNN",
     "duplicate": "NYYN",
     "nonmonotonic-send": "YNNN",
+    "backdated-send": "NNNN",
     "int-nonmonotonic-send": "YYYN",
     "int-send-skip": "YYYY",
     "G0": "YYYY",
@@ -138,7 +139,7 @@ class NaiveChecker:
             at.setdefault(offset, set()).add(value)
         if self.mode(key).acks == -1:
             for i, send in self.sent(key):
-                if send.offset is not None and self.committed(i, send):
+                if send.offset is not None and (uncommitted or self.committed(i, send)):
                     at.setdefault(send.offset, set()).add(send.value)
         self.offsets_of = sorted(at)
         return [at[offset] for offset in sorted(at)]
@@ -240,8 +241,13 @@ class NaiveChecker:
 
     def duplicates(self) -> Iterator[Found]:
         for key in self.keys:
-            for value in set().union(*self.log(key)):
-                if len(self.indexes(key, value)) > 1:
+            anyone = any(
+                self.reads_uncommitted(i, key) and isinstance(micro, Poll) and key in micro.messages
+                for i, op in enumerate(self.ops)
+                for micro in op.ops
+            )
+            for value in set().union(*self.log(key, anyone)):
+                if len(self.indexes(key, value, anyone)) > 1:
                     yield "duplicate", key, value
 
     def order_of_sends(self) -> Iterator[Found]:
@@ -279,7 +285,8 @@ class NaiveChecker:
 
     def step(self, key: str, before: int, after: int, uncommitted: bool) -> str | None:
         log = self.log(key, uncommitted)
-        low, high = self.offsets_of.index(before), self.offsets_of.index(after)
+        low = sum(offset <= before for offset in self.offsets_of) - 1
+        high = self.offsets_of.index(after)
         if high <= low:
             return "nonmonotonic-poll"
         skipped = [min(values) for values in log[low + 1 : high]]
@@ -291,6 +298,8 @@ class NaiveChecker:
         for op in reversed(self.ops[:i]):
             if op.process != self.ops[i].process:
                 continue
+            if op.f == "assign" and key in op.starts:
+                return op.starts[key] - 1
             if op.f in ("assign", "subscribe", "crash") or key in op.rebalanced:
                 return None
             mine = [offset for k, offset, _ in polled(op) if k == key]
@@ -405,11 +414,14 @@ class NaiveChecker:
                 ]
                 if self.mode(send.key).transactional and min(times, default=asked) < asked:
                     yield "intermediate-read", send.key, send.value
-            if self.visible(i) and any(
-                other.f == "init" and other.outcome == "ok" and other.txn and other.txn.id == op.txn.id
-                and op.start < other.start and other.end < asked
-                for other in self.ops
-            ):  # fmt: skip
+            takeovers = [
+                (j, other)
+                for j, other in enumerate(self.ops)
+                if other.f == "init" and other.outcome == "ok" and other.txn and other.txn.id == op.txn.id
+            ]
+            own = [other.end for j, other in takeovers if other.process == op.process and j < i]
+            since = own[-1] if own else op.start
+            if self.visible(i) and any(since < o.start and o.end < asked for _, o in takeovers):
                 yield (
                     "zombie-write",
                     ", ".join(sorted({send.key for send in sends(op)} | {*op.txn.consumed})),
@@ -426,21 +438,34 @@ class NaiveChecker:
                 yield "hanging-transaction", key, stable
         for i, op in enumerate(self.ops):
             for key, (stable, high) in op.ends.items() if op.f == "ends" else ():
-                before = [(j, other) for j, other in enumerate(self.ops) if other.end < op.start]
-                reported = [other.ends[key] for _, other in before if other.f == "ends" and key in other.ends]
-                by_anyone = [o + 1 for j, o, _ in self.seen_by_anyone(key) if self.ops[j].end < op.start]
-                by_committed = [o + 1 for j, o, _ in self.seen(key) if self.ops[j].end < op.start]
-                acked = [
-                    send.offset + 1
-                    for j, send in self.sent(key)
-                    if self.mode(key).acks == -1 and send.offset is not None and self.ops[j].end < op.start
-                ]
-                least = max([*(h for _, h in reported), *by_anyone, *acked], default=0)
+                least = self.shown_before(i, key)
                 if high < least:
                     yield "nonmonotonic-end", key, i, "high watermark", least
-                least = max([*(s for s, _ in reported), *by_committed], default=0)
+                told = [o.ends[key][0] for o in self.before(i) if o.f == "ends" and key in o.ends]
+                polls = [o + 1 for j, o, _ in self.seen(key) if self.ops[j].end < op.start]
+                least = max([*told, *polls], default=0)
                 if stable < least:
                     yield "nonmonotonic-end", key, i, "last stable offset", least
+            for send in sends(op) if op.outcome != "fail" else ():
+                places = self.indexes(send.key, send.value)
+                least = self.shown_before(i, send.key)
+                if places and self.offsets_of[places[-1]] < least:
+                    yield "backdated-send", send.key, send.value, least
+
+    def before(self, i: int) -> list[Operation]:
+        """What had ended when an operation began."""
+        return [op for op in self.ops if op.end < self.ops[i].start]
+
+    def shown_before(self, i: int, key: str) -> int:
+        """The lowest that the high watermark can be, by what anyone knew when an operation began."""
+        told = [op.ends[key][1] for op in self.before(i) if op.f == "ends" and key in op.ends]
+        polls = [o + 1 for j, o, _ in self.seen_by_anyone(key) if self.ops[j].end < self.ops[i].start]
+        acks = [
+            send.offset + 1
+            for j, send in self.sent(key)
+            if self.mode(key).acks == -1 and send.offset is not None and self.ops[j].end < self.ops[i].start
+        ]
+        return max([*told, *polls, *acks], default=0)
 
     def altered_records(self) -> Iterator[Found]:
         for i, op in enumerate(self.ops):

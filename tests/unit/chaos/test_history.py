@@ -64,6 +64,7 @@ OPERATIONS = st.builds(
     group=st.none() | st.text(),
     generation=st.none() | NUMBERS,
     committed=st.dictionaries(KEYS, NUMBERS),
+    starts=st.dictionaries(KEYS, NUMBERS),
 )
 
 

@@ -61,6 +61,7 @@ def test_what_the_victim_alone_had_is_expected(tmp_path: Path) -> None:
     assert verdict.counts["unseen"] == Count(0, 2, expected=2)
     assert {kind for kind, count in verdict.counts.items() if count.forbidden} == set()
     assert verdict.counts["nonmonotonic-send"].expected == 1, "the log was longer before"
+    assert verdict.counts["backdated-send"] == Count(0, 1, expected=1), "whoever sends"
     assert all(anomaly.expected for anomaly in verdict.anomalies if anomaly.kind == "unseen")
     assert Verdict.from_dict(verdict.to_dict()).to_dict() == verdict.to_dict()
 
