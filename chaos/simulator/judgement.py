@@ -43,9 +43,14 @@ def _broken(
     for kind, why in verdict.not_judged.items():
         yield f"not judged: {kind}", why
     for operation in history.operations:
-        if operation.f == "send" and operation.error in SEQUENCE_REFUSALS:
+        if operation.f in ("send", "txn") and _code_in(operation.error) in SEQUENCE_REFUSALS:
             yield "sequence refused", f"of {_keys(operation)}: {operation.error}"
     yield from _idle(history)
+
+
+def _code_in(error: str | None) -> str:
+    """The code with which an error ends: `Refused: Produce: OUT_OF_ORDER_SEQUENCE_NUMBER` of a transaction."""
+    return (error or "").rpartition(": ")[2]
 
 
 def _is_without_cause(

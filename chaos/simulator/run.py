@@ -34,6 +34,7 @@ from chaos.simulator.judgement import judge
 from chaos.simulator.network import Network
 from chaos.simulator.oracles.committed_metadata import MetadataOracle
 from chaos.simulator.oracles.coordinators import CoordinatorOracle
+from chaos.simulator.oracles.images import behind, compare_images
 from chaos.simulator.oracles.liveness import LivenessOracle
 from chaos.simulator.oracles.nodes import NodeOracle
 from chaos.simulator.oracles.quorum import QuorumOracle
@@ -248,6 +249,7 @@ class Simulation:
         self._expect("ends", self._do(final.note_ends(), CALM_S, loop))
         self._settle()
         self._replicas.compare()
+        compare_images(self.cluster, self.violated)
         leader = self.cluster.leader
         assert leader is not None
         assert leader.node.controller_role is not None
@@ -259,12 +261,15 @@ class Simulation:
         judge(history, check(history), self._metadata.elected, self.violated, resends=resends)
 
     def _settle(self) -> None:
-        """Followers learn by their next fetch how far everything is replicated."""
+        """Followers learn by their next fetch how far everything is replicated, brokers what is decided."""
         for _ in range(SETTLE_LOOKS):
-            if not self._replicas.unsettled():
+            if not self._unsettled():
                 return
             self.pass_time(SETTLE_S)
-        self._expect("replicas settle", False, self._replicas.unsettled())
+        self._expect("replicas settle", False, self._unsettled())
+
+    def _unsettled(self) -> str:
+        return self._replicas.unsettled() or behind(self.cluster)
 
     def _create_topics(self) -> None:
         topics = [
@@ -387,7 +392,7 @@ class Simulation:
     def _client(self, name: str) -> ClusterClient:
         loop = self.cluster.client(name)
         client = ClusterClient(loop, self._addresses, self.draws.stream(f"client {name}"))
-        client.is_deposed = self._metadata.is_deposed
+        client.is_deposed, client.report = self._metadata.is_deposed, self.violated
         return client
 
     def _spawn(self, loop: ProcessLoop, work: Coroutine[Any, Any, None]) -> list[Any]:

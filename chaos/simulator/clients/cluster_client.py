@@ -12,6 +12,7 @@ from typing import Final
 from uuid import UUID
 
 from chaos.history import topic_of
+from chaos.simulator.clients.answers import accusations_in
 from chaos.simulator.process_loop import ProcessLoop
 from kraft.net.client import Address, PeerClient
 from kraft.wire.api_keys import ApiKey
@@ -63,6 +64,8 @@ class ClusterClient:
         """When an operation last succeeded, by its own clock."""
         self.is_deposed: Callable[[str, int], bool] = lambda key, broker: False
         """Whether another broker leads a partition by now."""
+        self.report: Callable[[str, str], None] = lambda rule, what: None
+        """Told of the rules that an answer breaks."""
         self._brokers = brokers
         self._connections: dict[int, PeerClient] = {}
         self._leaders: dict[str, int] = {}
@@ -71,7 +74,9 @@ class ClusterClient:
 
     def with_own_connections(self) -> ClusterClient:
         """The same client, on connections of their own: what it sends there may overtake, or come late."""
-        return ClusterClient(self.loop, self._brokers, self.random)
+        other = ClusterClient(self.loop, self._brokers, self.random)
+        other.is_deposed, other.report = self.is_deposed, self.report
+        return other
 
     async def connection(self, broker: int) -> PeerClient:
         """Raises OSError."""
@@ -87,7 +92,10 @@ class ClusterClient:
     ) -> Message:
         """Raises OSError."""
         connection = await self.connection(broker)
-        return await connection.request(api_key, VERSIONS[api_key], fields, timeout_s=timeout_s)
+        answer = await connection.request(api_key, VERSIONS[api_key], fields, timeout_s=timeout_s)
+        for code in accusations_in(answer):
+            self.report("accused", f"{self.loop.name} by {broker}, of {api_key.name}: {code.name}")
+        return answer
 
     async def send(self, broker: int, api_key: ApiKey, fields: Fields) -> None:
         """A request that gets no response (acks=0). Raises OSError."""

@@ -163,6 +163,9 @@ async def fetch(
     (partition,) = answer.responses[0].partitions
     code = ErrorCode(partition.error_code)
     if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+        if not client.is_deposed(key, broker):
+            what = f"{broker} does not have {position} of {key}, up to which {client.loop.name} was shown all"
+            client.report("out of range", what)
         raise OffsetOutOfRange(f"{key} does not have {position}")
     if code is not ErrorCode.NONE:
         client.forget_leader(key)

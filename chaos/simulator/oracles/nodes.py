@@ -18,6 +18,8 @@ from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.supervision import place_of
 
 OF_DISKS: Final = frozenset({ExitCode.DISK_FAILED, ExitCode.LOG_DIR_UNUSABLE})
+OF_NETWORKS: Final = (ConnectionError, TimeoutError)
+"""They are no errors of disks, though Python calls all of them OSError."""
 
 
 class NodeOracle:
@@ -41,5 +43,5 @@ class NodeOracle:
         if isinstance(error, FatalError):
             is_of_a_disk = error.exit_code in OF_DISKS
         else:
-            is_of_a_disk = isinstance(error, OSError)
+            is_of_a_disk = isinstance(error, OSError) and not isinstance(error, OF_NETWORKS)
         return is_of_a_disk and self._cluster.machines[node_id].disk.struck > 0

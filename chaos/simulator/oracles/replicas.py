@@ -8,7 +8,7 @@ compared with one another and with what any leader has ever shown.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 from uuid import UUID
@@ -188,6 +188,33 @@ class ReplicaOracle:
                 sizes = {node_id: len(each) for node_id, each in contents.items()}
                 what = f"{name} from {start} to {end}: {sizes} bytes"
                 self._report(Invariant.REPLICAS_AGREE.name, what)
+            self._compare_producers(name, found)
+
+    def _compare_producers(self, name: str, found: Mapping[int, Partition]) -> None:
+        """They follow from the batches alone, live or read again: the next leader must know a repeated batch,
+        and which transactions are open or aborted. Where each compacts by itself, batches are gone."""
+        if next(iter(found.values())).log.config.compact:
+            return
+        known = {node_id: producers_of(each) for node_id, each in found.items()}
+        if any(each != next(iter(known.values())) for each in known.values()):
+            self._report(Invariant.REPLICAS_AGREE.name, f"{name} has other producers: {known}")
+
+
+def producers_of(partition: Partition) -> tuple[dict[int, tuple[int | None, ...]], list[tuple[int, ...]]]:
+    """Each producer's epoch, last sequence number and its offset, coordinator's epoch and where its
+    transaction begins; and the aborted transactions. A snapshot keeps of batches only the last one."""
+    log = partition.log
+    states = {
+        producer_id: (
+            state.epoch,
+            state.last_sequence,
+            state.batches[-1].last_offset if state.batches else None,
+            state.coordinator_epoch,
+            state.current_txn_first_offset,
+        )
+        for producer_id, state in log.producers.states.items()
+    }
+    return states, [each[:3] for each in log.aborted.entries]
 
 
 def records_in(batches: bytes) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chaos.checker import check
-from chaos.history import Header, History, Operation, Poll, Send, TopicMode
+from chaos.history import Header, History, HistoryTransaction, Operation, Poll, Send, TopicMode
 from chaos.simulator.judgement import judge
 from chaos.simulator.profile import COMBINED, PROFILES, Profile
 from chaos.simulator.run import Simulation
@@ -63,6 +63,18 @@ def test_at_acks_1_a_record_goes_with_its_leader_only() -> None:
 def test_no_sequence_number_is_missing() -> None:
     refused = send(2, None, "OUT_OF_ORDER_SEQUENCE_NUMBER")
     assert broken(ALL, send(1, 0), refused, *final_read((0, 1))) == ["sequence refused"]
+
+
+def test_no_sequence_number_of_a_transaction_is_missing() -> None:
+    refused = Operation(
+        2, "txn", 2, 3, "fail", [Send("t-0", 2)], error="Refused: Produce: OUT_OF_ORDER_SEQUENCE_NUMBER",
+        txn=HistoryTransaction("id"),
+    )  # fmt: skip
+    mode = ALL._replace(idempotent=True, transactional=True)
+    ends = Operation(99, "ends", 95, 96, "ok", final=True, ends={"t-0": (1, 1)})
+    assert broken(mode, send(1, 0), refused, *final_read((0, 1)), ends) == ["sequence refused"]
+    deposed = refused._replace(error="Refused: Produce: OUT_OF_ORDER_SEQUENCE_NUMBER of a deposed leader")
+    assert broken(mode, send(1, 0), deposed, *final_read((0, 1)), ends) == []
 
 
 def test_idle_clients_prove_nothing() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +18,7 @@ from chaos.simulator.draws import Draws
 from chaos.simulator.network import Network
 from chaos.simulator.oracles.committed_metadata import MetadataOracle
 from chaos.simulator.oracles.coordinators import CoordinatorOracle
+from chaos.simulator.oracles.images import behind, compare_images
 from chaos.simulator.oracles.nodes import NodeOracle
 from chaos.simulator.oracles.quorum import QuorumOracle
 from chaos.simulator.oracles.recovery import RecoveryOracle
@@ -26,7 +27,9 @@ from chaos.simulator.oracles.replicas import ReplicaOracle
 from chaos.simulator.profile import COMBINED
 from chaos.simulator.scheduler import Livelock, Scheduler
 from chaos.simulator.story import Story
+from data_plane.log.aborted import AbortedTransaction
 from data_plane.log.config import LogConfig
+from data_plane.log.log import UnifiedLog
 from data_plane.purgatory.purgatory import Watchers
 from kraft.wire import raft_frame
 from kraft.wire.api_keys import ApiKey
@@ -78,6 +81,8 @@ NO_FILE = OSError(errno.EIO, "its disk")
         (DISK_FAILED, 2, True),
         (NO_FILE, 1, False),
         (NO_FILE, None, True),
+        (ConnectionResetError("the network"), 1, True),
+        (TimeoutError("nobody answers"), 1, True),
         (FatalError(ExitCode.USAGE, "no reason"), 1, True),
         (InvariantViolation(Invariant.ACKED_IN_LOG, "gone"), 1, True),
         (ValueError("a bug"), 1, True),
@@ -302,8 +307,15 @@ def test_what_no_replica_shows(cluster: Cluster) -> None:
     assert "ACKED_IN_LOG" in looked_at(made(), Replica(epoch=3), lacks)
 
 
-def compared(cluster: Cluster, tmp_path: Path, *contents: Sequence[bytes], **config: Any) -> set[str]:
-    """Of replicas with these values, all of one key; on nodes 1, 2, …"""
+def compared(
+    cluster: Cluster,
+    tmp_path: Path,
+    *contents: Sequence[bytes],
+    then: Callable[[UnifiedLog], None] = lambda log: None,
+    **config: Any,
+) -> set[str]:
+    """Of replicas with these values, all of one key and of one producer; on nodes 1, 2, … `then`: what befalls
+    the last of them."""
     reported: set[str] = set()
     state = replace(FIRST, replicas=(1, 2), isr=(1, 2))
     _, image = changed(state, 1)
@@ -312,8 +324,15 @@ def compared(cluster: Cluster, tmp_path: Path, *contents: Sequence[bytes], **con
     for number, values in enumerate(contents, 1):
         log = open_log(tmp_path / f"{len(list(tmp_path.iterdir()))}", LogConfig(**config))
         for value in values:
-            batch = encode_batch([Record(-1, NOW_MS, b"key", value)])
+            batch = encode_batch(
+                [Record(-1, NOW_MS, b"key", value)],
+                producer_id=7,
+                producer_epoch=0,
+                base_sequence=log.log_end_offset,
+            )
             log.append_as_leader(bytearray(batch), leader_epoch=0, now_ms=NOW_MS)
+        if number == len(contents):
+            then(log)
         partition = SimpleNamespace(
             tp=TopicPartition("t", 0), topic_id=TOPIC, offline=False, removed=False, log=log, high_watermark=2
         )
@@ -337,6 +356,56 @@ def test_replicas_that_differ(tmp_path: Path) -> None:
     compact = {"cleanup_policy": ("compact",)}
     assert compared(made(), tmp_path, same, same, **compact) == set()
     assert compared(made(), tmp_path, same, other, **compact) == {"REPLICAS_AGREE"}
+
+
+def test_replicas_whose_producers_differ(tmp_path: Path) -> None:
+    """The next leader would take a repeated batch for a new one."""
+    same = (b"a", b"b")
+
+    def forget(log: UnifiedLog) -> None:
+        log.producers.states.clear()
+
+    def be_told_another_epoch(log: UnifiedLog) -> None:
+        log.producers.states[7].coordinator_epoch = 3
+
+    def know_of_an_abort(log: UnifiedLog) -> None:
+        log.aborted.entries.append(AbortedTransaction(7, 0, 1, 2))
+
+    for then in (forget, be_told_another_epoch, know_of_an_abort):
+        assert compared(made(), tmp_path, same, same, then=then) == {"REPLICAS_AGREE"}
+    compact = {"cleanup_policy": ("compact",)}
+    assert compared(made(), tmp_path, same, same, then=forget, **compact) == set()
+
+
+def test_nodes_that_know_another_cluster(cluster: Cluster) -> None:
+    """One has missed a change, another is behind, a third has all of it from a snapshot."""
+    _, image = changed(FIRST, 4)
+    missed = replace(image, configs={(2, "t"): {"retention.ms": "1"}})
+    role = SimpleNamespace(
+        controller=SimpleNamespace(is_active=True),
+        raft=SimpleNamespace(term=1),
+        state_machine=SimpleNamespace(image=image),
+    )
+
+    def told(*images: MetadataImage) -> tuple[str, list[str]]:
+        for number, known in enumerate((image, *images), 1):
+            context = SimpleNamespace(metadata_cache=SimpleNamespace(image=known))
+            running: Any = SimpleNamespace(
+                node=SimpleNamespace(controller_role=role if number == 1 else None, context=context)
+            )
+            cluster.running[number] = running
+        reported: list[str] = []
+        compare_images(cluster, lambda rule, what: reported.append(what))
+        return behind(cluster), reported
+
+    assert told(replace(image, timestamp_ms=7, epoch=3)) == ("", [])
+    late, reported = told(replace(missed, offset=3))
+    assert late == "2 knows the metadata up to 3 of 4"
+    assert reported == []
+    late, reported = told(image, missed)
+    assert late == ""
+    assert len(reported) == 1
+    assert reported[0].startswith("3 has configs {(2, 't'): ")
 
 
 def test_nothing_recovers_and_each_bound_is_over_in_its_time(cluster: Cluster) -> None:

@@ -1,0 +1,53 @@
+"""What nodes know of the cluster, when nothing happens any more: all of them the same, whether they have it
+from every record, from a snapshot and the records behind it, or from their own log after a start.
+
+A node that lacks one change is wrong for as long as it runs, and mostly no client notices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Final
+
+from chaos.simulator.cluster import Cluster
+from chaos.simulator.oracles.quorum import Report
+from metadata_quorum.metadata.image import MetadataImage
+
+OF_THE_LAST_BATCH: Final = {"epoch": -1, "timestamp_ms": -1}
+"""A snapshot has times of its own."""
+
+
+def behind(cluster: Cluster) -> str:
+    """Which node does not know yet what the active controller knows; empty where all do."""
+    active = _of_controller(cluster)
+    for node_id, image in _images(cluster).items():
+        if image.offset != active.offset:
+            return f"{node_id} knows the metadata up to {image.offset} of {active.offset}"
+    return ""
+
+
+def compare_images(cluster: Cluster, report: Report) -> None:
+    """Report what two nodes have different. Of another version of the software nothing is said."""
+    active = replace(_of_controller(cluster), **OF_THE_LAST_BATCH)
+    for node_id, image in _images(cluster).items():
+        if type(image) is not type(active) or image.offset != active.offset:
+            continue
+        mine = replace(image, **OF_THE_LAST_BATCH)
+        for field in fields(active):
+            found, expected = getattr(mine, field.name), getattr(active, field.name)
+            if found != expected:
+                report("metadata", f"{node_id} has {field.name} {found}, the active controller {expected}")
+
+
+def _images(cluster: Cluster) -> dict[int, MetadataImage]:
+    return {
+        node_id: running.node.context.metadata_cache.image
+        for node_id, running in sorted(cluster.running.items())
+    }
+
+
+def _of_controller(cluster: Cluster) -> MetadataImage:
+    leader = cluster.leader
+    assert leader is not None
+    assert leader.node.controller_role is not None
+    return leader.node.controller_role.state_machine.image
