@@ -273,6 +273,7 @@ _UNITS_MS: Final = {
 }  # fmt: skip
 _DURATION: Final = re.compile(r"(\d+)\s*([a-z]*)")
 MAX_TIME_MS: Final = 2**63 - 1
+MAX_OFFSET: Final = 2**63 - 1
 _TIMES_EXPECTED: Final = '{"topic":{"0":1700000000000,"1":1700000000000}}, in ms since 1970'
 
 
@@ -325,7 +326,7 @@ class _Given:
                 return edge
         parsed = _parsed_offsets(name, offsets, 'earliest, latest or {"topic":{"0":23,"1":-1}}')
         for partition, offset in parsed.items():
-            if offset < EARLIEST:
+            if not EARLIEST <= offset <= MAX_OFFSET:
                 raise OptionError(name, f"{offset} is no offset of {partition}")
         return AtOffsets(parsed)
 

@@ -82,7 +82,10 @@ def write_rows(
 
 
 def _produce(producer: Producer, columns: Columns, delivered: Any, failures: list[str]) -> int:
-    """Hand a batch over to librdkafka, waiting where its queue is full."""
+    """Hand a batch over to librdkafka, waiting where its queue is full. Raises `SinkError` for a row that it
+    does not take."""
+    from confluent_kafka import KafkaException
+
     for row, (topic, key, value, headers, given) in enumerate(columns):
         partition = PARTITION_UNSET if given is None else given
         while True:
@@ -92,6 +95,8 @@ def _produce(producer: Producer, columns: Columns, delivered: Any, failures: lis
             except BufferError:
                 producer.poll(FULL_QUEUE_WAIT_S)
                 _check(failures)
+            except KafkaException as error:
+                raise SinkError("KAFKA_WRITE_FAILED", f"{topic}: {error.args[0].str()}") from None
         if row % POLL_EVERY_ROWS == 0:
             producer.poll(0)
             _check(failures)
@@ -159,8 +164,15 @@ def _checksum_of_metadata(metadata: tuple[str, int | None, Any]) -> int:
     return int(crc32c(repr(metadata).encode()))
 
 
-def _headers(headers: list[dict[str, Any]] | None) -> list[tuple[str, bytes | None]] | None:
-    return [(header["key"], header["value"]) for header in headers] if headers else None
+def _headers(headers: list[dict[str, Any] | None] | None) -> list[tuple[str, bytes | None]] | None:
+    if not headers:
+        return None
+    pairs: list[tuple[str, bytes | None]] = []
+    for header in headers:
+        if header is None or header["key"] is None:
+            raise SinkError("KAFKA_NULL_HEADER_KEY_IN_DATA", "a row has a header without a key")
+        pairs.append((header["key"], header["value"]))
+    return pairs
 
 
 def _check(failures: list[str]) -> None:

@@ -86,8 +86,9 @@ class TransactionalTask:
 
     @property
     def _patience_s(self) -> float:
-        given = self.config.get("delivery.timeout.ms", self.config.get("message.timeout.ms"))
-        return float(given or DEFAULT_PATIENCE_MS) / 1000
+        """To librdkafka 0 is no limit for a delivery; for a call it would be no time at all."""
+        given = self.config.get("delivery.timeout.ms", self.config.get("message.timeout.ms", 0))
+        return (float(given) or DEFAULT_PATIENCE_MS) / 1000
 
 
 def transactional_task(options: SinkOptions, timeout_ms: int) -> TransactionalTask:

@@ -124,6 +124,7 @@ def test_a_time_for_all_takes_precedence_over_times_and_these_over_offsets():
         ({"startingOffsets": '{"flights":{"0":"x"}}'}, "startingOffsets", "earliest, latest or"),
         ({"startingOffsets": '{"flights":[0]}'}, "startingOffsets", "earliest, latest or"),
         ({"startingOffsets": '{"flights":{"0":-3}}'}, "startingOffsets", "-3 is no offset"),
+        ({"startingOffsets": '{"flights":{"0":9223372036854775808}}'}, "startingOffsets", "is no offset"),
         ({"startingTimestamp": "yesterday"}, "startingTimestamp", "ms since 1970"),
         ({"startingTimestamp": "-1"}, "startingTimestamp", "ms since 1970, not '-1'"),
         ({"startingTimestamp": str(2**63)}, "startingTimestamp", "ms since 1970"),

@@ -12,6 +12,7 @@ from kraft.local.free_ports import HOST
 from spark_connector.errors import SinkError
 from spark_connector.librdkafka import producer_config
 from spark_connector.producing import Columns, WriteTask
+from spark_connector.transactions import TransactionalTask
 
 BUFFER_BYTES = 4_000_000
 VALUE_BYTES = 1_000
@@ -49,3 +50,34 @@ def test_a_partition_below_0_is_none() -> None:
     wrong = pa.record_batch({"value": [b"a", b"b"], "partition": pa.array([0, -1], pa.int32())})
     with pytest.raises(SinkError, match="KAFKA_INVALID_PARTITION_IN_DATA"):
         Columns(wrong, "t")
+
+
+def test_a_header_without_a_key_is_none() -> None:
+    """Java's producer refuses it; to Spark's schema of headers all of it may be null."""
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+    def headers(*each: object) -> list[object]:
+        rows = pa.record_batch({"value": [b"v"], "headers": pa.array([list(each)], kind)})
+        return [row[3] for row in Columns(rows, "t")]
+
+    assert headers() == [None]
+    assert headers({"key": "k", "value": None}) == [[("k", None)]]
+    for wrong in ({"key": None, "value": b"v"}, None):
+        with pytest.raises(SinkError, match="KAFKA_NULL_HEADER_KEY_IN_DATA"):
+            headers({"key": "k", "value": b"v"}, wrong)
+
+
+def test_a_row_that_is_not_taken_is_an_error_of_the_sink() -> None:
+    rows = pa.record_batch({"value": [bytes(5_000)]})
+    config = producer_config(
+        {"bootstrap.servers": f"{HOST}:1", "max.request.size": "1000", "log_level": "0"}
+    )
+    with pytest.raises(SinkError, match=r"KAFKA_WRITE_FAILED\] t: .*Message size too large"):
+        WriteTask(config, "t").run(iter([rows]))
+
+
+def test_the_patience_of_a_transaction_whose_deliveries_have_no_limit() -> None:
+    config = {"bootstrap.servers": f"{HOST}:1"}
+    for given, seconds in ((None, 120.0), ("0", 120.0), ("5000", 5.0)):
+        timeout = {} if given is None else {"message.timeout.ms": given}
+        assert TransactionalTask({**config, **timeout}, "t")._patience_s == seconds
