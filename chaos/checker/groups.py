@@ -186,16 +186,17 @@ def _lost_before_start(start: Start, commits: Mapping[GroupKey, list[Commit]], f
 def _lost_in_the_end(
     seen: Observations, commits: Mapping[GroupKey, list[Commit]], findings: Findings
 ) -> None:
-    asked = [
-        (index, operation)
-        for index, operation in enumerate(seen.operations)
-        if operation.f == "committed" and operation.outcome == "ok"
-    ]
-    for (group, key), of_group in commits.items():
-        for index, operation in asked:
-            if operation.group != group:
+    shown = _shown_to_be_committed(seen)
+    for index, operation in enumerate(seen.operations):
+        if operation.f != "committed" or operation.outcome != "ok":
+            continue
+        for group, key in dict.fromkeys((*commits, *shown)):
+            if group != operation.group:
                 continue
-            commit = _committed_before(of_group, operation.start)
+            known = [_committed_before(commits.get((group, key), []), operation.start)]
+            if operation.final:
+                known += [each for each in shown.get((group, key), ()) if each.end < operation.start]
+            commit = max((each for each in known if each is not None), key=lambda c: c.offset, default=None)
             answer = operation.committed.get(key, 0)
             if commit is not None and answer < commit.offset:
                 findings.add(
@@ -209,6 +210,18 @@ def _lost_in_the_end(
                     offset=answer,
                     committed=commit.offset,
                 )
+
+
+def _shown_to_be_committed(seen: Observations) -> dict[GroupKey, list[Commit]]:
+    """By transactions whose producers heard nothing of it, though their output was read. In the end, when no
+    transaction is open any more, their offsets are committed like those of any other."""
+    commits: defaultdict[GroupKey, list[Commit]] = defaultdict(list)
+    for index in sorted(seen.proven):
+        operation = seen.operations[index]
+        if operation.f == "txn" and operation.txn is not None and operation.txn.group is not None:
+            for key, (_, offset) in operation.txn.consumed.items():
+                commits[operation.txn.group, key].append(Commit(operation.end, offset, index))
+    return commits
 
 
 # Members ----------------------------------------------------------------------------------------------------

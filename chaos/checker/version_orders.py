@@ -135,9 +135,7 @@ def check_offsets(
         _duplicates(seen, partition, uncommitted.get(key, orders[key]), findings)
 
 
-def _inconsistent_offsets(
-    seen: Observations, partition: PartitionObservations, findings: Findings
-) -> None:
+def _inconsistent_offsets(seen: Observations, partition: PartitionObservations, findings: Findings) -> None:
     """Whoever reads uncommitted finds the same, and more."""
     disagreeing = set(partition.disagreeing)
     uncommitted = seen.uncommitted.get(partition.key)

@@ -149,8 +149,7 @@ class Worker:
         assert self._reader is not None
         self._reading = AssignStep(step.keys, from_beginning=False)
         self._reader.assign(step.keys, self.positions)
-        starts = {key: self.positions.get(key, 0) for key in step.keys}
-        self.journal.note("assign", start, "ok", final=final, keys=step.keys, starts=starts)
+        self.journal.note("assign", start, "ok", final=final, keys=step.keys)
 
     def _subscribe(self, step: SubscribeStep) -> None:
         start = self._now_ns()

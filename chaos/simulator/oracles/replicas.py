@@ -204,7 +204,7 @@ def producers_of(partition: Partition) -> tuple[dict[int, tuple[int | None, ...]
     """Each producer's epoch, last sequence number and its offset, coordinator's epoch and where its
     transaction begins; and the aborted transactions. A snapshot keeps of batches only the last one."""
     log = partition.log
-    states = {
+    states: dict[int, tuple[int | None, ...]] = {
         producer_id: (
             state.epoch,
             state.last_sequence,

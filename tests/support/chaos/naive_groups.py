@@ -24,11 +24,12 @@ class NaiveGroups:
         self.ops = judge.ops
         self.keys = judge.keys
 
-    def commits(self, group: str, key: str, before: int) -> list[int]:
-        """Offsets whose commit had been acknowledged by then."""
+    def commits(self, group: str, key: str, before: int, *, in_the_end: bool = False) -> list[int]:
+        """Offsets whose commit had been acknowledged by then; in the end, that was made, as anyone saw."""
         offsets = []
-        for op in self.ops:
-            if op.outcome != "ok" or op.end >= before:
+        for i, op in enumerate(self.ops):
+            is_known = op.outcome == "ok" or (in_the_end and op.f == "txn" and self.judge.visible(i))
+            if not is_known or op.end >= before:
                 continue
             if op.f == "commit" and op.group == group and key in op.committed:
                 offsets.append(op.committed[key])
@@ -41,7 +42,8 @@ class NaiveGroups:
             for key in self.keys:
                 if op.f == "committed" and op.outcome == "ok" and op.group is not None:
                     final_offset = op.committed.get(key, 0)
-                    if max(self.commits(op.group, key, op.start), default=0) > final_offset:
+                    commits = self.commits(op.group, key, op.start, in_the_end=op.final)
+                    if max(commits, default=0) > final_offset:
                         yield "lost-commit", key, i, op.group, final_offset
                 began = self.began(i, key)
                 if began is None:

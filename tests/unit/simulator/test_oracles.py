@@ -314,8 +314,9 @@ def compared(
     then: Callable[[UnifiedLog], None] = lambda log: None,
     **config: Any,
 ) -> set[str]:
-    """Of replicas with these values, all of one key and of one producer; on nodes 1, 2, … `then`: what befalls
-    the last of them."""
+    """Of replicas with these values, all of one key and one producer; on nodes 1, 2, …
+
+    `then`: what befalls the last of them."""
     reported: set[str] = set()
     state = replace(FIRST, replicas=(1, 2), isr=(1, 2))
     _, image = changed(state, 1)

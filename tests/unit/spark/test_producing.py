@@ -69,9 +69,7 @@ def test_a_header_without_a_key_is_none() -> None:
 
 def test_a_row_that_is_not_taken_is_an_error_of_the_sink() -> None:
     rows = pa.record_batch({"value": [bytes(5_000)]})
-    config = producer_config(
-        {"bootstrap.servers": f"{HOST}:1", "max.request.size": "1000", "log_level": "0"}
-    )
+    config = producer_config({"bootstrap.servers": f"{HOST}:1", "max.request.size": "1000", "log_level": "0"})
     with pytest.raises(SinkError, match=r"KAFKA_WRITE_FAILED\] t: .*Message size too large"):
         WriteTask(config, "t").run(iter([rows]))
 
