@@ -49,7 +49,7 @@ def _broken(
 
 
 def _code_in(error: str | None) -> str:
-    """The code with which an error ends: `Refused: Produce: OUT_OF_ORDER_SEQUENCE_NUMBER` of a transaction."""
+    """With which an error ends: `Refused: Produce: OUT_OF_ORDER_SEQUENCE_NUMBER` of a transaction."""
     return (error or "").rpartition(": ")[2]
 
 

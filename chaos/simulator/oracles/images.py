@@ -7,14 +7,10 @@ A node that lacks one change is wrong for as long as it runs, and mostly no clie
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import Final
 
 from chaos.simulator.cluster import Cluster
 from chaos.simulator.oracles.quorum import Report
 from metadata_quorum.metadata.image import MetadataImage
-
-OF_THE_LAST_BATCH: Final = {"epoch": -1, "timestamp_ms": -1}
-"""A snapshot has times of its own."""
 
 
 def behind(cluster: Cluster) -> str:
@@ -28,15 +24,20 @@ def behind(cluster: Cluster) -> str:
 
 def compare_images(cluster: Cluster, report: Report) -> None:
     """Report what two nodes have different. Of another version of the software nothing is said."""
-    active = replace(_of_controller(cluster), **OF_THE_LAST_BATCH)
+    active = _without_its_batch(_of_controller(cluster))
     for node_id, image in _images(cluster).items():
         if type(image) is not type(active) or image.offset != active.offset:
             continue
-        mine = replace(image, **OF_THE_LAST_BATCH)
+        mine = _without_its_batch(image)
         for field in fields(active):
             found, expected = getattr(mine, field.name), getattr(active, field.name)
             if found != expected:
                 report("metadata", f"{node_id} has {field.name} {found}, the active controller {expected}")
+
+
+def _without_its_batch(image: MetadataImage) -> MetadataImage:
+    """Who has it from a snapshot knows other times."""
+    return replace(image, epoch=-1, timestamp_ms=-1)
 
 
 def _images(cluster: Cluster) -> dict[int, MetadataImage]:

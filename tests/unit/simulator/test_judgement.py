@@ -83,7 +83,7 @@ def test_idle_clients_prove_nothing() -> None:
     assert broken(ALL, last_write, *final_read((0, 1))) == ["idle"]
     member = Operation(5, "subscribe", 1, 1, "ok", keys=["t-0"], group="g")
     owned = Operation(5, "owned", 2, 2, "ok", keys=["t-0"], group="g", generation=1)
-    committed = Operation(5, "commit", 3, 3, "ok", group="g", committed={"t-0": 0})
+    committed = Operation(5, "commit", 3, 3, "ok", group="g", generation=1, committed={"t-0": 0})
     told = Operation(5, "committed", 95, 95, "ok", group="g", final=True)
     assert broken(ALL, send(1, 0), member, owned, *final_read((0, 1)), told) == ["idle"]
     assert broken(ALL, send(1, 0), member, owned, committed, *final_read((0, 1)), told) == []
