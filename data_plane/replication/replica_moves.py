@@ -305,6 +305,8 @@ class ReplicaMoves:
         complete."""
         if move.lag:
             offset = move.log.log_end_offset
+            if offset < move.partition.log.log_start_offset:  # as in `_copy`
+                return False
             try:
                 piece = move.partition.log.read(offset, CHUNK_BYTES, at_least_one_batch=True).read_cached()
             except OSError as e:

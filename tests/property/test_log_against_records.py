@@ -45,12 +45,14 @@ def test_a_log_is_what_was_written(config: str) -> None:
 
 
 @pytest.mark.row("L8")
-def test_a_log_moves_though_its_beginning_is_deleted_meanwhile() -> None:
+@pytest.mark.parametrize("was_empty", [False, True])
+def test_a_log_moves_though_its_beginning_is_deleted_meanwhile(was_empty: bool) -> None:
     """By DeleteRecords or by retention, between any two pieces of the move's work."""
     for steps in range(9):
         history = History(DELETED)
         some_puts, some_moves = [Step("put", (0, 0, 0, 0), 0)] * 4, [Step("move", (0, 0), 0)] * steps
-        for step in [*some_puts, *some_moves, Step("delete_records", (2,), 0)]:
+        before = [*some_moves, *some_puts] if was_empty else [*some_puts, *some_moves]
+        for step in [*before, Step("delete_records", (2,), 0)]:
             history.make(step)
         while history.path.startswith("/d"):
             history.make(Step("move", (0, 0), 0))
