@@ -1,7 +1,7 @@
 """How a coordinator loads the partitions of its topic that it leads: in turns, and anew where that fails.
 
-After a failover dozens load at once. Each replays its log a piece at a time, and in each turn of the loop one
-of them does.
+After a failover dozens load at once. Each replays its log a piece at a time. In each turn of the loop one of
+them does, or several that have little to replay: most logs are small, and a turn may take milliseconds.
 
 A load that failed, an append of which nobody knows how much is in the log, a record that the machine did not
 take: the log is the truth, and a new machine that has read it is as good as a new coordinator. Of what fails
@@ -26,20 +26,24 @@ LAST_S: Final = 60.0
 class Loads:
     """Of all partitions of one topic."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, load: Callable[[int, int], None]) -> None:
-        """`load`: the partition, in that leader epoch."""
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, load: Callable[[int, int], None], turn_bytes: int
+    ) -> None:
+        """`load`: the partition, in that leader epoch. `turn_bytes`: what is replayed per turn."""
         self._loop = loop
         self._load = load
+        self._turn_bytes = turn_bytes
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self._pauses: dict[int, tuple[int, float]] = {}
         """By partition: the leader epoch, and the last pause in it."""
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        """With the sizes of their pieces."""
         self._is_called = False
 
-    async def turn(self) -> None:
-        """Wait for one's turn to replay a piece."""
+    async def turn(self, size: int) -> None:
+        """Wait for one's turn to replay a piece of that many bytes."""
         turn: asyncio.Future[None] = self._loop.create_future()
-        self._waiting.append(turn)
+        self._waiting.append((size, turn))
         self._call()
         await turn
 
@@ -50,11 +54,12 @@ class Loads:
 
     def _next(self) -> None:
         self._is_called = False
-        while self._waiting:
-            turn = self._waiting.popleft()
+        left, is_first = self._turn_bytes, True
+        while self._waiting and (is_first or self._waiting[0][0] <= left):
+            size, turn = self._waiting.popleft()
             if not turn.done():  # else its partition is led elsewhere now
                 turn.set_result(None)
-                break
+                left, is_first = left - size, False
         if self._waiting:
             self._call()
 

@@ -22,9 +22,10 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from itertools import count
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from data_plane.coordinator.loading import Loads
+from data_plane.coordinator.partition_log import PartitionLog
 from data_plane.coordinator.state_machine import (
     RECORD_OVERHEAD_BYTES,
     CoordinatorResult,
@@ -56,38 +57,12 @@ ReplyT = TypeVar("ReplyT")
 
 logger = logging.getLogger(__name__)
 
-
-class PartitionWriter(Protocol):
-    """Appends to the internal topic's partitions."""
-
-    def append(self, partition: int, leader_epoch: int, batch: bytearray) -> int:
-        """Append as the leader of that epoch under acks=all rules; return the offset behind the
-        batch. Raises BrokerError where this broker may not or cannot."""
-
-    def max_batch_bytes(self, partition: int) -> int:
-        """How large a batch may be. Raises BrokerError where this broker has no such partition."""
-
-    def when_replicated(self, partition: int, offset: int, callback: Callable[[], None]) -> None:
-        """Call once the high watermark has reached `offset`; at once where it already has. Never,
-        if the wait is broken off: leadership is lost, or the ISR has become too small."""
-
-
-class PartitionReader(Protocol):
-    """Reads them, for loading."""
-
-    def bounds(self, partition: int) -> tuple[int, int]:
-        """Log start and log end offset."""
-
-    async def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
-        """Whole batches, the first one holding `offset`; at least one, however large."""
-
-
-class PartitionLog(PartitionWriter, PartitionReader, Protocol):
-    """Both."""
-
-
 TICK_RETRY_S: Final = 1.0
 """After a fault in the machine's own work: it is still due, but not at once again."""
+ANSWERED_PER_TURN: Final = 100
+"""Replies that hold from the same moment on: each wakes a request, which takes some 70 microseconds."""
+READS_PER_TURN: Final = 4
+"""Of logs that are loaded: one reads up to `load_slice_bytes`, which takes some milliseconds."""
 
 
 class CoordinatorState(Enum):
@@ -158,6 +133,8 @@ class Shard(Generic[RecordT]):
         self._tickets = count()
         self._waiting: dict[Ticket, asyncio.Future[object]] = {}
         self._deferred: deque[_DeferredReply] = deque()
+        self._left_in_turn = ANSWERED_PER_TURN
+        """How many replies may be given in this turn of the loop."""
         self._written = 0
         """Offset behind the last record that the machine's state rests on."""
         self._replicated = 0
@@ -344,9 +321,20 @@ class Shard(Generic[RecordT]):
 
     def _on_replicated(self, offset: int) -> None:
         self._replicated = max(self._replicated, offset)
-        while self._deferred and self._deferred[0].until <= self._replicated:
+        self._answer_some()
+
+    def _answer_some(self) -> None:
+        """A thousand members may have joined: other requests have their turns in between."""
+        while self._left_in_turn and self._deferred and self._deferred[0].until <= self._replicated:
+            if self._left_in_turn == ANSWERED_PER_TURN:
+                self._loop.call_soon(self._begin_turn)
+            self._left_in_turn -= 1
             parked = self._deferred.popleft()
             self._answer(parked.ticket, parked.reply)
+
+    def _begin_turn(self) -> None:
+        self._left_in_turn = ANSWERED_PER_TURN
+        self._answer_some()
 
     def _park(self, replies: Replies, at: Instant) -> None:
         refusals = [reply for reply in replies if isinstance(reply[1], BrokerError)]
@@ -354,18 +342,14 @@ class Shard(Generic[RecordT]):
             self._answer(ticket, refusal)
         if len(refusals) == len(replies):
             return
-        offset = self._written
-        if offset > self._replicated:
-            # Registered again each time: an earlier wait may have ended because the ISR shrank.
-            self._log.when_replicated(self.partition, offset, lambda: self._on_replicated(offset))
-        deadline = at.now + self._limits.commit_timeout
+        offset, deadline = self._written, at.now + self._limits.commit_timeout
         for ticket, reply in replies:
-            if isinstance(reply, BrokerError):
-                continue
-            if offset <= self._replicated:
-                self._answer(ticket, reply)
-            else:
+            if not isinstance(reply, BrokerError):
                 self._deferred.append(_DeferredReply(offset, deadline, ticket, reply))
+        if offset <= self._replicated:
+            self._on_replicated(offset)
+        else:  # registered again each time: an earlier wait may have ended because the ISR shrank
+            self._log.when_replicated(self.partition, offset, lambda: self._on_replicated(offset))
 
     def _answer(self, ticket: Ticket, reply: object) -> None:
         future = self._waiting.get(ticket)
@@ -400,7 +384,10 @@ class Shard(Generic[RecordT]):
         self._timer = None
         at = self._instant()
         while self._deferred and self._deferred[0].deadline <= at.now:
-            self._answer(self._deferred.popleft().ticket, BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            parked = self._deferred.popleft()
+            late = parked.until > self._replicated
+            unknown = BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            self._answer(parked.ticket, unknown if late else parked.reply)
         earliest = 0.0
         if self._state_machine.next_deadline() <= at.now:
             try:
@@ -434,14 +421,15 @@ class Shard(Generic[RecordT]):
     async def _replay_log(self) -> None:
         """From the start to the end, also above the high watermark: that will either be replicated, or
         leadership is lost, and this shard closed."""
+        piece_bytes = self._limits.load_turn_bytes
         offset, end = self._log.bounds(self.partition)
         self._written = end
         while offset < end:
-            await self._loads.turn()
+            await self._loads.turn(piece_bytes // READS_PER_TURN)
             if (offset := max(offset, self._log.bounds(self.partition)[0])) >= end:
                 return  # records were deleted meanwhile
             data = await self._log.read(self.partition, offset, self._limits.load_slice_bytes)
-            await self._loads.turn()
+            await self._loads.turn(min(len(data), piece_bytes))
             replayed = since_turn = 0
             for position, header in iter_headers(data):
                 if header.next_offset > offset:
@@ -454,9 +442,9 @@ class Shard(Generic[RecordT]):
                         self._replay_batch(data, position, header)
                 replayed += header.size
                 since_turn += header.size
-                if since_turn >= self._limits.load_turn_bytes:
+                if since_turn >= piece_bytes:
                     since_turn = 0
-                    await self._loads.turn()
+                    await self._loads.turn(min(len(data) - replayed, piece_bytes))
             if not replayed:
                 raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"nothing at offset {offset} of {end}")
 

@@ -5,7 +5,7 @@
 
 A marker is sent again until a partition's leader, the current one, has it replicated; a partition whose topic
 is deleted needs none. To each broker one request is in flight at a time, and the markers that come meanwhile
-are sent together in the next.
+are sent together in the next, `MARKERS_AT_ONCE` at most.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ WRITE_TXN_MARKERS_VERSIONS: Final = (1, 2)
 """From 2 on a marker says of which transaction.version its transaction is. Brokers from before do not know it
 (of Apache Kafka: before 4.3)."""
 
+MARKERS_AT_ONCE: Final = 200
+"""In one request: each is encoded here, and its answer wakes a task that appends a record."""
 FIRST_PAUSE_S: Final = 0.02
 LONGEST_PAUSE_S: Final = 1.0
 
@@ -92,10 +94,11 @@ class BrokerMarkerChannel:
         """The partitions by their leader, in the order of their names, without those that have none now."""
         image = self._metadata_cache.image
         found: dict[int, list[TopicPartition]] = {}
-        for tp in sorted(partitions):
-            partition = image.partition(tp)
-            if partition is not None and partition.leader != NO_LEADER:
-                found.setdefault(partition.leader, []).append(tp)
+        for topic, numbers in sorted(by_topic(partitions).items()):
+            for tp in (TopicPartition(topic, number) for number in sorted(numbers)):
+                partition = image.partition(tp)
+                if partition is not None and partition.leader != NO_LEADER:
+                    found.setdefault(partition.leader, []).append(tp)
         return found
 
     def _exists(self, tp: TopicPartition) -> bool:
@@ -160,7 +163,8 @@ class _Outbox:
     async def _send_all(self) -> None:
         try:
             while self._waiting:
-                batch, self._waiting = self._waiting, []
+                batch = self._waiting[:MARKERS_AT_ONCE]
+                del self._waiting[:MARKERS_AT_ONCE]
                 outcomes = await self._write_markers(batch)
                 for waiting in batch:
                     if not waiting.response.done():

@@ -12,7 +12,7 @@ from typing import Protocol
 import pytest
 
 from data_plane.coordinator.internal_topic import InternalTopic
-from data_plane.coordinator.runtime import PartitionLog
+from data_plane.coordinator.partition_log import PartitionLog
 from metadata_quorum.foundation.batch import Record, decode_batch, encode_batch, iter_headers
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from tests.unit.groups.memory_log import MemoryLog

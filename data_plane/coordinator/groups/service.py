@@ -49,11 +49,13 @@ from data_plane.coordinator.groups.messages import (
 from data_plane.coordinator.groups.offsets import TopicDeletion
 from data_plane.coordinator.groups.records import CoordinatorRecord
 from data_plane.coordinator.loading import Loads
-from data_plane.coordinator.runtime import CoordinatorState, PartitionLog, Shard, ShardLimits
+from data_plane.coordinator.partition_log import PartitionLog
+from data_plane.coordinator.runtime import CoordinatorState, Shard, ShardLimits
 from data_plane.coordinator.state_machine import Instant, ProducerIdAndEpoch
 from data_plane.coordinator.topics import OFFSETS_TOPIC, partition_for_key
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
+from metadata_quorum.foundation.primitives import MAX_STRING_BYTES
 from metadata_quorum.foundation.supervision import bounded, report_fault
 from metadata_quorum.foundation.uuids import uuid_text
 
@@ -100,7 +102,7 @@ class GroupCoordinator:
         self.view = ClusterView()
         """What groups of the consumer protocol see of the cluster; the publisher keeps it up to date."""
         self._led: dict[int, _LedGroupPartition] = {}
-        self._loads = Loads(loop, self.become_leader)
+        self._loads = Loads(loop, self.become_leader, config.shards.load_turn_bytes)
         self._heartbeats: dict[tuple[str, str], asyncio.Future[None]] = {}
         """By group and member: done when the newest heartbeat that has come is answered."""
         self._sweep_timer = loop.call_later(config.retention_check_interval, self._sweep)
@@ -157,11 +159,14 @@ class GroupCoordinator:
     # --- membership ----------------------------------------------------------------------------
 
     async def join(self, request: JoinGroup) -> JoinReply:
+        """Raises BrokerError."""
         _check_group_id(request.group_id)
-        if not request.member_id:
-            request = replace(request, new_member_id=self._draw_member_id(request))
+        drawn = "" if request.member_id else self._draw_member_id(request)
         led = self._led_for(request.group_id)
-        request = replace(request, max_record_bytes=self._max_record_bytes(led.shard.partition))
+        room = self._max_batch_bytes(led.shard.partition)
+        if not room:
+            raise BrokerError(ErrorCode.NOT_COORDINATOR)
+        request = replace(request, new_member_id=drawn, max_record_bytes=room)
         return await led.shard.ask(JoinReply, partial(led.manager.join, request))
 
     def _max_batch_bytes(self, partition: int) -> int:
@@ -170,13 +175,6 @@ class GroupCoordinator:
             return self._log.max_batch_bytes(partition)
         except BrokerError:
             return 0
-
-    def _max_record_bytes(self, partition: int) -> int:
-        """Raises BrokerError."""
-        try:
-            return self._log.max_batch_bytes(partition)
-        except BrokerError:
-            raise BrokerError(ErrorCode.NOT_COORDINATOR) from None
 
     async def sync(self, request: SyncGroup) -> SyncReply:
         _check_group_id(request.group_id)
@@ -379,9 +377,13 @@ class GroupCoordinator:
             self._sweep_timer = self._loop.call_later(delay, self._sweep)
 
     def _draw_member_id(self, request: JoinGroup) -> str:
-        """As Kafka's: a name for people, then a random uuid."""
+        """As Kafka's: a name for people, then a random uuid. Raises BrokerError, INVALID_REQUEST, where that
+        would be longer than a message and a record may have it."""
         unique = UUID(int=self._rng.getrandbits(128), version=4)
-        return f"{request.instance_id or request.client_id}-{unique}"
+        member_id = f"{request.instance_id or request.client_id}-{unique}"
+        if len(member_id.encode()) > MAX_STRING_BYTES:
+            raise BrokerError(ErrorCode.INVALID_REQUEST)
+        return member_id
 
 
 def _check_group_id(group_id: str) -> None:

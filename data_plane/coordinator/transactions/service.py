@@ -20,7 +20,8 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 from data_plane.coordinator.loading import Loads
-from data_plane.coordinator.runtime import CoordinatorState, PartitionLog, Shard, ShardLimits
+from data_plane.coordinator.partition_log import PartitionLog
+from data_plane.coordinator.runtime import CoordinatorState, Shard, ShardLimits
 from data_plane.coordinator.state_machine import Instant, ProducerIdAndEpoch, Ticket
 from data_plane.coordinator.topics import partition_for_key
 from data_plane.coordinator.transactions.records import (
@@ -40,6 +41,9 @@ from metadata_quorum.foundation.supervision import supervised
 _RETRY_S: Final = 0.1
 _AFTER_FAULT_S: Final = 5.0
 """Between attempts to write down what is done, while the partition's ISR is too small for it."""
+ENDED_PER_TURN: Final = 50
+"""Transactions that end together: their producers died together, or the last coordinator did. Each takes some
+100 microseconds."""
 
 
 class TransactionMarker(NamedTuple):
@@ -108,7 +112,7 @@ class TransactionCoordinator:
         self.partitions = config.partitions
         """How many partitions the topic has; the publisher sets it when it sees the topic."""
         self._led: dict[int, _LedPartition] = {}
-        self._loads = Loads(loop, self.become_leader)
+        self._loads = Loads(loop, self.become_leader, config.shards.load_turn_bytes)
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._every("timeouts", config.timeout_check_interval, self._abort_timed_out)
         self._every("expiry", config.expiry_check_interval, self._expire)
@@ -267,8 +271,10 @@ class TransactionCoordinator:
         """After a load: complete what the previous coordinator had prepared."""
         await led.shard.loaded()
         if led.shard.state is CoordinatorState.ACTIVE:
-            for transactional_id in list(led.manager.to_complete()):
+            for number, transactional_id in enumerate(list(led.manager.to_complete()), start=1):
                 self._complete_soon(led, transactional_id)
+                if number % ENDED_PER_TURN == 0:
+                    await asyncio.sleep(0)
 
     def _complete_soon(self, led: _LedPartition, transactional_id: str) -> None:
         """Whatever the outcome of the request: if its record is in the log, its markers are due."""
@@ -328,9 +334,14 @@ class TransactionCoordinator:
 
     def _abort_timed_out(self) -> None:
         at = Instant(self._loop.time(), self._now_ms())
-        for led in self._active():
-            for transactional_id in list(led.manager.timed_out(at)):
-                self._spawn(led, self._abort(led, transactional_id))
+        self._abort_some(deque((led, name) for led in self._active() for name in led.manager.timed_out(at)))
+
+    def _abort_some(self, left: deque[tuple[_LedPartition, str]]) -> None:
+        for _ in range(min(len(left), ENDED_PER_TURN)):
+            led, transactional_id = left.popleft()
+            self._spawn(led, self._abort(led, transactional_id))
+        if left:
+            self._loop.call_soon(self._abort_some, left)
 
     async def _abort(self, led: _LedPartition, transactional_id: str) -> None:
         try:

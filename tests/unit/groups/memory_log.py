@@ -1,4 +1,4 @@
-"""`__consumer_offsets` in memory, for coordinators: implements the ports of coordinator/runtime.py.
+"""`__consumer_offsets` in memory, for coordinators: implements the port of coordinator/partition_log.py.
 
 Replication is a switch: with `replicating` False the high watermark stands until `replicate()`.
 Leadership is an epoch per partition; appends of an older one are refused, as a real leader would.
@@ -35,7 +35,7 @@ class MemoryLog:
     def partition(self, number: int) -> MemoryPartition:
         return self.partitions.setdefault(number, MemoryPartition())
 
-    # --- PartitionWriter
+    # --- while it serves
 
     def append(self, partition: int, leader_epoch: int, batch: bytearray) -> int:
         held = self.partition(partition)
@@ -63,7 +63,7 @@ class MemoryLog:
         else:
             held.waiting.append((offset, callback))
 
-    # --- PartitionReader
+    # --- while it loads
 
     def bounds(self, partition: int) -> tuple[int, int]:
         return self.partition(partition).start, self.partition(partition).end

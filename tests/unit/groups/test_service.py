@@ -15,6 +15,7 @@ from data_plane.coordinator.groups.messages import (
     CommitReply,
     Heartbeat,
     JoinGroup,
+    JoinReply,
     LeaveGroup,
     ListedGroup,
     MemberIdentity,
@@ -23,12 +24,15 @@ from data_plane.coordinator.groups.messages import (
     SyncGroup,
 )
 from data_plane.coordinator.groups.service import GroupCoordinator, GroupCoordinatorConfig
-from data_plane.coordinator.runtime import ShardLimits
+from data_plane.coordinator.runtime import ANSWERED_PER_TURN, ShardLimits
 from data_plane.coordinator.topics import java_string_hash
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
+from metadata_quorum.foundation.primitives import MAX_STRING_BYTES
+from tests.support.virtual_loop import run_virtually
 from tests.unit.groups.memory_log import MemoryLog
 from tests.unit.groups.service_driver import (
+    CONFIG,
     JOIN,
     ORDERS_0,
     commit,
@@ -353,5 +357,86 @@ def test_what_no_batch_could_hold_is_split_into_several() -> None:
             assert await listed(groups) == []
         async with service(log, epoch=2) as groups:
             assert await listed(groups) == []
+
+    run(test)
+
+
+async def most_answered_in_a_turn(waiting: list[asyncio.Task[object]]) -> int:
+    most = before = 0
+    while before < len(waiting):
+        await asyncio.sleep(0)
+        done = sum(task.done() for task in waiting)
+        most, before = max(most, done - before), done
+    return most
+
+
+@pytest.mark.row("G1", "P7")
+def test_many_members_that_join_together_are_answered_some_in_each_turn_of_the_loop() -> None:
+    """A thousand replies at once took the broker 70 ms, in which it did nothing else."""
+
+    async def test() -> None:
+        async with service(MemoryLog()) as groups:
+            member = replace(JOIN, requires_known_id=False)
+            first = await groups.join(member)
+            waiting = [started(groups.join(member)) for _ in range(5 * ANSWERED_PER_TURN)]
+            await settle()
+            assert not any(task.done() for task in waiting)
+            waiting.append(started(groups.join(replace(member, member_id=first.member_id))))
+            assert await most_answered_in_a_turn(waiting) <= ANSWERED_PER_TURN
+            replies = [task.result() for task in waiting]
+            assert {reply.generation for reply in replies if isinstance(reply, JoinReply)} == {2}
+
+    run(test)
+
+
+@pytest.mark.row("G3", "P7")
+def test_what_is_replicated_at_the_same_moment_is_answered_some_in_each_turn_of_the_loop() -> None:
+    async def test() -> None:
+        log = MemoryLog()
+        async with service(log) as groups:
+            number = groups.partition_for("g")
+            log.replicating = False
+            waiting = [started(groups.commit_offsets(commit(n))) for n in range(5 * ANSWERED_PER_TURN)]
+            await settle()
+            log.replicate(number)
+            later = started(groups.commit_offsets(commit(9)))
+            assert await most_answered_in_a_turn(waiting) <= ANSWERED_PER_TURN
+            await settle()
+            assert not later.done()
+            log.replicate(number)
+            assert await later == CommitReply({ORDERS_0: ErrorCode.NONE})
+
+    run(test)
+
+
+@pytest.mark.row("G3")
+def test_what_is_replicated_and_not_answered_yet_is_answered_when_its_time_is_up() -> None:
+    config = replace(CONFIG, shards=ShardLimits(commit_timeout=5.0))
+
+    async def test() -> None:
+        log = MemoryLog()
+        async with service(log, config=config) as groups:
+            log.replicating = False
+            asyncio.get_running_loop().call_later(5.0, log.replicate, groups.partition_for("g"))
+            waiting = [started(groups.commit_offsets(commit(n))) for n in range(3 * ANSWERED_PER_TURN)]
+            for each in waiting:
+                assert await each == CommitReply({ORDERS_0: ErrorCode.NONE})
+
+    run_virtually(test())
+
+
+@pytest.mark.row("G1")
+@pytest.mark.parametrize("named_by", ["client_id", "instance_id"])
+def test_a_member_whose_id_would_be_longer_than_a_record_has_room_for(named_by: str) -> None:
+    """No response and no record could hold it: its group could not be stored while it was there."""
+    uuid_and_hyphen = 37
+
+    async def test() -> None:
+        async with service(MemoryLog()) as groups:
+            longest = "c" * (MAX_STRING_BYTES - uuid_and_hyphen)
+            reply = await groups.join(replace(JOIN, **{named_by: longest}))  # type: ignore[arg-type]
+            assert len(reply.member_id) == MAX_STRING_BYTES
+            longer = groups.join(replace(JOIN, **{named_by: longest + "c"}))  # type: ignore[arg-type]
+            assert await refusal(longer) is ErrorCode.INVALID_REQUEST
 
     run(test)

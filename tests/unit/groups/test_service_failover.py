@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from data_plane.coordinator.groups.group_metadata_manager import GroupMetadataManager
 from data_plane.coordinator.groups.messages import (
     CommitOffsets,
+    FetchOffsets,
     Heartbeat,
     HeartbeatReply,
     JoinGroup,
@@ -18,7 +20,7 @@ from data_plane.coordinator.groups.messages import (
     SyncGroup,
 )
 from data_plane.coordinator.loading import FIRST_S, LAST_S
-from data_plane.coordinator.runtime import CoordinatorState
+from data_plane.coordinator.runtime import CoordinatorState, ShardLimits
 from data_plane.coordinator.state_machine import ProducerIdAndEpoch
 from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -27,6 +29,7 @@ from tests.support.virtual_loop import run_virtually
 from tests.unit.groups.group_driver import EPOCH_MS
 from tests.unit.groups.memory_log import MemoryLog
 from tests.unit.groups.service_driver import (
+    CONFIG,
     JOIN,
     ORDERS_0,
     commit,
@@ -135,6 +138,39 @@ def test_partitions_that_load_at_the_same_time_take_turns(monkeypatch: pytest.Mo
                 replayed.append(0)
         assert sum(replayed) == 60 * partitions
         assert max(replayed) <= 500 // 60  # what is in a piece
+
+    run(test)
+
+
+@pytest.mark.row("G3")
+def test_partitions_with_little_to_replay_are_loaded_in_few_turns() -> None:
+    """Each took two turns of the loop at least, shared with none: half a second, on a busy broker."""
+    config = replace(CONFIG, shards=ShardLimits())
+    partitions = config.partitions
+
+    async def test() -> None:
+        log = MemoryLog()
+        async with service(log, epoch=None, config=config) as groups:
+            for number in range(partitions):
+                groups.become_leader(number, 1)
+            await groups.loaded()
+            names = {groups.partition_for(name): name for name in map(str, range(1000))}
+            for number in range(partitions):
+                wanted = (OffsetToCommit(ORDERS_0, number),)
+                await groups.commit_offsets(CommitOffsets(names[number], wanted))
+        async with service(log, epoch=None, config=config) as groups:
+            for number in range(partitions):
+                groups.become_leader(number, 2)
+            turns = 0
+            while any(shard.state is CoordinatorState.LOADING for shard in groups.shards):
+                await asyncio.sleep(0)
+                turns += 1
+            assert turns <= partitions // 2
+            assert log.reads == partitions
+            for number in range(partitions):
+                [(_, kept)] = (await groups.fetch_offsets(FetchOffsets(names[number], None))).offsets.items()
+                assert kept is not None
+                assert kept.offset == number
 
     run(test)
 

@@ -10,7 +10,7 @@ import pytest
 
 from data_plane.coordinator.state_machine import ProducerIdAndEpoch
 from data_plane.coordinator.transactions.service import TransactionMarker
-from kraft.peers.txn_markers import BrokerMarkerChannel
+from kraft.peers.txn_markers import MARKERS_AT_ONCE, BrokerMarkerChannel
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message, decode_request, decode_response, encode_request, encode_response
 from metadata_quorum.foundation.model import PartitionRegistration, TopicPartition
@@ -19,7 +19,7 @@ from metadata_quorum.metadata.metadata_cache import MetadataCache
 
 T0 = TopicPartition("t", 0)
 MARKER = TransactionMarker(ProducerIdAndEpoch(7, 1), 4, True, frozenset({T0}), 2)
-ANSWER = {
+ANSWER: Any = {
     "markers": [
         {"producer_id": 7, "topics": [{"name": "t", "partitions": [{"partition_index": 0, "error_code": 0}]}]}
     ]
@@ -46,20 +46,51 @@ class Broker:
         return decode_response(api_key, version, encode_response(api_key, version, ANSWER))
 
 
+def channel_to(broker: Any) -> BrokerMarkerChannel:
+    """Of broker 1, where broker 2 leads everything."""
+    partition = PartitionRegistration((2,), (2,), 2, 0, 0)
+    topic = TopicImage("t", SimpleNamespace(), {0: partition})  # type: ignore[arg-type]
+    metadata = MetadataCache()
+    metadata.image = MetadataImage(topics_by_name={"t": topic})
+    loop, nobody = asyncio.get_running_loop(), SimpleNamespace()
+    return BrokerMarkerChannel(1, metadata, nobody, broker, loop, 1.0)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("newest", [1, 2])
 def test_a_marker_is_sent_in_a_version_that_its_broker_answers(newest: int) -> None:
     async def test() -> None:
-        partition = PartitionRegistration((2,), (2,), 2, 0, 0)
-        topic = TopicImage("t", SimpleNamespace(), {0: partition})  # type: ignore[arg-type]
-        metadata = MetadataCache()
-        metadata.image = MetadataImage(topics_by_name={"t": topic})
-        broker: Any = Broker(newest)
-        loop, nobody = asyncio.get_running_loop(), SimpleNamespace()
-        channel = BrokerMarkerChannel(1, metadata, nobody, broker, loop, 1.0)  # type: ignore[arg-type]
-        await channel.write(MARKER)
+        broker = Broker(newest)
+        await channel_to(broker).write(MARKER)
         [request] = broker.asked
         [marker] = request.markers
         assert (marker.producer_id, marker.producer_epoch, marker.coordinator_epoch) == (7, 1, 4)
         assert marker.transaction_version == (2 if newest >= 2 else 0)
+
+    asyncio.run(test())
+
+
+class Obliging(Broker):
+    """Writes every marker."""
+
+    async def ask(
+        self, broker_id: int, api_key: ApiKey, version: int, fields: Any, timeout_s: float
+    ) -> Message:
+        await super().ask(broker_id, api_key, version, fields, timeout_s)
+        written = [
+            {**ANSWER["markers"][0], "producer_id": marker.producer_id} for marker in self.asked[-1].markers
+        ]
+        return decode_response(api_key, version, encode_response(api_key, version, {"markers": written}))
+
+
+@pytest.mark.row("P7")
+def test_very_many_markers_are_sent_in_several_requests() -> None:
+    """Each is encoded on the loop, and all that were answered together went on in the same turn of it."""
+
+    async def test() -> None:
+        broker = Obliging(2)
+        channel = channel_to(broker)
+        producers = [ProducerIdAndEpoch(number, 1) for number in range(2 * MARKERS_AT_ONCE + 1)]
+        await asyncio.gather(*(channel.write(MARKER._replace(producer=each)) for each in producers))
+        assert [len(request.markers) for request in broker.asked] == [MARKERS_AT_ONCE, MARKERS_AT_ONCE, 1]
 
     asyncio.run(test())

@@ -19,6 +19,7 @@ from data_plane.coordinator.transactions.records import (
     encode,
 )
 from data_plane.coordinator.transactions.service import (
+    ENDED_PER_TURN,
     TransactionCoordinator,
     TransactionCoordinatorConfig,
     TransactionMarker,
@@ -334,3 +335,35 @@ def test_what_a_client_wrote_among_the_coordinators_records_keeps_nobody_from_lo
 
     run(test)
     assert faults == []
+
+
+class CountedLog(MemoryLog):
+    appended = 0
+
+    def append(self, partition: int, leader_epoch: int, batch: bytearray) -> int:
+        self.appended += 1
+        return super().append(partition, leader_epoch, batch)
+
+
+@pytest.mark.row("P4", "P7")
+def test_producers_that_died_together_are_aborted_some_in_each_turn_of_the_loop() -> None:
+    """Those of an application of a thousand of them: the broker did nothing else for a tenth of a second."""
+    names = [f"x{number}" for number in range(8 * ENDED_PER_TURN)]
+
+    async def test() -> None:
+        log, markers, clock = CountedLog(), MarkerLog(), Clock()
+        async with service(log, markers, clock=clock, config=replace(CONFIG, partitions=1)) as transactions:
+            for name in names:
+                producer = await transactions.init_producer_id(name, TIMEOUT_MS, None)
+                await transactions.add_partitions(name, producer, [T0], 0)
+            assert len(list(transactions.unfinished())) == len(names)
+            clock.now_ms += TIMEOUT_MS + 1
+            most = 0
+            while any(transactions.unfinished()):
+                log.appended = 0
+                await asyncio.sleep(0)
+                most = max(most, log.appended)
+            assert len(markers.written) == len(names)
+            assert most <= 3 * ENDED_PER_TURN  # some begin to end, some have ended
+
+    run(test)

@@ -241,21 +241,22 @@ class ConsumerGroup:
     def tick(self, at: Instant) -> list[CoordinatorRecord]:
         """Members that were waited for in vain are out: as many as one batch can take, the others with the
         next tick, which is due at once."""
-        due = self._deadlines.due(at.now)
-        for key in due:
-            if key[0] not in self.state.members:  # it was to join, and that did not get into the log
-                self._deadlines.discard(key)
-        out: dict[str, None] = {}
+        due: dict[str, list[MemberTimeout]] = {}
+        for member_id, wait in self._deadlines.due(at.now):
+            if member_id in self.state.members:
+                due.setdefault(member_id, []).append(wait)
+            else:  # it was to join, and that did not get into the log
+                self._deadlines.discard((member_id, wait))
+        out: list[str] = []
         room = _REMOVED_BYTES
-        for member_id in dict.fromkeys(member_id for member_id, _ in due if member_id in self.state.members):
+        for member_id, waits in due.items():
             if room <= 0:
                 break
-            out[member_id] = None
+            out.append(member_id)
             room -= removal_bytes(self.group_id, member_id)
-        for key in due:
-            if key[0] in out:
-                self._deadlines.set(key, at.now + _RETRY_S)
-        return self._without([*out], at)
+            for wait in waits:
+                self._deadlines.set((member_id, wait), at.now + _RETRY_S)
+        return self._without(out, at)
 
     # --- replay --------------------------------------------------------------------------------
 
