@@ -28,7 +28,9 @@ SIMULATED: Final = MayBlock("a simulated disk waits for nothing when a fault loo
 def _prepared(cluster: Cluster) -> Iterator[int]:
     """Coordinators that have decided how a transaction ends, and owe its markers."""
     for node_id, role in _brokers(cluster):
-        if any(found.state.name in DECIDED for _, found in role.transaction_coordinator.unfinished()):
+        coordinator = role.transaction_coordinator
+        unfinished = coordinator.unfinished() if hasattr(coordinator, "unfinished") else ()  # an older one's
+        if any(found.state.name in DECIDED for _, found in unfinished):
             yield node_id
 
 
