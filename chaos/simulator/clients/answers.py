@@ -1,7 +1,8 @@
 """What no node may answer to a simulated client, whatever befalls it: that the client has done wrong.
 
 What they send is well formed, of versions that every broker has, and allowed. They go round most errors, as
-Kafka's clients do, so that one without a cause would not show in any history.
+Kafka's clients do, so that one without a cause would not show in any history. Their time may be wrong: a node
+whose clock is set back by an hour refuses what lies more than an hour ahead.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ ACCUSATIONS: Final = frozenset(
         ErrorCode.GROUP_AUTHORIZATION_FAILED,
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        ErrorCode.INVALID_TIMESTAMP,
         ErrorCode.UNSUPPORTED_VERSION,
         ErrorCode.INVALID_PARTITIONS,
         ErrorCode.INVALID_CONFIG,

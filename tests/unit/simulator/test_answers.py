@@ -49,6 +49,7 @@ class Cluster:
         (ErrorCode.NONE, []),
         (ErrorCode.NOT_LEADER_OR_FOLLOWER, []),
         (ErrorCode.KAFKA_STORAGE_ERROR, []),
+        (ErrorCode.INVALID_TIMESTAMP, []),
         (ErrorCode.CORRUPT_MESSAGE, [ErrorCode.CORRUPT_MESSAGE]),
         (ErrorCode.INVALID_REQUEST, [ErrorCode.INVALID_REQUEST]),
     ],
