@@ -78,14 +78,14 @@ class TransactionalTask:
         )
         digest = Digest()
         with _transactional(producer):
-            producer.init_transactions(self._patience_s)
+            producer.init_transactions(self.patience_s)
             producer.begin_transaction()
             number = write_rows(producer, chain([first], batches), self.topic, digest)
             topic = self.topic if self.topic is not None else first.column("topic")[0].as_py()
             return Rows(number, digest.value, topic, identity.of(producer, transactional_id))
 
     @property
-    def _patience_s(self) -> float:
+    def patience_s(self) -> float:
         """To librdkafka 0 is no limit for a delivery; for a call it would be no time at all."""
         given = self.config.get("delivery.timeout.ms", self.config.get("message.timeout.ms", 0))
         return (float(given) or DEFAULT_PATIENCE_MS) / 1000

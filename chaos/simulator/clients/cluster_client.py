@@ -67,8 +67,10 @@ class ClusterClient:
         self.report: Callable[[str, str], None] = lambda rule, what: None
         """Told of the rules that an answer breaks."""
         self._brokers = brokers
-        self._connections: dict[int, PeerClient] = {}
-        self._leaders: dict[str, int] = {}
+        self.connections: dict[int, PeerClient] = {}
+        """By broker."""
+        self.leaders: dict[str, int] = {}
+        """By partition, as far as it knows them."""
         self._topic_ids: dict[str, UUID] = {}
         self._coordinators: dict[tuple[CoordinatorType, str], int] = {}
 
@@ -80,11 +82,11 @@ class ClusterClient:
 
     async def connection(self, broker: int) -> PeerClient:
         """Raises OSError."""
-        found = self._connections.get(broker)
+        found = self.connections.get(broker)
         if found is None or not found.connected:
             address = self._brokers[broker]
             found = await PeerClient.connect(self.loop, address, self.loop.name, timeout_s=CONNECT_S)
-            self._connections[broker] = found
+            self.connections[broker] = found
         return found
 
     async def request(
@@ -110,17 +112,17 @@ class ClusterClient:
 
     async def leader(self, key: str) -> int:
         """Of a partition, from the metadata. Raises OSError where it has none."""
-        if key not in self._leaders:
+        if key not in self.leaders:
             await self._learn(topic_of(key))
-        found = self._leaders.get(key, -1)
+        found = self.leaders.get(key, -1)
         if found not in self._brokers:
-            self._leaders.pop(key, None)
+            self.leaders.pop(key, None)
             raise NoLeader(f"{key} has no leader")
         return found
 
     def forget_leader(self, key: str) -> None:
         """It has refused, or does not answer."""
-        self._leaders.pop(key, None)
+        self.leaders.pop(key, None)
 
     async def _learn(self, topic: str) -> None:
         fields = {
@@ -131,7 +133,7 @@ class ClusterClient:
         answer = await self.request_any(ApiKey.METADATA, fields)
         for found in answer.topics:
             for partition in found.partitions:
-                self._leaders[f"{topic}-{partition.partition_index}"] = partition.leader_id
+                self.leaders[f"{topic}-{partition.partition_index}"] = partition.leader_id
 
     async def topic_ids(self) -> dict[str, UUID]:
         """Of every topic that exists. Raises OSError."""
@@ -162,7 +164,7 @@ class ClusterClient:
 
     def drop(self, broker: int) -> None:
         """End the connection: what is under way on it may still be carried out."""
-        found = self._connections.pop(broker, None)
+        found = self.connections.pop(broker, None)
         if found is not None:
             found.close()
 

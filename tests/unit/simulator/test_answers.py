@@ -36,8 +36,8 @@ class Cluster:
         self.client = ClusterClient(loop, brokers, chance)
         self.client.report = lambda rule, what: self.reported.append(rule)
         self.client.is_deposed = lambda key, broker: is_deposed
-        self.client._connections[7] = self  # type: ignore[assignment]
-        self.client._leaders["t-0"] = 7
+        self.client.connections[7] = self  # type: ignore[assignment]
+        self.client.leaders["t-0"] = 7
 
     async def request(self, *_: object, **__: object) -> Message:
         return self._answer
