@@ -200,6 +200,7 @@ async def test_an_answer_of_very_many_partitions_is_written_in_pieces_and_is_the
     assert at_once.count(b"records") == 9
 
 
+@pytest.mark.pure("its fetch service is a stand-in")
 @pytest.mark.parametrize(
     ("version", "code"), [(5, ErrorCode.NOT_LEADER_OR_FOLLOWER), (6, ErrorCode.KAFKA_STORAGE_ERROR)]
 )

@@ -110,6 +110,7 @@ def test_only_a_consumer_is_told_of_the_high_watermark(
     assert _asked(partition, LATEST_TIMESTAMP, monkeypatch, replica_id)["offset"] == end
 
 
+@pytest.mark.pure("its broker has no timer")
 def test_records_of_an_internal_topic_are_deleted_nowhere_whoever_leads_it():
     """Another answer would send the client to the leader."""
     delta, topic_id = MetadataDelta(EMPTY_IMAGE), UUID(int=1)
