@@ -137,7 +137,16 @@ STORAGE: Final = (
     mutant(
         "restart-during-a-truncations-flush",
         "ours",
-        "a log that is truncated, or restarts, during a flush is flushed again",
+        "a flush makes durable only the truncations from before it was prepared",
+        f"{LOG}/flush.py",
+        "        if work.generation == self._truncations:\n",
+        "        if True:\n",
+        ("unit/replication/test_truncation.py",),
+    ),
+    mutant(
+        "truncated-during-a-flush",
+        "ours",
+        "a log that is truncated during a flush is flushed again",
         f"{MANAGER}/log_executor.py",
         "                if work is not None and not replica.log.unflushed.truncation_is_durable:\n",
         "                if False:\n",

@@ -384,6 +384,29 @@ async def test_a_log_without_files_restarts_empty_or_not_at_all(after):
 
 
 @in_loop
+async def test_a_log_that_is_truncated_during_a_flush_is_flushed_again():
+    """That flush does not say that the truncation is durable; without another one it never would be."""
+    async with Cluster(2) as cluster:
+        follower = await follower_with_three_durable_records(cluster)
+        cluster.produce(b"y")
+        await until(lambda: follower.log.log_end_offset == 4)
+        broker = cluster.brokers[2]
+        broker.executor = executor = HeldExecutor()
+        broker.partitions.executor.flush(follower)
+        await turns()
+        flush = executor.waiting.pop(0)
+        outcomes: list[bool] = []
+        follower.truncate_to(3, outcomes.append)
+        while follower.log.log_end_offset == 4:
+            assert await executor.run_next()
+        executor.waiting.insert(0, flush)
+        executor.release()
+        await until(lambda: outcomes)
+        assert outcomes == [True]
+        assert follower.log.unflushed.truncation_is_durable
+
+
+@in_loop
 async def test_a_log_that_restarts_while_its_truncation_is_flushed_takes_appends_again():
     async with Cluster(2) as cluster:
         follower = await follower_with_three_durable_records(cluster)
@@ -400,7 +423,7 @@ async def test_a_log_that_restarts_while_its_truncation_is_flushed_takes_appends
             assert await executor.run_next()
         executor.waiting.insert(0, flush)
         await executor.run_next()
-        assert not follower.log.unflushed.truncation_is_durable
+        too_early = follower.log.unflushed.truncation_is_durable
         outcomes: list[bool] = []
         follower.truncate_to(
             7, outcomes.append, restart=True
@@ -408,5 +431,6 @@ async def test_a_log_that_restarts_while_its_truncation_is_flushed_takes_appends
         executor.release()
         await until(lambda: outcomes)
         assert outcomes == [True]
+        assert not too_early
         records = memoryview(encode_batch([Record(value=b"z")], base_offset=7))
         assert follower.append_as_follower(records, 0, 0, cluster.now_ms) == 8
