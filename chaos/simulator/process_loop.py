@@ -106,16 +106,20 @@ class ProcessLoop(Process):
         self._aside.clear()
 
     def abandon_tasks(self) -> None:
-        """Finish the coroutines of a dead process: what they do on their way out reaches nothing."""
-        for task in sorted(asyncio.all_tasks(self), key=asyncio.Task.get_name):
-            coroutine = task.get_coro()
-            for _ in range(3):  # one that awaits something in its `finally` is closed again
-                try:
-                    coroutine.close()
-                    break
-                except (RuntimeError, OSError, Killed):
-                    continue
-            task._log_destroy_pending = False  # type: ignore[attr-defined]  # asyncio's own way to say so
+        """Finish the coroutines of a dead process, and those that they begin in their `finally`: what they do
+        on their way out reaches nothing."""
+        abandoned: set[asyncio.Task[Any]] = set()
+        while tasks := asyncio.all_tasks(self) - abandoned:
+            for task in sorted(tasks, key=asyncio.Task.get_name):
+                coroutine = task.get_coro()
+                for _ in range(3):  # one that awaits something in its `finally` is closed again
+                    try:
+                        coroutine.close()
+                        break
+                    except (RuntimeError, OSError, Killed):
+                        continue
+                task._log_destroy_pending = False  # type: ignore[attr-defined]  # asyncio's own way to say so
+            abandoned |= tasks
 
     def hold(self) -> None:
         """Until `go_on`; may be called by several."""

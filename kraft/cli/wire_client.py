@@ -26,6 +26,7 @@ Result = TypeVar("Result")
 
 PAUSE_S: Final = 0.1
 _COMING: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+"""What a coordinator says that may still be able to answer: it loads its log, or waits for its followers."""
 _MOVING: Final = (*_COMING, ErrorCode.NOT_COORDINATOR)
 
 
@@ -132,8 +133,11 @@ def of_each_broker(
     queries = [Query(NodeAddress(each.host, each.port), api_key, versions, fields) for each in brokers]
     found = BrokerAnswers({}, [])
     for broker, answer in zip(brokers, ask_each(queries, TIMEOUT_S), strict=True):
+        name = f"broker {broker.node_id} ({broker.host}:{broker.port})"
         if isinstance(answer, Exception):
-            found.silent.append(f"broker {broker.node_id} ({broker.host}:{broker.port}) {silence_of(answer)}")
+            found.silent.append(f"{name} {silence_of(answer)}")
+        elif answer.error_code in _COMING:
+            found.silent.append(f"{name} answers {ErrorCode(answer.error_code).name}")
         else:
             raise_for(answer.error_code, f"broker {broker.node_id}")
             found.by_id[broker.node_id] = answer

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import signal
 from collections.abc import Generator, Iterable
 from importlib import import_module
 from pathlib import Path
@@ -39,6 +40,9 @@ TOGETHER: Final = (("tests/spark/",), ("tests/tidy/",), TOOLS)
 
 GC_THRESHOLDS: Final = (20_000, 20, 20)
 """What most tests leave behind is freed by counting references."""
+
+HANDLERS: Final = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+"""What a terminal sends, to a program that it runs in its foreground."""
 
 APART: Final = ("tests/unit/simulator/test_more_seeds.py",)
 
@@ -79,6 +83,12 @@ def _files(paths: Iterable[Path]) -> set[Path]:
 
 class Workers:
     """A pytest plugin, for the controller and for the workers."""
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """Under nohup, or in a shell's background, signals are ignored; what tests start would inherit it."""
+        for number, handler in HANDLERS.items():
+            if signal.getsignal(number) == signal.SIG_IGN and hasattr(config, "workerinput"):
+                signal.signal(number, handler)
 
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Producer) -> LoadScopeScheduling:
         return InRooms(config, log)

@@ -9,7 +9,9 @@ import pytest
 
 from kraft.cli import wire_client
 from kraft.cli.bootstrap import Address
-from kraft.cli.wire_client import at_coordinator
+from kraft.cli.wire_client import at_coordinator, of_each_broker
+from kraft.peers import blocking_client
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.coordinator_type import CoordinatorType
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
@@ -44,3 +46,17 @@ def test_any_other_refusal_is_the_answer() -> None:
 
     with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED"):
         at_coordinator("here:9", "group", CoordinatorType.GROUP, work)
+
+
+def test_a_coordinator_that_cannot_answer_yet_is_missed_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the others know is shown all the same."""
+    brokers = [SimpleNamespace(node_id=number, host="here", port=number) for number in (1, 2)]
+    answers = [
+        SimpleNamespace(error_code=int(ErrorCode.COORDINATOR_NOT_AVAILABLE)),
+        SimpleNamespace(error_code=int(ErrorCode.NONE)),
+    ]
+    monkeypatch.setattr(wire_client, "metadata", lambda *_: SimpleNamespace(brokers=brokers))
+    monkeypatch.setattr(blocking_client, "ask_each", lambda *_: answers)
+    found = of_each_broker("here:9", ApiKey.LIST_GROUPS, (4, 5), {})
+    assert found.by_id == {2: answers[1]}
+    assert found.silent == ["broker 1 (here:1) answers COORDINATOR_NOT_AVAILABLE"]

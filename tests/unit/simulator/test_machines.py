@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+from collections.abc import Coroutine
 from itertools import combinations
 
 import pytest
@@ -128,3 +130,23 @@ def test_a_record_shows_what_was_altered() -> None:
     assert list(differences(record._replace(timestamp=1001))) == ["timestamp"]
     assert list(differences(record._replace(headers=()))) == ["headers"]
     assert value_of(record._replace(value=None)) == 0
+
+
+def test_what_a_dead_process_begins_on_its_way_out_is_ended_too(cluster: Cluster) -> None:
+    """A coordinator that is cut off in the midst of a request still sees to its transaction."""
+    loop = cluster.client("client")
+    begun: list[Coroutine[None, None, None]] = []
+
+    async def on_its_way_out() -> None: ...
+
+    async def works() -> None:
+        try:
+            await loop.create_future()
+        finally:
+            begun.append(on_its_way_out())
+            loop.create_task(begun[0])
+
+    loop.post(lambda: loop.create_task(works()))
+    cluster.scheduler.run(1.0)
+    cluster.close()
+    assert inspect.getcoroutinestate(begun[0]) == inspect.CORO_CLOSED
