@@ -36,7 +36,8 @@ OF_THE_VICTIM: Final = frozenset({"disk-error", "disk-full", "bad-sector", "powe
 TOGETHER: Final = "+"
 """Between nodes that lose power at once."""
 DISK_OPERATIONS: Final = {
-    "sync": 20, "append": 20, "write_at": 2, "read": 20, "rename": 3, "sync_dir": 3, "truncate": 1, "open": 3,
+    "sync": 20, "append": 20, "read": 20, "rename": 3, "sync_dir": 3, "truncate": 1, "open": 3, "create": 3,
+    "remove": 2,
 }  # fmt: skip
 """Those that fail, and at most after how many of them: what is rare has to fail early, or never does."""
 ALONE: Final = "alone"

@@ -79,6 +79,15 @@ class Profile:
         return [f"{topic}-{i}" for topic, mode in self.topics.items() for i in range(mode.partitions)]
 
     @property
+    def exposed(self) -> list[str]:
+        """Clients whose links faults may strike, by name. Not members of groups: two commits of one member,
+        sent on two connections, may overtake each other, and the group would rightly go back."""
+        counts = {"reader": self.readers, "admin": self.admins}
+        for topic, mode in self.topics.items():
+            counts[topic] = self.topics[INPUT].partitions if mode.transactional else self.producers
+        return [f"{name}{number}" for name, count in counts.items() for number in range(count)]
+
+    @property
     def tolerance(self) -> Tolerance:
         """What acks=all acknowledges is on min.insync.replicas brokers, one of which must not lose it. Nobody
         can where all is flushed that is acknowledged, nor a controller, whose voter syncs what it says."""

@@ -148,9 +148,8 @@ class Simulation:
         self._admins: list[SimAdmin] = []
         if faults is None:
             chance = self.draws.stream("faults")
-            hosts = [f"{topic}0" for topic in profile.topics]
             faults = faults_of(
-                chance, profile.severity, profile.shape.nodes, hosts, seconds,
+                chance, profile.severity, profile.shape.nodes, profile.exposed, seconds,
                 states=profile.states, tolerance=profile.tolerance,
             )  # fmt: skip
         self.player = FaultPlayer(self.cluster, faults, self.draws)
