@@ -5,6 +5,7 @@ Every fetch that brings something is one poll. A client that begins again starts
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Final, NamedTuple
 
 from chaos.history import AlteredRecord, Poll, partition_of
@@ -20,6 +21,8 @@ READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
 MAX_WAIT_MS: Final = 400
 FETCH_BYTES: Final = 64 * 1024
+ASK_PROBABILITY: Final = 0.1
+"""That a reader asks where a partition ends, after each round of polls."""
 
 
 class Fetched(NamedTuple):
@@ -85,6 +88,9 @@ class SimReader:
                 except OSError:
                     self.client.forget_leader(key)
                     await self.client.pause(0.2)
+            if self.client.random.random() < ASK_PROBABILITY:
+                with contextlib.suppress(OSError):
+                    await self._note_end_of(self.client.random.choice(self._keys))
             await self.client.pause(0.1)
 
     def assign(self) -> None:
@@ -124,6 +130,15 @@ class SimReader:
             self._recorder.add(self._process, "crash", self._recorder.now_ns(), "info", final=self._final)
             self._process = self._recorder.process(self._process)
             self.assign()
+
+    async def _note_end_of(self, key: str) -> None:
+        """Where it ends now, if who says so leads it: one that was deposed may know less. Raises OSError."""
+        broker, start = await self.client.leader(key), self._recorder.now_ns()
+        stable = await bound(self.client, key, LATEST_TIMESTAMP)
+        high_watermark = await bound(self.client, key, LATEST_TIMESTAMP, READ_UNCOMMITTED)
+        if stable is None or high_watermark is None or self.client.is_deposed(key, broker):
+            return
+        self._recorder.add(self._process, "ends", start, "ok", ends={key: (stable, high_watermark)})
 
     async def note_ends(self) -> None:
         """Where each key ends for each isolation level; when every transaction is over. Raises OSError."""
