@@ -1,6 +1,6 @@
-"""A simulated administrator: it moves partitions between brokers, and creates, writes and deletes topics.
+"""A simulated administrator: it moves partitions between brokers; it creates, writes, empties, deletes topics.
 
-    run -> AlterPartitionReassignments | CreateTopics, a few records, DeleteTopics … -> `violations`
+    run -> AlterPartitionReassignments | CreateTopics, Produce, DeleteRecords, DeleteTopics … -> `violations`
 
 It remembers what was acknowledged. What was not answered may be carried out at any later time.
 """
@@ -22,6 +22,9 @@ PAUSE_S: Final = 1.5
 TIMEOUT_MS: Final = 4_000
 MOVE_PROBABILITY: Final = 0.6
 """That it moves a partition; else it creates a topic, or deletes it."""
+TRIM_PROBABILITY: Final = 0.5
+"""That it deletes the records of a topic before the topic itself."""
+UP_TO_THE_HIGH_WATERMARK: Final = -1
 RECORDS: Final = 3
 REFUSALS: Final = (ErrorCode.INVALID_REPLICA_ASSIGNMENT, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 """They prove that nothing has changed; other errors do not, after a request that was passed on."""
@@ -51,6 +54,7 @@ class SimAdmin:
         self._may_exist: dict[str, set[bool]] = {}
         """Of each topic that it created: whether it may exist, and whether it may not."""
         self._created: set[str] = set()
+        self._trimmed: set[str] = set()
         self._topics = 0
         self._topic: str | None = None
 
@@ -63,6 +67,8 @@ class SimAdmin:
                     await self._move()
                 elif self._topic is None:
                     await self._create()
+                elif self._topic not in self._trimmed and client.random.random() < TRIM_PROBABILITY:
+                    await self._trim(self._topic)
                 else:
                     await self._delete(self._topic)
                 client.last_ok_s = client.loop.time()
@@ -105,6 +111,18 @@ class SimAdmin:
         for number in range(RECORDS):
             batch = encoded(self.client, [number])
             await send_once(self.client, f"{name}-{number % 2}", batch, ACKS_ALL)
+
+    async def _trim(self, name: str) -> None:
+        """Delete the records of one partition: its logs begin later, on every replica."""
+        key = f"{name}-0"
+        partition = {"partition_index": 0, "offset": UP_TO_THE_HIGH_WATERMARK}
+        fields = {"topics": [{"name": name, "partitions": [partition]}], "timeout_ms": TIMEOUT_MS}
+        answer = await self.client.request(await self.client.leader(key), ApiKey.DELETE_RECORDS, fields)
+        if answer.topics[0].partitions[0].error_code:
+            self.client.forget_leader(key)
+        else:
+            self._trimmed.add(name)
+            self._recorder.visited("records deleted")
 
     async def _delete(self, name: str) -> None:
         self._may_exist[name] |= {False}
