@@ -1,4 +1,4 @@
-"""A simulated administrator: it moves partitions between brokers; it creates, writes, empties, deletes topics.
+"""A simulated administrator: it moves partitions between brokers; it makes, writes, empties, deletes topics.
 
     run -> AlterPartitionReassignments | CreateTopics, Produce, DeleteRecords, DeleteTopics … -> `violations`
 
