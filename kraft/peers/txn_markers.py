@@ -6,6 +6,11 @@
 A marker is sent again until a partition's leader, the current one, has it replicated; a partition whose topic
 is deleted needs none. To each broker one request is in flight at a time, and the markers that come meanwhile
 are sent together in the next, `MARKERS_AT_ONCE` at most.
+
+A leader refuses a marker of transaction.version 2 where a transaction of the marker's own epoch is open: it
+takes it for a late copy. As long as the coordinator has not completed the transaction, its producer cannot
+begin the next one, so there it is the transaction itself that is open: a coordinator of an earlier build
+prepared it without a new epoch. Then the marker is sent as one of before, which only a newer epoch refuses.
 """
 
 from __future__ import annotations
@@ -73,13 +78,14 @@ class BrokerMarkerChannel:
         left = set(marker.partitions)
         pause_s = FIRST_PAUSE_S
         while True:
-            by_leader = self._by_leader(left)
-            for outcomes in await asyncio.gather(
-                *(self._send(leader, marker, partitions) for leader, partitions in by_leader.items())
-            ):
-                left -= {tp for tp, code in outcomes.items() if code in _DONE}
-                if ErrorCode.TRANSACTION_COORDINATOR_FENCED in outcomes.values():
-                    pause_s = LONGEST_PAUSE_S
+            outcomes = await self._send_to_leaders(marker, left)
+            refused = {tp for tp, code in outcomes.items() if code is ErrorCode.INVALID_PRODUCER_EPOCH}
+            if refused and marker.transaction_version:
+                outcomes = {tp: code for tp, code in outcomes.items() if tp not in refused}
+                outcomes |= await self._send_to_leaders(marker._replace(transaction_version=0), refused)
+            left -= {tp for tp, code in outcomes.items() if code in _DONE}
+            if ErrorCode.TRANSACTION_COORDINATOR_FENCED in outcomes.values():
+                pause_s = LONGEST_PAUSE_S
             left = {tp for tp in left if self._exists(tp)}
             if not left:
                 return
@@ -89,6 +95,15 @@ class BrokerMarkerChannel:
     def close(self) -> None:
         for outbox in self._outboxes.values():
             outbox.close()
+
+    async def _send_to_leaders(
+        self, marker: TransactionMarker, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Without those that nobody answered for."""
+        answers = await asyncio.gather(
+            *(self._send(leader, marker, led) for leader, led in self._by_leader(partitions).items())
+        )
+        return {tp: code for outcomes in answers for tp, code in outcomes.items()}
 
     def _by_leader(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
         """The partitions by their leader, in the order of their names, without those that have none now."""

@@ -34,6 +34,7 @@ from data_plane.coordinator.transactions.transaction_state_manager import (
     TransactionResult,
     TransactionStateManager,
 )
+from metadata_quorum.foundation.batch import NO_PRODUCER_ID
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from metadata_quorum.foundation.supervision import supervised
@@ -180,7 +181,7 @@ class TransactionCoordinator:
         """The caller's producer id and epoch from now on. Raises CONCURRENT_TRANSACTIONS while its last
         transaction is completing."""
         led = self._led_for(transactional_id)
-        fresh_id = await self._fresh_id(led, transactional_id)
+        fresh_id = await self._fresh_id(needed=led.manager.needs_producer_id(transactional_id))
         try:
             return await led.shard.ask(
                 ProducerIdAndEpoch,
@@ -221,7 +222,8 @@ class TransactionCoordinator:
     ) -> ProducerIdAndEpoch:
         """The outcome is certain on return. The caller's id and epoch in its next transaction."""
         led = self._led_for(transactional_id)
-        fresh_id = await self._fresh_id(led, transactional_id)
+        uses_one = led.manager.needs_next_producer_id(transactional_id, producer, client_version)
+        fresh_id = await self._fresh_id(needed=uses_one)
         try:
             decide = partial(
                 led.manager.end,
@@ -260,10 +262,8 @@ class TransactionCoordinator:
         led.shard.check_serving()
         return led
 
-    async def _fresh_id(self, led: _LedPartition, transactional_id: str) -> int:
-        if led.manager.needs_producer_id(transactional_id):
-            return await self._next_producer_id()
-        return -1
+    async def _fresh_id(self, *, needed: bool) -> int:
+        return await self._next_producer_id() if needed else NO_PRODUCER_ID
 
     # --- markers -------------------------------------------------------------------------------
 

@@ -77,9 +77,21 @@ class TransactionStateManager:
     # --- InitProducerId ------------------------------------------------------------------------
 
     def needs_producer_id(self, transactional_id: str) -> bool:
-        """Whether `init_producer_id` or `end` will use a fresh id."""
+        """Whether `init_producer_id` will use a fresh id."""
         known = self._transactions.get(transactional_id)
         return known is None or known.producer_epoch >= LAST_EPOCH
+
+    def needs_next_producer_id(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, client_version: int
+    ) -> bool:
+        """Whether `end` may use a fresh id: the producer has used up its epochs."""
+        known = self._transactions.get(transactional_id)
+        return (
+            client_version >= EPOCH_PER_TRANSACTION
+            and known is not None
+            and known.producer_id == producer.producer_id
+            and known.producer_epoch >= LAST_EPOCH
+        )
 
     def init_producer_id(
         self,
@@ -194,7 +206,7 @@ class TransactionStateManager:
         client_version: int,
     ) -> TransactionResult:
         """Commit or abort: durable with the reply, markers follow. The reply is the caller's id and epoch in
-        its next transaction, a `ProducerIdAndEpoch`."""
+        its next transaction, a `ProducerIdAndEpoch`. `fresh_id`: see `needs_next_producer_id`."""
         if client_version >= EPOCH_PER_TRANSACTION:
             return self._end_with_new_epoch(transactional_id, producer, fresh_id, commit, ticket, at)
         known = self._owned(transactional_id, producer)

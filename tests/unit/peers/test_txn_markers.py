@@ -13,9 +13,11 @@ from data_plane.coordinator.transactions.service import TransactionMarker
 from kraft.peers.txn_markers import MARKERS_AT_ONCE, BrokerMarkerChannel
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message, decode_request, decode_response, encode_request, encode_response
+from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import PartitionRegistration, TopicPartition
 from metadata_quorum.metadata.image import MetadataImage, TopicImage
 from metadata_quorum.metadata.metadata_cache import MetadataCache
+from tests.support.virtual_loop import run_virtually
 
 T0 = TopicPartition("t", 0)
 MARKER = TransactionMarker(ProducerIdAndEpoch(7, 1), 4, True, frozenset({T0}), 2)
@@ -80,6 +82,50 @@ class Obliging(Broker):
             {**ANSWER["markers"][0], "producer_id": marker.producer_id} for marker in self.asked[-1].markers
         ]
         return decode_response(api_key, version, encode_response(api_key, version, {"markers": written}))
+
+
+class Leader(Broker):
+    """Takes markers for late copies, unless they are of before; answers those `at_last`, or not at all."""
+
+    def __init__(self, at_last: list[ErrorCode | None]) -> None:
+        super().__init__(2)
+        self.at_last = at_last
+
+    async def ask(
+        self, broker_id: int, api_key: ApiKey, version: int, fields: Any, timeout_s: float
+    ) -> Message:
+        self.asked.append(decode_request(api_key, version, encode_request(api_key, version, fields)))
+        [marker] = self.asked[-1].markers
+        is_late = bool(marker.transaction_version)
+        code = ErrorCode.INVALID_PRODUCER_EPOCH if is_late else self.at_last.pop(0)
+        if code is None:
+            raise OSError("it has gone")
+        topics = [{"name": "t", "partitions": [{"partition_index": 0, "error_code": int(code)}]}]
+        answer = {"markers": [{"producer_id": 7, "topics": topics}]}
+        return decode_response(api_key, version, encode_response(api_key, version, answer))
+
+
+@pytest.mark.parametrize(
+    ("at_last", "versions"),
+    [
+        ([ErrorCode.NONE], [2, 0]),
+        ([ErrorCode.INVALID_PRODUCER_EPOCH], [2, 0]),  # it knows a newer epoch, whatever the version
+        ([None, ErrorCode.NONE], [2, 0, 2, 0]),
+        ([ErrorCode.TRANSACTION_COORDINATOR_FENCED, ErrorCode.NONE], [2, 0, 2, 0]),
+    ],
+)
+def test_what_is_refused_as_a_late_copy_is_sent_as_a_marker_of_before(
+    at_last: list[ErrorCode | None], versions: list[int]
+) -> None:
+    """An earlier build prepared transactions of version 2 in their own epoch: they were taken for ended, and
+    stayed open forever."""
+
+    async def test() -> None:
+        leader = Leader(at_last)
+        await channel_to(leader).write(MARKER)
+        assert [marker.transaction_version for asked in leader.asked for marker in asked.markers] == versions
+
+    run_virtually(test())
 
 
 @pytest.mark.row("P7")

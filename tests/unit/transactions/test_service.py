@@ -367,3 +367,16 @@ def test_producers_that_died_together_are_aborted_some_in_each_turn_of_the_loop(
             assert most <= 3 * ENDED_PER_TURN  # some begin to end, some have ended
 
     run(test)
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_only_the_end_of_the_last_epoch_takes_a_producer_id(version: int) -> None:
+    async def test() -> None:
+        async with service(MemoryLog(), MarkerLog()) as transactions:
+            unknown = ProducerIdAndEpoch(77, 0)
+            for _ in range(3):
+                ended = transactions.end("x", unknown, commit=True, client_version=version)
+                assert await refusal(ended) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+            assert (await transactions.init_producer_id("x", TIMEOUT_MS, None)).producer_id == 1000
+
+    run(test)

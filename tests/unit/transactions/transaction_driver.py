@@ -56,7 +56,7 @@ class TransactionDriver:
         self, name: str, producer: ProducerIdAndEpoch, *, commit: bool, version: int = 0
     ) -> ProducerIdAndEpoch | ErrorCode:
         fresh_id = -1
-        if self.manager.needs_producer_id(name):
+        if self.manager.needs_next_producer_id(name, producer, version):
             self.next_producer_id += 1
             fresh_id = self.next_producer_id
         return self._producer(
