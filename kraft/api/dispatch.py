@@ -165,11 +165,9 @@ class Dispatcher:
             started.answer_first()
         return reply
 
-    def _run_decoded(
-        self, call: _Call, body: memoryview, started: StartedRequest
-    ) -> Buffers | asyncio.Future[Buffers]:
+    def _run_decoded(self, call: _Call, body: memoryview, started: StartedRequest) -> Reply:
         if self._is_for_controller(call):
-            return self._start(self._forward(call, body), call.ctx)
+            return self._start(self._forward(call, body), call.ctx, parked=True)
         if call.ctx.api_key == _ENVELOPE:
             try:
                 call, size = self._open_envelope(call)
@@ -199,7 +197,7 @@ class Dispatcher:
             _charge(started, size)
             call = _Call(ctx, row, request)
             if self._is_for_controller(call):
-                forwarded = self._start(self._forward(call, body), ctx)
+                forwarded = self._start(self._forward(call, body), ctx, parked=True)
                 resume_others()
                 return await forwarded
         finally:
@@ -364,17 +362,18 @@ class Dispatcher:
     def _log_error(self, ctx: RequestContext, error: Exception) -> None:
         report_fault(self._node.loop, f"{ctx.api_key.api_name} v{ctx.version} from {ctx.client_host}", error)
 
-    def _start(self, work: Coroutine[object, object, Buffers], ctx: RequestContext) -> asyncio.Task[Buffers]:
+    def _start(
+        self, work: Coroutine[object, object, Buffers], ctx: RequestContext, *, parked: bool = False
+    ) -> asyncio.Task[Buffers]:
         task = awaited(self._node.loop, work, ctx.api_key.api_name)
         self._watch(task)
+        if parked:
+            ctx.connection.park(task)
         return task
 
     def _watch(self, task: asyncio.Task[Buffers]) -> None:
         self._tasks[task] = None  # the loop itself holds its tasks by weak references only
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[Buffers]) -> None:
-        self._tasks.pop(task, None)
+        task.add_done_callback(lambda done: self._tasks.pop(done, None))
 
     async def _forward(self, call: _Call, body: memoryview) -> Buffers:
         try:

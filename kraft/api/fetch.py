@@ -85,9 +85,7 @@ def _parked(
     """Cancelled when the connection is gone: otherwise it would open a session for nobody."""
     started.keep()
     reading = awaited(node.loop, work, "Fetch")
-    parked = ctx.connection.parked
-    parked[reading] = reading.cancel
-    reading.add_done_callback(lambda done: parked.pop(done, None))
+    ctx.connection.park(reading)
     reading.add_done_callback(lambda _: started.let_go())
     return reading
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -86,6 +85,7 @@ def console_writes_of(directory: Path) -> dict[str, str]:
 def serve(cluster: LocalCluster, start: Callable[[], None], detach: bool, more: Sequence[str] = ()) -> None:
     """Start a cluster, print its bootstrap.servers (and `more` lines), and stay until it ends or is to."""
     from kraft.local.local_cluster import LocalCluster
+    from kraft.local.processes import how_ended
 
     directory = cluster.directory
     try:
@@ -98,7 +98,7 @@ def serve(cluster: LocalCluster, start: Callable[[], None], detach: bool, more: 
             return
         while any(node.process() for node in LocalCluster.attach(directory).nodes.values()):
             for name, code in cluster.reap():
-                tell(f"{name} {_ended(code)}")
+                tell(f"{name} {how_ended(code)}")
             time.sleep(WATCH_S)
         tell("no node is left")
     except KeyboardInterrupt:
@@ -132,10 +132,6 @@ def _what_next(cluster: LocalCluster, detach: bool) -> Iterator[str]:
 def _shown(path: Path) -> str:
     """The path as short as it can be typed in the working directory."""
     return shlex.quote(str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path))
-
-
-def _ended(code: int) -> str:
-    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
 
 
 def down(directory: Directory = DEFAULT_DIR) -> None:

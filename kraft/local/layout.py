@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import random
+import shlex
 import socket
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kraft.config.node_config import Config
 from kraft.local.free_ports import HOST
 from kraft.local.processes import LocalProcess
 from kraft.local.security import CONTROLLER, LocalSecurity
 from metadata_quorum.foundation.errors import ExitCode, FatalError
+from metadata_quorum.foundation.uuids import random_uuid, uuid_text
 
 CONTROLLER_OFFSET: Final = 100
 HTTP_OFFSET: Final = 200
@@ -89,3 +93,30 @@ def properties_of(
         "group.initial.rebalance.delay.ms": "0",
         **security.node_properties(),
     }
+
+
+def properties_of_all(
+    nodes: Collection[LocalNode], directory: Path, security: LocalSecurity, settings: Mapping[str, str]
+) -> dict[int, dict[str, str]]:
+    """What server.properties of each node says. Raises FatalError for settings that are wrong."""
+    files = {}
+    for node in nodes:
+        data = home_of(directory, node.id) / "data"
+        files[node.id] = {**properties_of(node, nodes, data, security), **settings}
+        Config.from_properties(files[node.id])
+    return files
+
+
+def home_of(directory: Path, node_id: int) -> Path:
+    """Where a node keeps everything."""
+    return directory / f"node-{node_id}"
+
+
+def command(name: str, directory: Path) -> str:
+    """A command for the cluster of a directory, as it can be typed."""
+    return f"kraft {name} --dir {shlex.quote(str(directory))}"
+
+
+def new_id() -> str:
+    """Of a cluster, or of one of its runs."""
+    return uuid_text(random_uuid(random.SystemRandom()))

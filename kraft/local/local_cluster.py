@@ -22,7 +22,6 @@ import contextlib
 import json
 import os
 import random
-import shlex
 import signal
 import subprocess
 import time
@@ -38,24 +37,35 @@ from kraft import own_packages
 from kraft.config.node_config import Config
 from kraft.config.properties import format_properties, parse_properties
 from kraft.local.free_ports import HOST
-from kraft.local.layout import LocalNode, nodes_at, nodes_from, properties_of, refuse_taken_ports
-from kraft.local.private_files import alone_in, write_private
+from kraft.local.layout import (
+    LocalNode,
+    command,
+    home_of,
+    new_id,
+    nodes_at,
+    nodes_from,
+    properties_of_all,
+    refuse_taken_ports,
+)
+from kraft.local.private_files import alone_in, make_private, write_private
 from kraft.local.processes import (
     POLL_S,
     LocalProcess,
     await_end,
+    await_stop,
+    end_all,
     end_of,
-    has_stopped,
+    how_ended,
+    last_line,
     signal_all,
     start_in_background,
 )
-from kraft.local.security import PLAINTEXT, LocalSecurity, new_security
+from kraft.local.security import PLAINTEXT, LocalSecurity, make_certificates, planned_security
 from kraft.peers.held_signals import signals_wait
 from kraft.storage.bootstrap import parse_user
 from kraft.storage.formatter import format_storage
-from metadata_quorum.foundation.disk import PRIVATE_DIRECTORY, OsDisk
+from metadata_quorum.foundation.disk import OsDisk
 from metadata_quorum.foundation.errors import ExitCode, FatalError
-from metadata_quorum.foundation.uuids import random_uuid, uuid_text
 
 NODE_PROGRAM: Final = ("kraft.node.process",)
 START_PATIENCE_S: Final = 60.0
@@ -88,6 +98,10 @@ class LocalCluster:
         """How the listeners are secured, and what clients need to connect."""
         self.is_made = True
         """False until `create` has come to its end: some nodes may not be formatted."""
+        self._run = ""
+        """Names the last `create`: of two at once, the one of which cluster.json speaks starts the nodes."""
+        self._logged: dict[int, int] = {}
+        """How long each node's log was when this process started the node."""
         self._owner_process: LocalProcess | None = None
         self._children: dict[int | str, subprocess.Popen[bytes]] = {}
         """Child processes of this process: nodes by id, companions by name."""
@@ -121,35 +135,34 @@ class LocalCluster:
         """
         directory = directory.absolute()
         table = nodes_from(nodes, port) if ports is None else nodes_at(nodes, ports)
-        cluster_id = uuid_text(random_uuid(random.SystemRandom()))
-        earlier = cls.attach(directory) if (directory / "cluster.json").exists() else None
-        if earlier is not None:
-            if any(node.process() for node in earlier.nodes.values()):
-                raise FatalError(
-                    ExitCode.LOG_DIR_UNUSABLE,
-                    f"a cluster is running in {directory}; `kraft down --dir {shlex.quote(str(directory))}` "
-                    "stops it",
-                )
-            if len(earlier.nodes) != nodes:
-                raise FatalError(
-                    ExitCode.LOG_DIR_UNUSABLE,
-                    f"{directory} holds a cluster of {len(earlier.nodes)} nodes, not {nodes}",
-                )
-            cluster_id, security = earlier.cluster_id, earlier.security
-            if (tls, sasl) not in ((False, False), (security.ca is not None, bool(security.users()))):
-                raise FatalError(
-                    ExitCode.LOG_DIR_UNUSABLE, f"{directory} holds a cluster that speaks {security.protocol}"
-                )
-        else:
-            security = new_security(directory, tls=tls, sasl=sasl)
-        owner = None if detached else os.getpid()
-        cluster = cls(directory, cluster_id, table, owner, program, security=security)
-        cluster._owner_process = None if owner is None else LocalProcess.of(owner)
-        cluster.is_made = earlier is not None and earlier.is_made
-        cluster._prepare(dict(settings or {}), users, is_new=earlier is None)
-        cluster.is_made = True
-        cluster.save()
+        cluster = cls(directory, new_id(), table, None if detached else os.getpid(), program)
+        cluster._owner_process = None if cluster.owner is None else LocalProcess.of(cluster.owner)
+        cluster._run, cluster.security = new_id(), planned_security(directory, tls=tls, sasl=sasl)
+        cluster.is_made = False
+        if not (directory / "cluster.json").exists():
+            properties_of_all(table, directory, cluster.security, settings or {})  # if wrong, nothing is made
+        try:
+            OsDisk().make_dirs(str(directory))
+            with alone_in(directory):
+                cluster._make(settings or {}, users)
+        except OSError as error:
+            why = f"cannot write to {directory}: {error.strerror or error}"
+            raise FatalError(ExitCode.LOG_DIR_UNUSABLE, why) from None
         return cluster
+
+    def _take_up(self, earlier: LocalCluster) -> None:
+        """Be the cluster of an earlier run. Raises FatalError if it runs, or has another size or security."""
+        directory, security = self.directory, earlier.security
+        refusal = None
+        if any(node.process() for node in earlier.nodes.values()):
+            refusal = f"a cluster is running in {directory}; `{command('down', directory)}` stops it"
+        elif len(earlier.nodes) != len(self.nodes):
+            refusal = f"{directory} holds a cluster of {len(earlier.nodes)} nodes, not {len(self.nodes)}"
+        elif self.security != PLAINTEXT and self.security.protocol != security.protocol:
+            refusal = f"{directory} holds a cluster that speaks {security.protocol}"
+        if refusal is not None:
+            raise FatalError(ExitCode.LOG_DIR_UNUSABLE, refusal)
+        self.cluster_id, self.security, self.is_made = earlier.cluster_id, security, earlier.is_made
 
     @classmethod
     def attach(cls, directory: Path) -> LocalCluster:
@@ -164,14 +177,14 @@ class LocalCluster:
             cluster = cls(
                 directory.absolute(), found["cluster_id"], nodes, found["owner"], program, beside, security
             )
-            cluster.is_made = found.get("is_made", True)
+            cluster.is_made, cluster._run = found.get("is_made", True), found.get("run", "")
             owner = found.get("owner_process")
             cluster._owner_process = None if owner is None else LocalProcess(**owner)
             return cluster
         except FileNotFoundError:
             raise FatalError(
                 ExitCode.LOG_DIR_UNUSABLE,
-                f"no cluster in {directory}: `kraft up --dir {directory}` makes one",
+                f"no cluster in {directory}: `{command('up', directory)}` makes one",
             ) from None
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise FatalError(ExitCode.LOG_DIR_UNUSABLE, f"cannot read {path}: {error}") from None
@@ -188,11 +201,12 @@ class LocalCluster:
 
     def _note(self, *changed: int | str) -> None:
         """Write down what has become of these nodes and companions. What other processes have written of the
-        rest since we read it stays; to be called in `alone_in`."""
+        rest since we read it stays, and a node that one of them has started; to be called in `alone_in`."""
         written = self.attach(self.directory)
         for key in changed:
             if isinstance(key, int):
-                written.nodes[key] = self.nodes[key]
+                if self.nodes[key].pid is not None or written.nodes[key].process() is None:
+                    written.nodes[key].take(self.nodes[key])
             elif key in self.companions:
                 written.companions[key] = self.companions[key]
             else:
@@ -206,6 +220,7 @@ class LocalCluster:
             "cluster_id": self.cluster_id,
             "owner": self.owner,
             "owner_process": None if self._owner_process is None else asdict(self._owner_process),
+            "run": self._run,
             "is_made": self.is_made,
             "program": self.program,
             "security": asdict(self.security),
@@ -214,39 +229,32 @@ class LocalCluster:
         }
         write_private(self.directory / "cluster.json", json.dumps(content, indent=2) + "\n")
 
-    def _prepare(self, settings: Mapping[str, str], users: Sequence[str], *, is_new: bool) -> None:
-        """Whoever is interrupted here goes on the next time: what the cluster is called is written down
-        before any node is formatted for it."""
-        disk = OsDisk()
-        files = {
-            node.id: {
-                **properties_of(node, self.nodes.values(), self.home(node.id) / "data", self.security),
-                **settings,
-            }
-            for node in self.nodes.values()
-        }
-        configs = {node_id: Config.from_properties(properties) for node_id, properties in files.items()}
-        try:
-            if not self.is_made:
-                disk.make_dirs(str(self.directory))
-                self.save()
-            for node_id, properties in files.items():
-                disk.make_dirs(str(self.home(node_id)))
-                self.home(node_id).chmod(PRIVATE_DIRECTORY)
-                write_private(self.home(node_id) / "server.properties", format_properties(properties))
-        except OSError as error:
-            raise FatalError(
-                ExitCode.LOG_DIR_UNUSABLE, f"cannot write to {self.directory}: {error.strerror}"
-            ) from None
-        for config in configs.values():
+    def _make(self, settings: Mapping[str, str], users: Sequence[str]) -> None:
+        """In `alone_in`: of two commands at once one makes the cluster, and the other takes it up. Whoever is
+        interrupted here goes on the next time: what the cluster is called is written down before any node
+        is formatted for it."""
+        is_new = not (self.directory / "cluster.json").exists()
+        if not is_new:
+            self._take_up(self.attach(self.directory))
+        elif self.security.ca is not None:
+            make_certificates(self.directory)
+        files = properties_of_all(self.nodes.values(), self.directory, self.security, settings)
+        if not self.is_made:
+            self.save()
+        for node_id, properties in files.items():
+            make_private(self.home(node_id))
+            write_private(self.home(node_id) / "server.properties", format_properties(properties))
+        for config in map(Config.from_properties, files.values()):
             rng = random.SystemRandom()
             records = [parse_user(each, rng) for each in (*users, *self.security.users())]
             format_storage(
-                disk, config, self.cluster_id, rng, users=records, new_cluster=not self.is_made,
+                OsDisk(), config, self.cluster_id, rng, users=records, new_cluster=not self.is_made,
                 ignore_formatted=not is_new,
             )  # fmt: skip
         if self.client_properties is not None:
             write_private(self.client_properties, format_properties(self.security.client_properties()))
+        self.is_made = True
+        self.save()
 
     def configure(self, node_id: int, settings: Mapping[str, str]) -> None:
         """Add to a node's properties, for its next start."""
@@ -257,7 +265,7 @@ class LocalCluster:
 
     def home(self, node_id: int) -> Path:
         """The directory of a node."""
-        return self.directory / f"node-{node_id}"
+        return home_of(self.directory, node_id)
 
     # -- running ----------------------------------------------------------------------------------
 
@@ -351,13 +359,8 @@ class LocalCluster:
         Raises FatalError if it does not stop in time.
         """
         self._signal(node_id, signal.SIGSTOP)
-        deadline = time.monotonic() + STOP_PATIENCE_S
-        while (process := self.node(node_id).process()) is not None and not has_stopped(process):
-            if time.monotonic() > deadline:
-                raise FatalError(
-                    ExitCode.REFUSED, f"node {node_id} did not stop within {STOP_PATIENCE_S:g} s"
-                )
-            time.sleep(POLL_S)
+        if not await_stop(self.node(node_id), STOP_PATIENCE_S):
+            raise FatalError(ExitCode.REFUSED, f"node {node_id} did not stop within {STOP_PATIENCE_S:g} s")
 
     def resume(self, node_id: int) -> None:
         """SIGCONT."""
@@ -366,13 +369,8 @@ class LocalCluster:
     def close(self, patience_s: float = STOP_PATIENCE_S) -> None:
         """Stop every node, by force where one does not end in time, and then what ran beside them. Raises
         FatalError where even that does not end one."""
-        stays: list[LocalProcess] = []
-        for group in (list(self.nodes.values()), list(self.companions.values())):
-            running = [each for each in group if each.process() is not None]
-            for number in (signal.SIGCONT, signal.SIGTERM):
-                signal_all(running, number)
-            signal_all(await_end(running, patience_s), signal.SIGKILL)
-            stays += await_end(running, STOP_PATIENCE_S)
+        groups = (self.nodes.values(), self.companions.values())
+        stays = [each for group in groups for each in end_all(list(group), patience_s, STOP_PATIENCE_S)]
         if stays:
             pids = ", ".join(str(each.pid) for each in stays)
             raise FatalError(ExitCode.REFUSED, f"the system does not end process {pids}")
@@ -420,12 +418,17 @@ class LocalCluster:
             raise FatalError(
                 ExitCode.REFUSED,
                 f"the `kraft up` that the nodes of {self.directory} belong to has ended; "
-                f"`kraft up --dir {shlex.quote(str(self.directory))}` starts all of them",
+                f"`{command('up', self.directory)}` starts all of them",
             )
         for node in nodes:
             self._wait(node.id)
         with alone_in(self.directory):
             known = self.attach(self.directory)
+            if known._run != self._run:
+                raise FatalError(
+                    ExitCode.REFUSED,
+                    f"another command has taken up {self.directory} meanwhile, and starts it",
+                )
             for node in nodes:
                 if known.nodes[node.id].process() is not None:  # somebody else was faster
                     raise FatalError(ExitCode.REFUSED, f"node {node.id} is running already")
@@ -451,7 +454,9 @@ class LocalCluster:
         arguments = [str(home / "server.properties")]
         if self.owner is not None:
             arguments += ["--with", str(self.owner)]
-        child = self._children[node.id] = self.launch(module, [*arguments, *options], home / "node.log")
+        log = home / "node.log"
+        self._logged[node.id] = log.stat().st_size if log.exists() else 0
+        child = self._children[node.id] = self.launch(module, [*arguments, *options], log)
         node.began(child.pid)
 
     def launch(self, module: str, arguments: Sequence[str], output: Path) -> subprocess.Popen[bytes]:
@@ -486,9 +491,10 @@ class LocalCluster:
     def _refuse_dead_node(self, node: LocalNode) -> None:
         if node.process() is not None:
             return
-        child = self._children.get(node.id)
-        code = 1 if child is None else end_of(child, STOP_PATIENCE_S)
-        lines = (self.home(node.id) / "node.log").read_text(errors="replace").strip().splitlines()
-        why = lines[-1].removeprefix("kraft: ") if lines else f"it ended with code {code} and printed nothing"
-        known = code in ExitCode.__members__.values()
-        raise FatalError(ExitCode(code) if known else ExitCode.LOG_DIR_UNUSABLE, f"node {node.id}: {why}")
+        child, log = self._children.get(node.id), self.home(node.id) / "node.log"
+        if child is None:
+            raise FatalError(ExitCode.REFUSED, f"node {node.id} has ended; {log} may say why")
+        code = end_of(child, STOP_PATIENCE_S)
+        said = last_line(log, self._logged[node.id]).removeprefix("kraft: ") if code > 0 else ""
+        known = ExitCode(code) if code in ExitCode.__members__.values() else ExitCode.LOG_DIR_UNUSABLE
+        raise FatalError(known, f"node {node.id}: {said or how_ended(code)}")

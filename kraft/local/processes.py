@@ -20,6 +20,7 @@ from metadata_quorum.foundation.disk import PRIVATE_FILE
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 
 POLL_S: Final = 0.02
+_READ_AT_END_BYTES: Final = 64 * 1024
 _STARTTIME: Final = 19
 """Its place in /proc/PID/stat, counted from 0 behind the name."""
 
@@ -44,6 +45,10 @@ class LocalProcess:
         self.pid = pid
         with contextlib.suppress(psutil.NoSuchProcess):
             self.created, self.boot = _created(psutil.Process(pid)), boot_id()
+
+    def take(self, other: LocalProcess) -> None:
+        """Be what the other one is."""
+        self.pid, self.created, self.boot = other.pid, other.created, other.boot
 
     def process(self) -> psutil.Process | None:
         """The running process, None where there is none (or only its remains)."""
@@ -105,6 +110,15 @@ def await_end(processes: Sequence[LocalProcess], patience_s: float) -> list[Loca
     return left
 
 
+def end_all(processes: Sequence[LocalProcess], patience_s: float, force_s: float) -> list[LocalProcess]:
+    """End them, by force where one does not end in time; returns those that stay even then."""
+    running = [each for each in processes if each.process() is not None]
+    for number in (signal.SIGCONT, signal.SIGTERM):
+        signal_all(running, number)
+    signal_all(await_end(running, patience_s), signal.SIGKILL)
+    return await_end(running, force_s)
+
+
 def end_of(child: subprocess.Popen[bytes], patience_s: float) -> int:
     """The exit code of a child that has ended, or is about to. One of which nothing is written down would be
     waited for in vain: it is killed. Raises FatalError where it does not end."""
@@ -114,6 +128,37 @@ def end_of(child: subprocess.Popen[bytes], patience_s: float) -> int:
         return child.wait(patience_s)
     except subprocess.TimeoutExpired:
         raise FatalError(ExitCode.REFUSED, f"the system does not end process {child.pid}") from None
+
+
+def how_ended(code: int) -> str:
+    """By its exit code, which is below 0 for a signal."""
+    return f"was ended by {_signal_name(-code)}" if code < 0 else f"ended with code {code}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # most of the real-time signals
+        return f"signal {number}"
+
+
+def last_line(path: Path, begin: int) -> str:
+    """The last line behind the first `begin` bytes; empty where there is none."""
+    with path.open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        file.seek(max(begin, end - _READ_AT_END_BYTES))
+        lines = file.read().decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else ""
+
+
+def await_stop(paused: LocalProcess, patience_s: float) -> bool:
+    """Whether it stops (or ends) in time."""
+    deadline = time.monotonic() + patience_s
+    while (process := paused.process()) is not None and not has_stopped(process):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_S)
+    return True
 
 
 def has_stopped(process: psutil.Process) -> bool:

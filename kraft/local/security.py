@@ -121,17 +121,19 @@ class LocalSecurity:
 PLAINTEXT: Final = LocalSecurity()
 
 
-def new_security(directory: Path, *, tls: bool, sasl: bool) -> LocalSecurity:
-    """For a new cluster in `directory`. Raises FatalError where certificates are wanted and there is no
-    openssl."""
-    ca = keystore = None
-    if tls:
-        place = directory / "tls"
-        place.mkdir(PRIVATE_DIRECTORY, parents=True, exist_ok=True)
-        authority = Authority.create(place, "ca")
-        ca, keystore = str(authority.certificate), str(authority.issue("node", "/CN=node"))
+def planned_security(directory: Path, *, tls: bool, sasl: bool) -> LocalSecurity:
+    """For a new cluster in `directory`. With TLS its files are still to be made."""
+    place = directory / "tls"
+    ca, keystore = (str(place / "ca.crt"), str(place / "node.pem")) if tls else (None, None)
     node, client = (secrets.token_urlsafe(_PASSWORD_BYTES) if sasl else None for _ in range(2))
     return LocalSecurity(ca, keystore, node, client)
+
+
+def make_certificates(directory: Path) -> None:
+    """The files that `planned_security` names. Raises FatalError where there is no openssl, OSError."""
+    place = directory / "tls"
+    place.mkdir(PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+    Authority.create(place, "ca").issue("node", "/CN=node")
 
 
 def _jaas(user: str, password: str) -> str:

@@ -98,3 +98,11 @@ class Peer:
     """Start none of its requests for that many seconds. What has been started continues."""
     started: Callable[[], StartedRequest] = UncountedRequest
     """The request that is just being started."""
+
+    def park(self, work: asyncio.Future[Any]) -> None:
+        """Cancel it when the connection is gone: nobody waits for the reply then."""
+        if self.gone:
+            work.cancel()
+            return
+        self.parked[work] = work.cancel
+        work.add_done_callback(lambda done: self.parked.pop(done, None))

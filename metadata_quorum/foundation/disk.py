@@ -254,7 +254,11 @@ class OsDisk:
         parent = os.path.dirname(path.rstrip("/"))
         if parent:
             self.make_dirs(parent)
-        os.mkdir(path, PRIVATE_DIRECTORY)
+        try:
+            os.mkdir(path, PRIVATE_DIRECTORY)
+        except FileExistsError:  # another process was faster
+            if not os.path.isdir(path):
+                raise
 
     def remove(self, path: str) -> None:
         try:

@@ -65,6 +65,23 @@ def test_a_node_that_fails_is_named_with_its_reason(tmp_path: Path, port: int):
     wait_until(lambda: nodes_of(tmp_path) == [], "no node is left")
 
 
+def test_two_at_once_in_a_new_directory(tmp_path: Path, free_row: Callable[[], int]):
+    """One of them serves, and the other one says why it does not."""
+    directory = tmp_path / "new"
+    with up(directory, free_row()) as first, up(directory, free_row()) as second:
+        wait_until(lambda: first.poll() is not None or second.poll() is not None, "one is refused")
+        refused, serving = (first, second) if first.poll() is not None else (second, first)
+        printed, said = refused.communicate(timeout=600)
+        assert (printed, said.count("\n")) == ("", 1)
+        assert said.startswith("kraft: a")  # "a cluster is running", "another command has taken up"
+        assert serving.stdout is not None
+        assert serving.stdout.readline().startswith("bootstrap.servers=")
+        assert len(nodes_of(directory)) == 3
+        serving.send_signal(signal.SIGINT)
+        assert serving.wait(600) == 0
+    assert nodes_of(directory) == []
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("children", [1, 3])
 def test_stopped_while_it_starts(tmp_path: Path, port: int, number: signal.Signals, children: int):

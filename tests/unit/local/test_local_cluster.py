@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import socket
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -148,6 +151,101 @@ class Sleepers(LocalCluster):
 
     def launch(self, module: str, arguments: Sequence[str], output: Path) -> subprocess.Popen[bytes]:
         return self.run_in_background([sys.executable, "-c", "import time; time.sleep(600)"], output)
+
+
+def test_of_two_that_make_a_cluster_at_once_one_takes_up_the_others(tmp_path, monkeypatch):
+    """Else the directories of one would be formatted for the other's."""
+    directory, write_it, alone_in = tmp_path / "new", LocalCluster.save, local_cluster.alone_in
+    waits = threading.Event()
+    made = []
+    second = threading.Thread(target=lambda: made.append(LocalCluster.create(directory, port=21_000)))
+
+    def announced(place):
+        if threading.current_thread() is second:
+            waits.set()
+        return alone_in(place)
+
+    def overtaken(cluster):
+        if second.ident is None:
+            second.start()
+            while second.is_alive() and not waits.wait(0.01):
+                pass
+        write_it(cluster)
+
+    monkeypatch.setattr(local_cluster, "alone_in", announced)
+    monkeypatch.setattr(LocalCluster, "save", overtaken)
+    first = LocalCluster.create(directory, port=20_000)
+    second.join()
+    assert [each.cluster_id for each in made] == [first.cluster_id]
+    for node_id in first.nodes:
+        config = Config.load(str(first.home(node_id) / "server.properties"))
+        assert config.kraft_http_port >= 21_200
+        assert read_storage(OsDisk(), config).cluster_id == first.cluster_id
+
+
+def test_of_two_that_have_taken_a_directory_up_at_once_one_starts_its_nodes(tmp_path):
+    """And the other one's end takes nothing away from it."""
+    first, second = (Sleepers.create(tmp_path, nodes=2, port=port) for port in (20_000, 21_000))
+    try:
+        with pytest.raises(FatalError, match="another command has taken up") as refused:
+            first.start_all()
+        assert refused.value.exit_code == ExitCode.REFUSED
+        first.close()
+        for node_id in (1, 2):
+            second.start_node(node_id, wait=False)
+        first.close()
+        known = Sleepers.attach(tmp_path)
+        assert known.bootstrap == second.bootstrap
+        assert all(node.process() for node in known.nodes.values())
+    finally:
+        second.close(patience_s=0)
+
+
+def test_what_cannot_be_made_says_so(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(FatalError, match=r"cannot write to .*/file: File exists") as refused:
+        LocalCluster.create(tmp_path / "file")
+    assert refused.value.exit_code == ExitCode.LOG_DIR_UNUSABLE
+    with pytest.raises(FatalError, match="must be a whole number"):
+        LocalCluster.create(tmp_path / "new", tls=True, settings={"num.partitions": "none"})
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_directory_on_nfs(tmp_path, monkeypatch):
+    """Which locks nothing that is open for reading alone."""
+    lock = fcntl.flock
+
+    def lock_of_nfs(fd, operation):
+        if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        lock(fd, operation)
+
+    monkeypatch.setattr(fcntl, "flock", lock_of_nfs)
+    cluster = Sleepers.create(tmp_path, nodes=1)
+    cluster.start_node(1, wait=False)
+    cluster.close(patience_s=0)
+
+
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        ("raise SystemExit(3)", "ended with code 3"),
+        ("import os; print('a word', flush=True); os.kill(os.getpid(), 9)", "was ended by SIGKILL"),
+        ("import os; os.kill(os.getpid(), 40)", "was ended by signal 40"),
+        ("print('kraft: a new reason'); raise SystemExit(10)", "a new reason"),
+    ],
+)
+def test_a_node_that_ends_at_once_is_not_told_by_what_an_earlier_one_said(tmp_path, free_ports, program, why):
+    class Ending(LocalCluster):
+        def launch(self, module: str, arguments: Sequence[str], output: Path) -> subprocess.Popen[bytes]:
+            return self.run_in_background([sys.executable, "-c", program], output)
+
+    cluster = Ending.create(tmp_path, nodes=1, ports=free_ports(3))
+    (cluster.home(1) / "node.log").write_text("kraft: an old reason\n")
+    with pytest.raises(FatalError) as failed:
+        cluster.start()
+    assert failed.value.reason == f"node 1: {why}"
+    cluster.close()
 
 
 def test_a_child_of_which_nothing_is_written_down_ends_all_the_same(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Fields, Message
 from tests.unit.net.harness import Running
@@ -26,3 +28,18 @@ class ToController:
             return await client.request(api_key, version, fields)
         finally:
             client.close()
+
+
+class ToNobody:
+    """The broker's way to a controller that does not answer."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.called_off = 0
+
+    async def request(self, api_key: ApiKey, version: int, fields: Fields) -> Message:
+        self.asked += 1
+        try:
+            return await asyncio.get_running_loop().create_future()
+        finally:
+            self.called_off += 1

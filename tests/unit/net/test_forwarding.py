@@ -15,8 +15,8 @@ from kraft.net.listener import ServerLimits
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import decode_response, encode_request
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from tests.unit.net.forwarded import Controller, ToController
-from tests.unit.net.harness import on_a_loop, serving
+from tests.unit.net.forwarded import Controller, ToController, ToNobody
+from tests.unit.net.harness import on_a_loop, serving, until
 
 
 @given(st.text(max_size=20).filter(lambda kind: ":" not in kind), st.text(max_size=200))
@@ -122,5 +122,25 @@ def test_a_controller_that_is_none_any_more_says_so_in_the_envelope(active: bool
             answer = await client.request(ApiKey.DELETE_TOPICS, 6, fields)
             assert [each.error_code for each in answer.responses] == [ErrorCode.NOT_CONTROLLER]
             client.close()
+
+    test()
+
+
+@pytest.mark.parametrize("names", [1, 400], ids=["short", "long"])
+def test_what_waits_for_a_controller_is_called_off_with_its_client(names: int) -> None:
+    """Else clients that come and go while there is none fill the node's memory."""
+
+    @on_a_loop
+    async def test():
+        async with serving(rows_with(lambda *_: None)) as broker:
+            broker.node.controller_channel = nobody = ToNobody()
+            client = await broker.client()
+            fields = {"topics": [{"name": f"topic-{n}"} for n in range(names)]}
+            client.send(ApiKey.DELETE_TOPICS, 6, (encode_request(ApiKey.DELETE_TOPICS, 6, fields),))
+            await until(lambda: nobody.asked)
+            assert nobody.called_off == 0
+            client.close()
+            await until(lambda: nobody.called_off)
+            await until(lambda: broker.server.memory.queued["PLAINTEXT"].used_bytes == 0)
 
     test()
