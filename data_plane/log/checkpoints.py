@@ -163,22 +163,47 @@ def _pairs(data: bytes) -> Iterable[tuple[str, str]]:
 # --- clean shutdown ----------------------------------------------------------------------------
 
 
-def write_clean_shutdown(disk: Disk, log_dir: str, broker_epoch: int, may_block: MayBlock) -> None:
-    """Note that every log of the dir was closed: the next start need not recover them."""
-    text = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
-    disk.write_atomic(f"{log_dir}/{CLEAN_SHUTDOWN}", text.encode(), may_block)
+class BrokerRun(NamedTuple):
+    """A run of the broker, from its registration on."""
+
+    broker_epoch: int
+    """-1 if that is not known, or something that was kept may be lost."""
+    log_dirs: frozenset[UUID]
+    """The ids of all log dirs that the broker had, failed ones too. None where whoever wrote it down does not
+    say it: Kafka, or a version of ours before this one."""
 
 
-def read_clean_shutdown(disk: Disk, log_dir: str, may_block: MayBlock) -> int | None:
-    """The broker epoch of the clean shutdown before this start (-1: unknown), None if it was unclean."""
-    path = f"{log_dir}/{CLEAN_SHUTDOWN}"
-    if not disk.exists(path):
-        return None
+UNKNOWN_RUN: Final = BrokerRun(-1, frozenset())
+
+
+def _encode_run(run: BrokerRun, **more: str) -> bytes:
+    log_dirs = sorted(uuid_text(each) for each in run.log_dirs)
+    fields = {"version": 0, "brokerEpoch": run.broker_epoch, "logDirs": log_dirs, **more}
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def _decode_run(data: bytes, boot_id: str | None = None) -> BrokerRun:
+    """UNKNOWN_RUN where it cannot be understood, or is of another boot than this."""
     try:
-        epoch = json.loads(disk.read_bytes(path, may_block) or b"{}").get("brokerEpoch", -1)
-    except (ValueError, AttributeError):
-        return -1
-    return epoch if isinstance(epoch, int) else -1
+        fields = json.loads(data)
+        if boot_id is not None and fields["bootId"] != boot_id:
+            return UNKNOWN_RUN
+        log_dirs = frozenset(parse_uuid(each) for each in fields.get("logDirs", ()))
+        epoch = fields["brokerEpoch"]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return UNKNOWN_RUN
+    return BrokerRun(epoch, log_dirs) if isinstance(epoch, int) else UNKNOWN_RUN
+
+
+def write_clean_shutdown(disk: Disk, log_dir: str, run: BrokerRun, may_block: MayBlock) -> None:
+    """Note that every log of the dir was closed: the next start need not recover them."""
+    disk.write_atomic(f"{log_dir}/{CLEAN_SHUTDOWN}", _encode_run(run), may_block)
+
+
+def read_clean_shutdown(disk: Disk, log_dir: str, may_block: MayBlock) -> BrokerRun | None:
+    """The run that ended with the clean shutdown before this start; None if it was unclean."""
+    path = f"{log_dir}/{CLEAN_SHUTDOWN}"
+    return _decode_run(disk.read_bytes(path, may_block)) if disk.exists(path) else None
 
 
 def remove_clean_shutdown(disk: Disk, log_dir: str, may_block: MayBlock) -> None:
@@ -193,11 +218,10 @@ NO_BOOT: Final = ""
 """Written in place of the boot id where a disk has failed: what was not synced may be lost then."""
 
 
-def write_running(disk: Disk, log_dir: str, broker_epoch: int, boot_id: str) -> None:
-    """Note in which epoch a broker runs on this dir, under which boot of the machine. Not synced: it is
-    of use only as long as the page cache that holds it."""
-    text = json.dumps({"version": 0, "brokerEpoch": broker_epoch, "bootId": boot_id}, separators=(",", ":"))
-    write_unsynced(disk, f"{log_dir}/{RUNNING}", text.encode())
+def write_running(disk: Disk, log_dir: str, run: BrokerRun, boot_id: str) -> None:
+    """Note which run of a broker uses this dir, under which boot of the machine. Not synced: it is of use
+    only as long as the page cache that holds it."""
+    write_unsynced(disk, f"{log_dir}/{RUNNING}", _encode_run(run, bootId=boot_id))
 
 
 def machine_restarted(disk: Disk, log_dir: str, boot_id: str, may_block: MayBlock) -> bool:
@@ -212,15 +236,9 @@ def machine_restarted(disk: Disk, log_dir: str, boot_id: str, may_block: MayBloc
         return True
 
 
-def read_running(disk: Disk, log_dir: str, boot_id: str, may_block: MayBlock) -> int:
-    """The broker epoch of the process that ran here last, if the machine has not been booted since;
-    else -1."""
+def read_running(disk: Disk, log_dir: str, boot_id: str, may_block: MayBlock) -> BrokerRun:
+    """The run of the process that was here last, if the machine has not been booted since."""
     path = f"{log_dir}/{RUNNING}"
     if not boot_id or not disk.exists(path):
-        return -1
-    try:
-        found = json.loads(disk.read_bytes(path, may_block) or b"{}")
-        epoch = found["brokerEpoch"] if found["bootId"] == boot_id else -1
-    except (ValueError, KeyError, TypeError):
-        return -1
-    return epoch if isinstance(epoch, int) else -1
+        return UNKNOWN_RUN
+    return _decode_run(disk.read_bytes(path, may_block), boot_id)

@@ -252,8 +252,8 @@ class CheckpointWriter:
                     raise next(iter(failed.values()))
             if len(consistent) == len(logs) and not directory.unopened:  # else the next start has to recover
                 # Never registered: nothing has been written since the last run.
-                epoch = directory.previous_broker_epoch if broker_epoch < 0 else broker_epoch
-                directory.mark_clean(epoch, may_block)
+                run = directory.last_run if broker_epoch < 0 else self._logs.run_of(broker_epoch)
+                directory.mark_clean(run, may_block)
         except OSError as e:
             logger.error("Log directory %s could not be closed cleanly: %s", directory.path, e)
 

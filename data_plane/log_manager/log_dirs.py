@@ -24,6 +24,7 @@ from typing import Final
 from uuid import UUID
 
 from data_plane.log import checkpoints
+from data_plane.log.checkpoints import BrokerRun
 from data_plane.log.config import LogConfig
 from data_plane.log.files import PARTITION_METADATA
 from data_plane.log.load import load
@@ -68,7 +69,7 @@ class LogDir:
         self.clean = False  # the last shutdown was a clean one
         # The machine, since a process last ran here, which did not stop cleanly; or its disk had failed.
         self._machine_restarted = False
-        self.previous_broker_epoch = -1  # of the last run, if nothing of it is lost; see load
+        self.last_run = checkpoints.UNKNOWN_RUN  # its epoch is -1 if something here is lost; see load
         self.high_watermarks: dict[TopicPartition, int] = {}
         self.cleaned_to: dict[TopicPartition, int] = {}
         self.unfinished: dict[TopicPartition, str] = {}
@@ -110,9 +111,9 @@ class LogDir:
         ends = {tp: log.log_end_offset for tp, (log, _) in logs.items()}
         ends |= {tp: 0 for tp in gone if not self._was_set_aside(tp)}  # else somebody has removed it
         is_lacking = any(_lacks(tp, end, known_ends.get(tp, 0)) for tp, end in ends.items())
-        if is_lacking and self.previous_broker_epoch >= 0:
-            self.previous_broker_epoch = -1
-            self.mark_running(-1)  # the checkpoints will not say it again, should this process die
+        if is_lacking and self.last_run.broker_epoch >= 0:
+            self.last_run = checkpoints.UNKNOWN_RUN
+            self.mark_running(self.last_run)  # the checkpoints will not say it again, should this process die
         if self.clean:
             checkpoints.remove_clean_shutdown(disk, self.path, may_block)
         if not self.clean or known_ends.keys() - self._known():
@@ -124,13 +125,13 @@ class LogDir:
     def _read_state(self, may_block: MayBlock) -> None:
         """How the last run ended, and the checkpoints that it left."""
         disk = self.disk
-        epoch = checkpoints.read_clean_shutdown(disk, self.path, may_block)
-        self.clean = epoch is not None
+        ended = checkpoints.read_clean_shutdown(disk, self.path, may_block)
+        self.clean = ended is not None
         self._machine_restarted = not self.clean and checkpoints.machine_restarted(
             disk, self.path, self._boot_id, may_block
         )
-        self.previous_broker_epoch = (
-            checkpoints.read_running(disk, self.path, self._boot_id, may_block) if epoch is None else epoch
+        self.last_run = (
+            checkpoints.read_running(disk, self.path, self._boot_id, may_block) if ended is None else ended
         )
         self.high_watermarks = self._offsets(checkpoints.REPLICATION_OFFSETS, may_block)
         self._recovery_points = self._offsets(checkpoints.RECOVERY_POINTS, may_block)
@@ -357,21 +358,21 @@ class LogDir:
             self.disk.write_atomic(f"{self.path}/{name}", checkpoints.encode_offsets(entries), may_block)
             self._written[name] = entries
 
-    def mark_clean(self, broker_epoch: int, may_block: MayBlock) -> None:
+    def mark_clean(self, run: BrokerRun, may_block: MayBlock) -> None:
         """The next start need not recover (blocks)."""
-        checkpoints.write_clean_shutdown(self.disk, self.path, broker_epoch, may_block)
+        checkpoints.write_clean_shutdown(self.disk, self.path, run, may_block)
 
-    def mark_running(self, broker_epoch: int) -> None:
-        """Note durably that the broker runs in that epoch."""
+    def mark_running(self, run: BrokerRun) -> None:
+        """Note in which run the broker is; it outlives the process, not the machine."""
         if self._boot_id:
-            checkpoints.write_running(self.disk, self.path, broker_epoch, self._boot_id)
+            checkpoints.write_running(self.disk, self.path, run, self._boot_id)
 
     def mark_lost(self) -> None:
         """A write or a flush failed: what was not synced may be gone, as after another boot. Raises OSError;
         then at least nothing says any longer that the page cache is whole."""
         if self._boot_id:
             try:
-                checkpoints.write_running(self.disk, self.path, -1, checkpoints.NO_BOOT)
+                checkpoints.write_running(self.disk, self.path, checkpoints.UNKNOWN_RUN, checkpoints.NO_BOOT)
             except OSError:
                 self.disk.remove(f"{self.path}/{checkpoints.RUNNING}")
                 raise

@@ -20,6 +20,7 @@ from functools import partial
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from data_plane.log.checkpoints import BrokerRun
 from data_plane.log.config import LogConfig
 from data_plane.log.log import UnifiedLog
 from data_plane.log_manager.background_work import BackgroundWork
@@ -32,6 +33,7 @@ from data_plane.log_manager.log_dirs import LogDir
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.disk import is_of_disk
 from metadata_quorum.foundation.model import PartitionRegistration, TopicPartition
+from metadata_quorum.foundation.uuids import uuid_text
 from metadata_quorum.metadata.image import MetadataImage
 
 logger = logging.getLogger(__name__)
@@ -86,20 +88,38 @@ class LogManager:
             self.configs.take_defaults(image)
             configs = {topic: self.configs.of(image, topic) for topic in image.topics_by_name}
         self.unclaimed.load(self.dirs, self.configs.defaults, configs, self._now_ms(), may_block)
+        for missing in sorted(self._missing_dirs()):
+            logger.warning(
+                "log dir %s of the last run is not among log.dirs: its replicas are made anew, and this "
+                "broker is no eligible leader (ELR) until it has caught up",
+                uuid_text(missing),
+            )
 
     @property
     def previous_broker_epoch(self) -> int:
         """The broker epoch of the last run, if everything stored then is here; else -1."""
-        epochs = {directory.previous_broker_epoch for directory in self.dirs if directory.online}
+        epochs = {directory.last_run.broker_epoch for directory in self.dirs if directory.online}
         whole = len(epochs) == 1 and self.unclaimed.whole and all(d.online for d in self.dirs)
-        return epochs.pop() if whole else -1
+        return epochs.pop() if whole and not self._missing_dirs() else -1
+
+    def _missing_dirs(self) -> set[UUID]:
+        """Log dirs of the last run that are not here. Which replicas they had nobody may know: the controller
+        has not been told where a new replica is, or has been told that it is LOST. So a broker that lacks one
+        is one that has lost something."""
+        had = frozenset[UUID]().union(*(directory.last_run.log_dirs for directory in self.dirs))
+        return {*had.difference(directory.directory_id for directory in self.dirs)}
+
+    def run_of(self, broker_epoch: int) -> BrokerRun:
+        """This run, registered in that epoch."""
+        return BrokerRun(broker_epoch, frozenset(directory.directory_id for directory in self.dirs))
 
     def mark_running(self, broker_epoch: int) -> None:
         """The broker is registered in that epoch now."""
+        run = self.run_of(broker_epoch)
         for directory in self.dirs:
             if directory.online:
                 try:
-                    directory.mark_running(broker_epoch)
+                    directory.mark_running(run)
                 except OSError as e:
                     self._failures.report(directory, e)
 

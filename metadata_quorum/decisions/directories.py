@@ -93,7 +93,8 @@ def _assign_one(
     placed = replace(partition, directories=directories)
     broker, before = image.brokers[broker_id], partition.directory(broker_id)
     is_online = broker.has_online_dir(assignment.directory)
-    # One that was LOST is where it was, and is given up no longer.
+    # One that was LOST is where it was, and is given up no longer: a broker that lacks a directory of its
+    # last run says at its registration that it may have lost something.
     is_new = command.asks_for_origin and before != LOST_DIR and not broker.has_online_dir(before)
     rules = rules_of(image, topic.name)
     return ErrorCode.NONE, change_partition(

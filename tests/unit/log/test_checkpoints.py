@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from data_plane.log import checkpoints
-from data_plane.log.checkpoints import CheckpointError
+from data_plane.log.checkpoints import UNKNOWN_RUN, BrokerRun, CheckpointError
 from metadata_quorum.foundation.disk import OsDisk
 from metadata_quorum.foundation.model import TopicPartition
 from tests.support.may_block import MAY_BLOCK
@@ -63,11 +63,17 @@ def test_partition_metadata(tmp_path):
 
 
 def test_clean_shutdown_marker(tmp_path):
-    checkpoints.write_clean_shutdown(DISK, str(tmp_path), 12, MAY_BLOCK)
-    assert (tmp_path / ".kafka_cleanshutdown").read_text() == '{"version":0,"brokerEpoch":12}'
-    assert checkpoints.read_clean_shutdown(DISK, str(tmp_path), MAY_BLOCK) == 12
-    (tmp_path / ".kafka_cleanshutdown").write_text("")
-    assert checkpoints.read_clean_shutdown(DISK, str(tmp_path), MAY_BLOCK) == -1
+    run = BrokerRun(12, frozenset([UUID(int=1 << 120), UUID(int=2)]))
+    checkpoints.write_clean_shutdown(DISK, str(tmp_path), run, MAY_BLOCK)
+    marker = tmp_path / ".kafka_cleanshutdown"
+    ids = '"AAAAAAAAAAAAAAAAAAAAAg","AQAAAAAAAAAAAAAAAAAAAA"'
+    assert marker.read_text() == f'{{"version":0,"brokerEpoch":12,"logDirs":[{ids}]}}'
+    assert checkpoints.read_clean_shutdown(DISK, str(tmp_path), MAY_BLOCK) == run
+    marker.write_text('{"version":0,"brokerEpoch":12}')  # Kafka's, and that of our older versions
+    assert checkpoints.read_clean_shutdown(DISK, str(tmp_path), MAY_BLOCK) == BrokerRun(12, frozenset())
+    for damaged in ("", "{}", "12", '{"brokerEpoch":12,"logDirs":["?"]}', '{"brokerEpoch":12,"logDirs":3}'):
+        marker.write_text(damaged)
+        assert checkpoints.read_clean_shutdown(DISK, str(tmp_path), MAY_BLOCK) == UNKNOWN_RUN
     checkpoints.remove_clean_shutdown(DISK, str(tmp_path), MAY_BLOCK)
     assert checkpoints.read_clean_shutdown(DISK, str(tmp_path), MAY_BLOCK) is None
 

@@ -13,6 +13,7 @@ import pytest
 
 from chaos.sim.disk import SimDisk
 from data_plane.log import files
+from data_plane.log.checkpoints import BrokerRun
 from data_plane.log.config import LogConfig
 from data_plane.log.empty_log import is_as_made
 from data_plane.log_manager import log_dirs
@@ -112,7 +113,7 @@ def test_a_truncation_before_a_kill_is_durable_once_the_logs_are_open(
         flush(log)
         truncate_unflushed(log, 0)
     disk.sync_dir("/data", MAY_BLOCK)
-    first.mark_running(EPOCH)
+    first.mark_running(BrokerRun(EPOCH, frozenset([UUID(int=1)])))
     disk.kill()
     opened, offline = directory().load(LogConfig(), {}, NOW_MS, MAY_BLOCK)
     assert not offline

@@ -15,6 +15,7 @@ from uuid import UUID
 
 import pytest
 
+from data_plane.log.checkpoints import BrokerRun
 from data_plane.log.config import LogConfig
 from data_plane.log.log import UnifiedLog
 from data_plane.log_manager.log_dirs import LogDir
@@ -65,7 +66,7 @@ class Life:
             least = flushed if power else ledger.acknowledged[tp]
             assert least <= end <= ledger.written[tp], (tp, least, end, ledger)
             assert read_all(self.logs[tp]) == [(offset, value(offset)) for offset in range(end)]
-        if self.directory.previous_broker_epoch >= 0:
+        if self.directory.last_run.broker_epoch >= 0:
             for tp, acknowledged in ledger.acknowledged.items():
                 if tp in self.logs:
                     assert self.logs[tp].log_end_offset >= acknowledged, "a lie about what is lost"
@@ -73,7 +74,7 @@ class Life:
                     assert tp in ledger.unnamed, "a lie about what is lost"
         for tp, log in self.logs.items():
             ledger.acknowledged[tp] = ledger.written[tp] = log.log_end_offset
-        self.directory.mark_running(epoch)
+        self.directory.mark_running(run_of(epoch))
 
     def create(self, tp: TopicPartition) -> None:
         self.ledger.unnamed.add(tp)
@@ -113,7 +114,11 @@ class Life:
             log.close_clean(MAY_BLOCK)
             self.ledger.flushed[tp] = log.log_end_offset
         self.checkpoint()
-        self.directory.mark_clean(epoch, MAY_BLOCK)
+        self.directory.mark_clean(run_of(epoch), MAY_BLOCK)
+
+
+def run_of(epoch: int) -> BrokerRun:
+    return BrokerRun(epoch, frozenset([UUID(int=1)]))
 
 
 def value(offset: int) -> bytes:
@@ -136,7 +141,7 @@ def two_lives(disk: MortalDisk, ledger: Ledger) -> None:
     first.stop(1)
     second = Life(disk, ledger, "first boot")
     second.start(epoch=2, power=False)
-    assert second.directory.previous_broker_epoch == 1
+    assert second.directory.last_run == run_of(1)
     second.append(KEPT, 2)
 
 

@@ -13,6 +13,7 @@ from uuid import UUID
 import pytest
 
 from chaos.sim.disk import Killed, SimDisk
+from data_plane.log.checkpoints import BrokerRun
 from data_plane.log.config import LogConfig
 from data_plane.log_manager.found_logs import UnclaimedLogs
 from data_plane.log_manager.log_dirs import LogDir
@@ -26,6 +27,7 @@ from tests.unit.replication.cluster import Cluster, boundary_of, in_loop, produc
 SMALL = LogConfig(segment_bytes=300, index_interval_bytes=0)
 BAD, GOOD = TopicPartition("bad", 0), TopicPartition("good", 0)
 EPOCH = 7
+RUN = BrokerRun(EPOCH, frozenset([UUID(int=1)]))
 
 pytestmark = pytest.mark.row("L7")
 
@@ -40,7 +42,7 @@ def filled(*, clean: bool, identified: bool = True) -> SimDisk:
     disk = SimDisk()
     directory = log_dir(disk)
     directory.load(SMALL, {}, NOW_MS, MAY_BLOCK)
-    directory.mark_running(EPOCH)
+    directory.mark_running(RUN)
     logs = {}
     for tp in (BAD, GOOD):
         log = logs[tp] = directory.open_log(tp, UUID(int=9), SMALL, NOW_MS, MAY_BLOCK)
@@ -58,7 +60,7 @@ def filled(*, clean: bool, identified: bool = True) -> SimDisk:
     ends = {tp: log.log_end_offset for tp, log in logs.items()}
     directory.checkpoint(MAY_BLOCK, ends, ends, dict.fromkeys(logs, 1))
     if clean:
-        directory.mark_clean(EPOCH, MAY_BLOCK)
+        directory.mark_clean(RUN, MAY_BLOCK)
     disk.kill()
     return disk
 
@@ -125,7 +127,7 @@ def test_a_run_whose_last_durable_batch_reads_wrong_is_not_whole(whole: bool, id
     directory = log_dir(disk)
     logs, _ = directory.load(SMALL, {}, NOW_MS, MAY_BLOCK)
     assert logs[BAD][0].log_end_offset == (6 if whole else 5)
-    assert directory.previous_broker_epoch == (EPOCH if whole else -1)
+    assert directory.last_run.broker_epoch == (EPOCH if whole else -1)
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -140,7 +142,7 @@ def test_a_run_of_which_somebody_has_removed_a_log_is_not_whole(by_hand: bool, c
     directory = log_dir(disk)
     logs, _ = directory.load(SMALL, {}, NOW_MS, MAY_BLOCK)
     assert logs.keys() == {GOOD}
-    assert directory.previous_broker_epoch == (-1 if by_hand else EPOCH)
+    assert directory.last_run.broker_epoch == (-1 if by_hand else EPOCH)
 
 
 @pytest.mark.parametrize("suffix", ["delete", "stray"])
@@ -148,7 +150,7 @@ def test_a_log_whose_long_name_was_cut_short_when_it_was_set_aside_is_not_missed
     disk = SimDisk()
     directory = log_dir(disk)
     directory.load(SMALL, {}, NOW_MS, MAY_BLOCK)
-    directory.mark_running(EPOCH)
+    directory.mark_running(RUN)
     tp = TopicPartition("n" * 249, 0)
     log = directory.open_log(tp, UUID(int=9), SMALL, NOW_MS, MAY_BLOCK)
     log.identify(MAY_BLOCK)
@@ -158,7 +160,7 @@ def test_a_log_whose_long_name_was_cut_short_when_it_was_set_aside_is_not_missed
     disk.kill()
     again = log_dir(disk)
     assert again.load(SMALL, {}, NOW_MS, MAY_BLOCK) == ({}, {})
-    assert again.previous_broker_epoch == EPOCH
+    assert again.last_run == RUN
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -169,7 +171,7 @@ def test_what_was_missed_is_remembered_if_the_node_dies_before_it_has_said_so(cl
     log_dir(disk).load(SMALL, {}, NOW_MS, MAY_BLOCK)
     again = log_dir(disk)
     again.load(SMALL, {}, NOW_MS, MAY_BLOCK)
-    assert again.previous_broker_epoch == -1
+    assert again.last_run.broker_epoch == -1
 
 
 def test_what_cannot_be_looked_at_is_not_called_missing(

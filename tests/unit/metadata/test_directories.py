@@ -20,10 +20,10 @@ def directory(broker: int, number: int) -> UUID:
     return UUID(int=1000 * broker + number)
 
 
-def ready(*, elr: bool = True) -> MetadataMachine:
+def ready(*, elr: bool = True, min_insync: int = 1) -> MetadataMachine:
     """Three brokers with two directories each; partition 0 of `t` is in their first, 1 in their second."""
     machine = MetadataMachine()
-    machine.claim(elr=elr)
+    machine.claim(elr=elr, min_insync=min_insync)
     for broker in (1, 2, 3):
         machine.register(broker, log_dirs=(directory(broker, 0), directory(broker, 1)))
         machine.unfence(broker)
@@ -60,6 +60,26 @@ def test_a_replica_that_its_broker_has_given_up_leads_no_longer() -> None:
     assert machine.partition("t", 0).leader == NO_LEADER
     machine.assign_dir(3, "t", directory(3, 0))  # it has restarted
     assert machine.partition("t", 0).leader == 3
+
+
+@pytest.mark.row("L8")
+@pytest.mark.parametrize("directory_is_gone", [True, False])
+def test_a_replica_that_was_given_up_is_eligible_as_long_as_its_directory_is_there(
+    directory_is_gone: bool,
+) -> None:
+    machine = ready(min_insync=2)
+    machine.fence(3)
+    machine.assign_dir(2, "t", LOST_DIR)
+    assert machine.partition("t").elr == (2,)
+    machine.fence(1)
+    machine.fence(2)
+    # Its broker notices that; the controller cannot.
+    previous = -1 if directory_is_gone else machine.epoch(2)
+    back = directory(2, 1) if directory_is_gone else directory(2, 0)
+    machine.register(2, incarnation=2, previous=previous, log_dirs=(back,))
+    machine.unfence(2)
+    machine.assign_dir(2, "t", back)
+    assert machine.partition("t").leader == (NO_LEADER if directory_is_gone else 2)
 
 
 @pytest.mark.row("L8")

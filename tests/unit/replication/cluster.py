@@ -123,7 +123,7 @@ class Broker:
         self.timer = WheelTimer(loop)
         self.dirs = [
             LogDir(disk, path, UUID(int=number), boot_id=cluster.boot_id)
-            for number, path in enumerate(cluster.directories)
+            for number, path in zip(cluster.directory_ids, cluster.directories, strict=False)
         ]
         self.endpoints: list[MemoryLeader] = []
         self.executor: Blocking = run_in_next_turn
@@ -207,6 +207,7 @@ class Cluster:
         self.limits = limits or FetchLimits()
         self.log_defaults = log_defaults or LogConfig()
         self.directories = directories
+        self.directory_ids: Sequence[int] = range(len(directories))
         self.directory_channel = directory_channel
         self.session_slots = session_slots
         self.now_ms = NOW_MS
