@@ -56,7 +56,7 @@ STORAGE: Final = (
         f"{MANAGER}/log_manager.py",
         "epochs.pop() if whole and not self._missing_dirs() else -1",
         "epochs.pop() if whole else -1",
-        ("unit/replication/test_replica_manager.py",),
+        ("unit/replication/test_missing_directories.py",),
     ),
     mutant(
         "longer-log-of-a-deleted-topic",

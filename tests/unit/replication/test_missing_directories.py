@@ -1,0 +1,65 @@
+"""A broker that starts without a log directory of its last run has lost what was in it, whatever that was."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from tests.support.may_block import MAY_BLOCK
+from tests.unit.replication.cluster import Cluster, in_loop
+
+pytestmark = pytest.mark.row("R8", "L8")
+
+
+@pytest.mark.parametrize("end", ["stopped", "killed"])
+@pytest.mark.parametrize("second", ["taken away", "replaced", "failed before", "elsewhere"])
+@in_loop
+async def test_a_run_whose_directory_is_gone_has_lost_something(second: str, end: str):
+    """The controller need not know what was in it: of a replica that was given up it knows only that."""
+    async with Cluster(1, directories=("/data", "/more")) as cluster:
+        broker = cluster.brokers[1]
+        broker.partitions.logs.mark_running(7)
+        if second == "failed before":
+            broker.partitions.log_dir_failures.fail(broker.dirs[1], OSError(errno.EIO, "a failed fsync"))
+        if end == "stopped":
+            await cluster.brokers.pop(1).partitions.close(broker_epoch=7)
+        else:
+            await cluster.crash(1)
+        if second == "replaced":  # and the new one formatted: it has another id
+            cluster.disks[1].remove_tree("/more", MAY_BLOCK)
+            cluster.directory_ids = (0, 9)
+        elif second == "elsewhere":  # mounted under another path, it is the same
+            cluster.disks[1].rename("/more", "/moved")
+            cluster.directories = ("/data", "/moved")
+        else:
+            cluster.directories = ("/data",)
+        whole = second == "elsewhere"
+        assert cluster.start(1).partitions.logs.previous_broker_epoch == (7 if whole else -1)
+
+
+@in_loop
+async def test_a_directory_that_is_missing_until_the_broker_registers_is_not_missed():
+    async with Cluster(1, directories=("/data", "/more")) as cluster:
+        await cluster.brokers.pop(1).partitions.close(broker_epoch=7)
+        cluster.directories = ("/data",)
+        for _ in range(2):  # it is stopped before it was registered
+            assert cluster.start(1).partitions.logs.previous_broker_epoch == -1
+            await cluster.brokers.pop(1).partitions.close()
+        cluster.directories = ("/data", "/more")
+        assert cluster.start(1).partitions.logs.previous_broker_epoch == 7
+        await cluster.brokers.pop(1).partitions.close(broker_epoch=9)
+        cluster.directories = ("/data",)
+        assert cluster.start(1).partitions.logs.previous_broker_epoch == -1
+        await cluster.brokers.pop(1).partitions.close(broker_epoch=11)
+        cluster.directories = ("/data", "/more")  # what is there is older than what was made anew meanwhile
+        assert cluster.start(1).partitions.logs.previous_broker_epoch == -1
+
+
+@in_loop
+async def test_who_stopped_an_older_version_has_not_said_which_directories_there_were():
+    async with Cluster(1) as cluster:
+        await cluster.brokers.pop(1).partitions.close(broker_epoch=7)
+        marker = b'{"version":0,"brokerEpoch":7}'
+        cluster.disks[1].write_atomic("/data/.kafka_cleanshutdown", marker, MAY_BLOCK)
+        assert cluster.start(1).partitions.logs.previous_broker_epoch == 7
