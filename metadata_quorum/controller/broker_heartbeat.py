@@ -8,8 +8,6 @@ shutting down -> fenced              once it leads nothing, and all active broke
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from metadata_quorum.foundation.model import BrokerRegistration
 from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.protocol.commands import BeginControlledShutdown, Command, FenceBroker, UnfenceBroker
@@ -22,10 +20,10 @@ def next_step(
     request: BrokerHeartbeatRequest,
     *,
     caught_up: bool,
-    shutdown_seen: Callable[[list[int]], bool],
+    shutdown_seen: bool,
 ) -> Command[object] | None:
     """The command that the broker's state and its heartbeat call for, if any. `caught_up`: it has taken in
-    its own registration. `shutdown_seen`: whether these brokers have taken in what moved its leaders."""
+    its own registration. `shutdown_seen`: whether all active brokers have taken in what moved its leaders."""
     this = {"broker_id": broker.broker_id, "broker_epoch": broker.broker_epoch}
     if broker.fenced:
         stays = request.want_fence or request.want_shut_down or not caught_up or not broker.has_any_dir
@@ -36,7 +34,7 @@ def next_step(
         return None
     if not broker.in_controlled_shutdown:
         return BeginControlledShutdown(**this)
-    if not shutdown_seen([each.broker_id for each in image.brokers.values() if each.active]):
+    if not shutdown_seen:
         return None
     leads = any(partition.leader == broker.broker_id for partition in image.partitions())
     return None if leads else FenceBroker(**this)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 from typing import TypeVar, cast
 from uuid import UUID
@@ -95,7 +96,11 @@ class QuorumController:
         sessions = BrokerSessions(config.broker_session_timeout_ms / 1000, config.link_grace_ms / 1000)
         self._liveness = BrokerLiveness(sessions, loop, state_machine, self._propose_fence)
         self._rebalance = LeaderRebalance(
-            config.leader_imbalance_check_interval_seconds, loop, state_machine, self._proposer.submit
+            config.leader_imbalance_check_interval_seconds,
+            loop,
+            state_machine,
+            self._proposer.submit,
+            blocking,
         )
         state_machine.leadership = self
 
@@ -246,13 +251,14 @@ class QuorumController:
                 )
             )
             broker = check_broker_epoch(self.image, request.broker_id, request.broker_epoch)
-        command = next_step(
-            self.image,
-            broker,
-            request,
-            caught_up=caught_up,
-            shutdown_seen=lambda others: sessions.shutdown_seen(broker.broker_id, others),
+        image = self.image
+        is_stopping = request.want_shut_down and broker.in_controlled_shutdown and not broker.fenced
+        shutdown_seen = is_stopping and sessions.shutdown_seen(
+            broker.broker_id, (each.broker_id for each in image.brokers.values() if each.active)
         )
+        step = partial(next_step, image, broker, request, caught_up=caught_up, shutdown_seen=shutdown_seen)
+        # The last step of a shutdown looks at every partition.
+        command = await self._blocking(lambda _: step()) if shutdown_seen else step()
         if command is not None:
             await self._proposer.propose(command)
         now = self.image.brokers.get(broker.broker_id)

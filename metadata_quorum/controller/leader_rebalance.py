@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import Final
 
 from metadata_quorum.controller.state_machine import MetadataStateMachine
+from metadata_quorum.foundation.blocking import Blocking
+from metadata_quorum.foundation.supervision import supervised
 from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.protocol.commands import ELECTION_PREFERRED, Command, ElectLeaders, PartitionName
 
@@ -29,7 +31,7 @@ def imbalanced_partitions(image: MetadataImage) -> list[PartitionName]:
 
 
 class LeaderRebalance:
-    """The timer, which runs from `begin` to `end`."""
+    """The timer, which runs from `begin` to `end`. All partitions are looked at beside the loop."""
 
     def __init__(
         self,
@@ -37,11 +39,13 @@ class LeaderRebalance:
         loop: asyncio.AbstractEventLoop,
         state_machine: MetadataStateMachine,
         submit: Callable[[Command[object]], None],
+        blocking: Blocking,
     ) -> None:
         self._interval_s = interval_s
         self._loop = loop
         self._state_machine = state_machine
         self._submit = submit
+        self._blocking = blocking
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
@@ -56,6 +60,9 @@ class LeaderRebalance:
 
     def _rebalance(self) -> None:
         self.begin()
-        partitions = imbalanced_partitions(self._state_machine.image)[:MAX_REBALANCED_AT_ONCE]
-        if partitions:
+        supervised(self._loop, self._look(self._state_machine.image), "leader-rebalance")
+
+    async def _look(self, image: MetadataImage) -> None:
+        partitions = await self._blocking(lambda _: imbalanced_partitions(image)[:MAX_REBALANCED_AT_ONCE])
+        if partitions and self._timer is not None:
             self._submit(ElectLeaders(election_type=ELECTION_PREFERRED, partitions=tuple(partitions)))

@@ -30,8 +30,6 @@ def test_partitions_are_looked_at_only_once_the_others_know_their_leaders(
         broker_id=1, broker_epoch=machine.epoch(1), current_metadata_offset=machine.image.offset,
         want_fence=False, want_shut_down=True,
     )  # fmt: skip
-    step = next_step(
-        machine.image, machine.image.brokers[1], request, caught_up=True, shutdown_seen=lambda others: seen
-    )
+    step = next_step(machine.image, machine.image.brokers[1], request, caught_up=True, shutdown_seen=seen)
     assert isinstance(step, FenceBroker) == seen
     assert len(looks) == seen

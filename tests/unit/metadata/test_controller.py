@@ -262,8 +262,10 @@ async def test_controlled_shutdown_waits_until_the_others_know() -> None:
     assert leaders == {2}
     assert not (await node.beat(1, want_shut_down=True)).should_shut_down, "broker 2 does not know yet"
     await node.beat(2)
+    assert node.judged_beside == []
     assert (await node.beat(1, want_shut_down=True)).should_shut_down
     assert node.fenced(1)
+    assert [type(step) for step in node.judged_beside] == [c.FenceBroker], "it looks at every partition"
 
 
 @pytest.mark.row("Q2")
@@ -428,6 +430,7 @@ async def test_preferred_leaders_are_given_their_partitions_back() -> None:
         return now is not None and now.leader == 1
 
     await node.until(given_back, within_s=31)
+    assert node.judged_beside == [[c.PartitionName(topic="t", partition=0)]], "it looks at every partition"
     assert await node.controller.elect_leaders(c.ELECTION_PREFERRED, None) == ()
 
 
