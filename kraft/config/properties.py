@@ -40,5 +40,22 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def format_properties(values: Mapping[str, str]) -> str:
-    """The text of such a file, keys in the order given."""
+    """The text of such a file, keys in the order given. Raises FatalError(BAD_CONFIG) for a value that would
+    not be read again."""
+    for name, value in values.items():
+        if not _can_stand(name, value):
+            raise FatalError(
+                ExitCode.BAD_CONFIG,
+                f"{name}: this value cannot stand in a properties file; it has a line break, ends with a "
+                "backslash, or is not UTF-8",
+            )
     return "".join(f"{name}={value}\n" for name, value in values.items())
+
+
+def _can_stand(name: str, value: str) -> bool:
+    line = f"{name}={value}"
+    try:
+        line.encode()
+        return parse_properties(line) == {name: value.strip()}
+    except (FatalError, UnicodeEncodeError):
+        return False

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from kraft.config.node_config import Config
+from kraft.config.properties import format_properties
 from kraft.local.free_ports import HOST
 from kraft.local.processes import LocalProcess
 from kraft.local.security import CONTROLLER, LocalSecurity
@@ -98,12 +99,16 @@ def properties_of(
 def properties_of_all(
     nodes: Collection[LocalNode], directory: Path, security: LocalSecurity, settings: Mapping[str, str]
 ) -> dict[int, dict[str, str]]:
-    """What server.properties of each node says. Raises FatalError for settings that are wrong."""
+    """What server.properties of each node says. Raises FatalError for settings that are wrong, and for a
+    directory that it cannot name."""
+    if "," in str(directory):
+        raise FatalError(ExitCode.USAGE, f"{directory}: with a comma, log.dirs would be two directories")
     files = {}
     for node in nodes:
         data = home_of(directory, node.id) / "data"
         files[node.id] = {**properties_of(node, nodes, data, security), **settings}
         Config.from_properties(files[node.id])
+        format_properties(files[node.id])
     return files
 
 

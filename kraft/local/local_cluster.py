@@ -478,9 +478,9 @@ class LocalCluster:
         for node in nodes:
             self._wait(node.id)
             node.pid = None
-        if (self.directory / "cluster.json").exists():  # else it has been removed, and nobody reads it
-            with alone_in(self.directory):
-                self._note(*(node.id for node in nodes), *companions)
+        # Where nothing can be written (a full disk, a directory that is gone) they have ended all the same.
+        with contextlib.suppress(OSError, FatalError), alone_in(self.directory):
+            self._note(*(node.id for node in nodes), *companions)
 
     def _wait(self, key: int | str) -> None:
         """Wait for a child that has ended, or is about to."""

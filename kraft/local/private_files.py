@@ -25,8 +25,11 @@ def make_private(directory: Path) -> None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """A new file in its place: none keeps the mode of an older one."""
-    OsDisk().write_atomic(str(path), text.encode(), NOT_SERVING)
+    """A new file in its place: none keeps the mode of an older one. Raises OSError with the path."""
+    try:
+        OsDisk().write_atomic(str(path), text.encode(), NOT_SERVING)
+    except OSError as error:  # a write that fails does not say where
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 @contextmanager

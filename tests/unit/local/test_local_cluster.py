@@ -211,6 +211,28 @@ def test_what_cannot_be_made_says_so(tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("a,b", "with a comma, log.dirs would be two directories"),
+        ("a\nb", "log.dirs: this value cannot stand in a properties file"),
+        ("a\x85b", "log.dirs: this value cannot stand in a properties file"),
+        ("\udcff", "log.dirs: this value cannot stand in a properties file"),
+    ],
+)
+def test_a_directory_that_server_properties_cannot_name_is_refused(tmp_path, name, why):
+    with pytest.raises(FatalError, match=why):
+        LocalCluster.create(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_with_an_unusual_name(tmp_path):
+    for name in ("a b", "a#b", "a=b:c", "back\\", "$HOME", "\u4e2d", "x" * 200):
+        cluster = LocalCluster.create(tmp_path / name, nodes=1, port=20_000)
+        config = Config.load(str(cluster.home(1) / "server.properties"))
+        assert config.log_dirs == (str(cluster.home(1) / "data"),)
+
+
 def test_a_directory_on_nfs(tmp_path, monkeypatch):
     """Which locks nothing that is open for reading alone."""
     lock = fcntl.flock
@@ -306,6 +328,24 @@ def test_what_cannot_be_written_down_does_not_stay(tmp_path, monkeypatch):
     assert len(started) == 2
     assert not any(map(runs, started))
     assert [node.pid for node in cluster.nodes.values()] == [None, None]
+
+
+def test_nodes_are_ended_though_nothing_can_be_written(tmp_path, monkeypatch):
+    """`kraft node kill` and `kraft down`, on a disk that is full or has become read-only."""
+    cluster = Sleepers.create(tmp_path, nodes=2)
+    for node_id in (1, 2):
+        cluster.start_node(node_id, wait=False)
+
+    def full(self: OsDisk, path: str, data: bytes, may_block: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(OsDisk, "write_atomic", full)
+    cluster.kill(1)
+    assert LocalCluster.attach(tmp_path).node(1).process() is None
+    cluster.close(patience_s=0)
+    assert LocalCluster.attach(tmp_path).node(2).process() is None
+    with pytest.raises(OSError, match=r"No space left on device: '.*cluster\.json'"):
+        cluster.save()
 
 
 def test_no_node_is_started_for_an_owner_that_has_ended(tmp_path):
