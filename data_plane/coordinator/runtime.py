@@ -59,6 +59,10 @@ logger = logging.getLogger(__name__)
 
 TICK_RETRY_S: Final = 1.0
 """After a fault in the machine's own work: it is still due, but not at once again."""
+STOOD_STILL_S: Final = 0.5
+"""A timer that is later than this: the process stood still, and has not read what was sent to it since."""
+GRACE_S: Final = 1.0
+"""After that, before anybody's silence counts: members' heartbeats are among what is read first."""
 ANSWERED_PER_TURN: Final = 100
 """Replies that hold from the same moment on: each wakes a request, which takes some 70 microseconds."""
 READS_PER_TURN: Final = 4
@@ -141,6 +145,8 @@ class Shard(Generic[RecordT]):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0.0
         """Kept here: of what is due at once, uvloop's handle does not say when."""
+        self._not_before = 0.0
+        """When the timer may ring next."""
         self.load_s = 0.0
         """What the last load took."""
         self._before_serving: deque[Callable[[], None]] = deque()
@@ -365,12 +371,12 @@ class Shard(Generic[RecordT]):
     def _instant(self) -> Instant:
         return Instant(self._loop.time(), self._now_ms())
 
-    def _arm_timer(self, earliest: float = 0.0) -> None:
+    def _arm_timer(self) -> None:
         """One timer for all. It may ring early, when what it was set for has been put off."""
         due = self._state_machine.next_deadline()
         if self._deferred:
             due = min(due, self._deferred[0].deadline)
-        due = max(due, earliest)
+        due = max(due, self._not_before, self._loop.time())
         if due == float("inf") or self.state is not CoordinatorState.ACTIVE:
             return
         if self._timer is not None:
@@ -383,19 +389,22 @@ class Shard(Generic[RecordT]):
     def _on_timer(self) -> None:
         self._timer = None
         at = self._instant()
+        if at.now - self._timer_due > STOOD_STILL_S and self._timer_due > self._not_before:
+            self._not_before = at.now + GRACE_S
+            self._arm_timer()
+            return
         while self._deferred and self._deferred[0].deadline <= at.now:
             parked = self._deferred.popleft()
             late = parked.until > self._replicated
             unknown = BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             self._answer(parked.ticket, unknown if late else parked.reply)
-        earliest = 0.0
         if self._state_machine.next_deadline() <= at.now:
             try:
                 self._carry_out(self._state_machine.tick(at), at)
             except Exception as e:  # noqa: BLE001 - what is overdue stays so: not at once again
                 report_fault(self._loop, f"a timer of the coordinator's partition {self.partition}", e)
-                earliest = at.now + TICK_RETRY_S
-        self._arm_timer(earliest)
+                self._not_before = at.now + TICK_RETRY_S
+        self._arm_timer()
 
     # --- loading -------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ the caller that advanced the offset.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
@@ -41,10 +41,15 @@ class OffsetWait:
 
     def cancel(self) -> None:
         """Stop waiting without a call of `callback`; no effect on a wait that is completed."""
+        self.callback = _nothing
         purgatory = self._purgatory
         if purgatory is not None:
             self._purgatory = None
-            purgatory.discard(self)
+            purgatory.discard()
+
+
+def _nothing(outcome: ErrorCode) -> None:
+    pass
 
 
 def _needed_offset(wait: OffsetWait) -> int:
@@ -54,15 +59,17 @@ def _needed_offset(wait: OffsetWait) -> int:
 class ThresholdPurgatory:
     """The waiters for one advancing offset of one partition."""
 
-    __slots__ = ("_on_fault", "_waiters")
+    __slots__ = ("_cancelled", "_on_fault", "_waiters")
 
     def __init__(self, on_fault: Callable[[str, Exception], None]) -> None:
         """`on_fault` gets what a waiter's callback raised."""
         self._on_fault = on_fault
         self._waiters: list[OffsetWait] = []  # by offset
+        self._cancelled = 0
+        """How many of `_waiters` wait no more: thousands may be for one offset, and time out together."""
 
     def __len__(self) -> int:
-        return len(self._waiters)
+        return len(self._waiters) - self._cancelled
 
     def add(self, offset: int, callback: Callable[[ErrorCode], None]) -> OffsetWait:
         """Call `callback` with the outcome of `reached(offset)`, or with the error of `fail_all`."""
@@ -74,15 +81,12 @@ class ThresholdPurgatory:
             waiters.insert(bisect_right(waiters, offset, key=_needed_offset), wait)
         return wait
 
-    def discard(self, wait: OffsetWait) -> None:
-        """Remove a wait, unless it was already taken out to be completed."""
-        waiters = self._waiters
-        place = bisect_left(waiters, wait.offset, key=_needed_offset)
-        while place < len(waiters) and waiters[place].offset == wait.offset:
-            if waiters[place] is wait:
-                del waiters[place]
-                return
-            place += 1
+    def discard(self) -> None:
+        """One of those that wait here was cancelled. They are removed when they are most of all."""
+        self._cancelled += 1
+        if 2 * self._cancelled > len(self._waiters):
+            self._waiters = [each for each in self._waiters if each._purgatory is not None]
+            self._cancelled = 0
 
     def reached(self, offset: int) -> int:
         """The offset has advanced to `offset`: complete all waits up to it, in order. Returns how many."""
@@ -95,8 +99,7 @@ class ThresholdPurgatory:
             count = bisect_right(waiters, offset, key=_needed_offset)
             completed = waiters[:count]
             del waiters[:count]
-        self._complete(completed, NO_ERROR)
-        return len(completed)
+        return self._complete(completed, NO_ERROR)
 
     def lower(self, offset: int) -> None:
         """The log was truncated to `offset`: waits for more than that now wait for `offset`."""
@@ -109,16 +112,19 @@ class ThresholdPurgatory:
         completed, self._waiters = self._waiters, []
         self._complete(completed, error)
 
-    def _complete(self, completed: list[OffsetWait], outcome: ErrorCode) -> None:
+    def _complete(self, removed: list[OffsetWait], outcome: ErrorCode) -> int:
         """Call back waits that have been removed from `_waiters`, since a callback may add or cancel
-        others."""
+        others. Returns how many."""
+        completed = [wait for wait in removed if wait._purgatory is not None] if self._cancelled else removed
+        self._cancelled -= len(removed) - len(completed)
         for wait in completed:
-            if wait._purgatory is not None:
-                wait._purgatory = None
-                try:
-                    wait.callback(outcome)
-                except Exception as error:  # noqa: BLE001
-                    self._on_fault("a reply that waited for replicas", error)
+            wait._purgatory = None
+        for wait in completed:
+            try:
+                wait.callback(outcome)
+            except Exception as error:  # noqa: BLE001
+                self._on_fault("a reply that waited for replicas", error)
+        return len(completed)
 
 
 class DelayedOperation:

@@ -31,7 +31,7 @@ from metadata_quorum.decisions.client_metrics import (
 )
 from metadata_quorum.foundation.compression import TooLargeError, decompress
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from metadata_quorum.foundation.model import ZERO_UUID, ResourceType
+from metadata_quorum.foundation.model import ZERO_UUID
 from metadata_quorum.foundation.uuids import random_uuid
 
 MAX_BYTES: Final = 1024 * 1024
@@ -125,8 +125,8 @@ def _subscription_of(node: NodeContext, ctx: RequestContext, client: UUID) -> _S
     }
     metrics: set[str] = set()
     intervals: list[int] = []
-    for (kind, _), values in node.image.configs.items():
-        if kind == ResourceType.CLIENT_METRICS and matches(values.get(MATCH, ""), properties):
+    for values in node.client_telemetry.subscriptions(node.image.configs):
+        if matches(values.get(MATCH, ""), properties):
             metrics.update(items(values.get(METRICS, "")))
             intervals.append(int(values.get(INTERVAL_MS) or CLIENT_METRICS_CONFIGS[INTERVAL_MS].default or 0))
     interval_ms = min(intervals, default=int(CLIENT_METRICS_CONFIGS[INTERVAL_MS].default or 0))

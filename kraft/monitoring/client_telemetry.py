@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
 from kraft.wire.otlp import Point
+from metadata_quorum.foundation.model import ResourceType
+from metadata_quorum.metadata.image import ConfigResource
 
 MAX_CLIENTS: Final = 200
 MAX_SERIES: Final = 300
@@ -50,9 +52,22 @@ class ClientTelemetry:
         self._clients: OrderedDict[UUID, TelemetryClient] = OrderedDict()  # the one heard of last is last
         self.reading = asyncio.Lock()
         """Pushes are read one after the other: many strangers together keep one thread busy, not all."""
+        self._configs: Mapping[ConfigResource, Mapping[str, str]] = {}
+        self._subscriptions: tuple[Mapping[str, str], ...] = ()
 
     def clients(self, now: float) -> Iterator[TelemetryClient]:
         return (each for each in self._clients.values() if now - each.heard_at < FORGET_S)
+
+    def subscriptions(
+        self, configs: Mapping[ConfigResource, Mapping[str, str]]
+    ) -> tuple[Mapping[str, str], ...]:
+        """Those among all configs, which are only gone through when they have changed: there may be one for
+        each topic, and every client asks."""
+        if configs is not self._configs:
+            kind = ResourceType.CLIENT_METRICS
+            self._subscriptions = tuple(values for (each, _), values in configs.items() if each == kind)
+            self._configs = configs
+        return self._subscriptions
 
     def take(self, client: TelemetryClient, points: Iterable[Point], now: float) -> None:
         """A push. What is told as a difference is added up."""

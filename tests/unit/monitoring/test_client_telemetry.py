@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import ItemsView, Mapping
 from uuid import UUID
 
 from kraft.monitoring.client_telemetry import (
@@ -15,6 +16,8 @@ from kraft.monitoring.client_telemetry import (
     TelemetryClient,
 )
 from kraft.wire.otlp import Point
+from metadata_quorum.foundation.model import ResourceType
+from metadata_quorum.metadata.image import ConfigResource
 
 
 def client(number: int) -> TelemetryClient:
@@ -55,3 +58,22 @@ def test_strangers_take_no_more_memory_than_there_is_room_for() -> None:
     name, attributes = next(iter(figures))
     assert len(name) == LONGEST_NAME
     assert attributes == (("x" * LONGEST_TEXT, "x" * LONGEST_TEXT),) * MAX_ATTRIBUTES
+
+
+def test_all_configs_are_gone_through_only_when_they_have_changed() -> None:
+    class Configs(dict[ConfigResource, Mapping[str, str]]):
+        walks = 0
+
+        def items(self) -> ItemsView[ConfigResource, Mapping[str, str]]:
+            self.walks += 1
+            return super().items()
+
+    topics = {(ResourceType.TOPIC, f"t{n}"): {"retention.ms": "1"} for n in range(3)}
+    before = Configs({**topics, (ResourceType.CLIENT_METRICS, "all"): {"metrics": "*"}})
+    after = Configs({**before, (ResourceType.CLIENT_METRICS, "some"): {"metrics": "org."}})
+    telemetry = ClientTelemetry()
+    for configs, asked in ((before, ["*"]), (after, ["*", "org."]), (before, ["*"])):
+        configs.walks = 0
+        for _ in range(3):
+            assert [each["metrics"] for each in telemetry.subscriptions(configs)] == asked
+        assert configs.walks == 1

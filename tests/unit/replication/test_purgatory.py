@@ -11,6 +11,7 @@ import pytest
 from data_plane.purgatory.purgatory import DelayedOperation, ThresholdPurgatory
 from data_plane.purgatory.timing_wheel import WheelTimer
 from metadata_quorum.foundation.errors import ErrorCode
+from tests.support.bytecodes import cost
 from tests.support.jumping_loop import JumpingLoop
 
 
@@ -80,4 +81,36 @@ def test_who_waits_beyond_the_end_that_is_left_waits_for_that_end():
     assert codes == [3]
     waits.reached(5)
     assert sorted(codes) == [3, 5, 7, 9]
+    assert not waits
+
+
+@pytest.mark.row("P1")
+def test_to_give_up_costs_the_same_however_many_wait_for_that_offset():
+    """A producer that repeats its batch waits for the same offset each time, as long as it says."""
+
+    def give_up(waiting: int) -> int:
+        waits = ThresholdPurgatory(_raise)
+        every = [waits.add(5, lambda _: None) for _ in range(waiting)]
+        spent = cost(lambda: [each.cancel() for each in reversed(every)])
+        assert not waits
+        return spent
+
+    assert give_up(800) <= 4.5 * give_up(200)
+
+
+def test_who_gives_up_while_others_are_called_back_is_not_counted_again():
+    waits = ThresholdPurgatory(_raise)
+    later = [waits.add(9, lambda _: None) for _ in range(3)]
+    called: list[str] = []
+
+    def first(outcome: ErrorCode) -> None:
+        called.append("first")
+        second.cancel()
+
+    waits.add(5, first)
+    second = waits.add(5, lambda _: called.append("second"))
+    later[0].cancel()
+    assert waits.reached(5) == 2
+    assert (called, len(waits)) == (["first"], 2)
+    assert waits.reached(9) == 2
     assert not waits

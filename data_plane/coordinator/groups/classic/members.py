@@ -5,7 +5,7 @@ Pure; owned by one ClassicGroup (group.py), which decides when anything here cha
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -123,7 +123,9 @@ class Roster:
     kept here as members come, change and go: a thousand of them join in a second."""
 
     def __init__(self) -> None:
-        self._members: dict[str, ClassicGroupMember] = {}
+        self._members: OrderedDict[str, ClassicGroupMember] = OrderedDict()
+        """A plain dict looks for its first item among all that were there before it: when ten thousand are
+        dismissed together, each is the leader in its turn."""
         self._static: dict[str, str] = {}
         self.supporters: Counter[str] = Counter()
         """How many members support a protocol, of those that any does: members choose the names."""
@@ -176,7 +178,7 @@ class Roster:
         """All of them at once, in this order."""
         for gone in self._members.keys() - {m.member_id for m in members}:
             self.remove(self._members[gone])
-        self._members = {m.member_id: m for m in members}
+        self._members = OrderedDict((m.member_id, m) for m in members)
         self.supporters.clear()
         self.protocol_bytes = 0
         for member in members:
@@ -192,9 +194,9 @@ class Roster:
         self.sessions.set(member_id, ends_at)
         if (ticket := self._joining.pop(member.member_id, None)) is not None:
             self._joining[member_id] = ticket
-        self._members = {
-            (member_id if known == member.member_id else known): m for known, m in self._members.items()
-        }
+        self._members = OrderedDict(
+            (member_id if known == member.member_id else known, m) for known, m in self._members.items()
+        )
         member.member_id = member_id
         if member.instance_id is not None:
             self._static[member.instance_id] = member_id
