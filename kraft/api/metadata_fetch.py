@@ -1,8 +1,9 @@
 """Fetch and FetchSnapshot of `__cluster_metadata`, on the controllers' listener.
 
 Brokers without a controller of their own follow the metadata this way. Everything in this log is committed,
-so every controller may answer, not only the active one. A fetch at the end of the log waits for the next
-commit. Limits of a partition do not count: Kafka's Raft clients leave them at 0.
+so every controller may answer, not only the active one; but one that is behind its reader refuses: told an
+end of the log, or a high watermark, below its own, a broker of Apache Kafka stops. A fetch at the end of the
+log waits for the next commit. Limits of a partition do not count: Kafka's Raft clients leave them at 0.
 """
 
 from __future__ import annotations
@@ -89,6 +90,15 @@ def _read(
         "records": b"",
     }
     offset = wanted.fetch_offset
+    if offset > log.end_offset and not controller.quorum_controller.is_active:
+        # Nobody has lost anything: this one has not applied everything yet, above all after its start.
+        return {
+            **answer,
+            "error_code": int(ErrorCode.NOT_LEADER_OR_FOLLOWER),
+            "high_watermark": -1,
+            "last_stable_offset": -1,
+            "log_start_offset": -1,
+        }
     if offset < log.start_offset and log.latest_checkpoint is not None:
         answer["snapshot_id"] = log.latest_checkpoint._asdict()
         return answer

@@ -52,8 +52,9 @@ class BrokerLiveness:
         image = self._state_machine.image
         self._active = True
         self._fencing.clear()
-        self.sessions.begin(image.brokers, self._loop.time(), image.offset)
-        self.arm()
+        now = self._loop.time()
+        self.sessions.begin(image.brokers, now, image.offset)
+        self.arm(now)  # a connection may have been broken for long: nobody was held up for that
 
     def end(self) -> None:
         """End the brokers' sessions: this controller is not active any more."""

@@ -229,7 +229,8 @@ class QuorumController:
                 replaces_epoch=replaces,
             )
         )
-        self._liveness.sessions.register(request.broker_id, self._loop.time())
+        if self.is_active:  # else it was committed in the last moment
+            self._liveness.sessions.register(request.broker_id, self._loop.time())
         return reply.broker_epoch
 
     async def heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatReply:

@@ -199,16 +199,23 @@ class Applier:
         self.busy = True
         self._beside(take_in, taken_in)
 
-    def read_snapshot(self, read: Callable[[Snapshot], None]) -> None:
-        """The newest one, to be sent to a follower that needs what the log no longer holds. Raises
-        `FatalError` where there is none that is whole."""
+    def read_snapshot(self, read: Callable[[Snapshot | None], None]) -> None:
+        """The newest one, to be sent to a follower that needs what the log no longer holds; None where the
+        process has no file left for it. Raises `FatalError` where there is none that is whole."""
 
-        def found(snapshot: Snapshot | None) -> None:
+        def look() -> Snapshot | None:
+            try:
+                snapshot = self.store.latest()
+            except OSError as e:
+                if is_of_disk(e):
+                    raise
+                logger.warning("The metadata snapshot is sent later: %s", e)
+                return None
             if snapshot is None:
                 raise FatalError(ExitCode.QUORUM_DISK_LOST, "the metadata snapshot has disappeared.")
-            read(snapshot)
+            return snapshot
 
-        self._beside(self.store.latest, found)
+        self._beside(look, read)
 
     def _forget_log(self, index: int, term: int) -> None:
         """A durable snapshot replaces it."""

@@ -87,10 +87,10 @@ class Leading:
             if not self._is_connected(peer):
                 continue
             if self._needs_snapshot(follower):
-                if not follower.reading:
-                    self._start_transfer(peer, follower)
-                elif beat:
+                if beat and (follower.reading or follower.unread):
                     self._send_append(peer, follower, self._journal.base_index, ())
+                if not follower.reading and (beat or not follower.unread):
+                    self._start_transfer(peer, follower)
             elif follower.transfer is not None:
                 if beat:
                     self._outbox.put(peer, follower.transfer.probe(self._core.term, follower.next_seq()))
@@ -132,10 +132,16 @@ class Leading:
     def _start_transfer(self, peer: int, follower: FollowerProgress) -> None:
         """The snapshot is read beside the loop; meanwhile heartbeats ask for the log's beginning."""
 
-        def read(snapshot: Snapshot) -> None:
+        def read(snapshot: Snapshot | None) -> None:
             follower.reading = False
+            follower.unread = snapshot is None
             current = self._core.is_leader and self.followers.get(peer) is follower
-            if current and self._is_connected(peer) and self._needs_snapshot(follower):
+            if (
+                snapshot is not None
+                and current
+                and self._is_connected(peer)
+                and self._needs_snapshot(follower)
+            ):
                 follower.transfer = OutgoingSnapshot(snapshot)
                 self._send_chunk(peer, follower, follower.transfer)
 

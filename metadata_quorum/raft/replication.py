@@ -34,6 +34,8 @@ class FollowerProgress:
     transfer: OutgoingSnapshot | None = None
     reading: bool = False
     """The snapshot for a transfer is being read."""
+    unread: bool = False
+    """It could not be read: again with the next heartbeat."""
 
     def next_seq(self) -> int:
         self.seq += 1

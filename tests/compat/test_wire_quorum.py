@@ -172,6 +172,11 @@ def test_refusals_of_the_metadata_log(quorum: Quorum) -> None:
     assert error(quorum.fetch(end + 1_000)) is ErrorCode.OFFSET_OUT_OF_RANGE
     ahead = quorum.fetch(end + 1_000, last_fetched_epoch=1)
     assert ahead.diverging_epoch.end_offset >= 0
+    standby = next(node for node in quorum.cluster.nodes if node != quorum.leader)
+    for epoch in (-1, 1):
+        behind = quorum.fetch(end + 1_000, node=standby, last_fetched_epoch=epoch)
+        assert error(behind) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (behind.diverging_epoch.end_offset, behind.high_watermark) == (-1, -1)
     # A broker's listener does not serve it: there the topic does not exist.
     answer = quorum.wire.ask(quorum.cluster.node(1).client_port, ApiKey.FETCH, 17, **fetch_fields(0))
     assert error(answer.responses[0].partitions[0]) in (

@@ -304,6 +304,20 @@ def test_a_leaders_snapshot_for_which_there_is_no_file_is_refused_and_sent_again
     assert rig.machines[1].values == values
 
 
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE])
+def test_a_leader_without_a_file_for_its_snapshot_sends_it_later(
+    code: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig, values = lagging_follower()
+    rig.disks[2].fail("open", code, path_part="snapshot-", count=3)
+    rig.settle()
+    assert caplog.text.count("is sent later") == 1, "it waits for the next heartbeat"
+    rig.run(2.0)
+    assert caplog.text.count("is sent later") == 3
+    assert rig.rafts[2].is_leader
+    assert rig.machines[1].values == values
+
+
 def test_every_log_begins_alike() -> None:
     assert all(rig_log[0] == (GENESIS[1], GENESIS[2], b"-") for rig_log in (Rig().log(1), Rig(1).log(1)))
 

@@ -1,0 +1,52 @@
+"""Broker sessions when the quorum's leader changes, on a controller with all that it needs."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from metadata_quorum.protocol import commands as c
+from metadata_quorum.protocol import stamped_command
+from metadata_quorum.protocol.stamped_command import StampedCommand
+from tests.unit.metadata.controller_node import Node, virtual
+
+
+@pytest.mark.row("Q2")
+@virtual
+async def test_a_connection_that_broke_long_before_a_claim_gives_nobody_a_new_session() -> None:
+    """It was taken for a sign that the controller itself had been held up, and all sessions were renewed."""
+    node = Node()
+    await node.lead()
+    await node.brokers(1, 2)
+    node.raft.step_down()
+    node.controller.connection_up(2)
+    node.controller.connection_broken(2)
+    await asyncio.sleep(5)
+    await node.lead()
+    assert await node.until(lambda: node.fenced(2), 1) < 0.1
+    await node.until(lambda: node.fenced(1), 4)  # of its session of 9 s, 5 had passed
+
+
+@pytest.mark.row("Q2")
+@virtual
+async def test_a_registration_committed_in_the_last_moment_leaves_no_session_behind() -> None:
+    """A standby that believed to have one did not forget a broken connection when the broker was back."""
+    node = Node()
+    await node.lead()
+    node.raft.held = True
+    registered = asyncio.ensure_future(node.register(1))
+    await asyncio.sleep(0)
+    node.raft.commit()
+    node.raft.step_down()
+    node.raft.held = False
+    unfence = c.UnfenceBroker(broker_id=1, broker_epoch=await registered)
+    node.machine.apply(9, 5, stamped_command.encode(StampedCommand(5, 1, unfence)))  # another controller's
+    node.raft.term = 5
+    node.controller.connection_up(1)
+    node.controller.connection_broken(1)
+    node.controller.connection_up(1)
+    await asyncio.sleep(1)
+    await node.lead()
+    await asyncio.sleep(1)
+    assert not node.fenced(1)
