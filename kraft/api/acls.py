@@ -8,8 +8,9 @@ Without an authorizer (`authorizer.class.name`) there is nothing to describe and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
+from uuid import UUID
 
 from kraft.api.authz.checks import ALTER_CLUSTER, DESCRIBE_CLUSTER
 from kraft.api.context import ControllerContext, NodeContext
@@ -126,12 +127,38 @@ def create_error(request: Message, code: ErrorCode, message: str) -> Response:
 # ---- DeleteAcls --------------------------------------------------------------------------------------
 
 
+class _Deleted:
+    """What earlier commands of the same request have deleted: later filters that match it name it, too."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, dict[UUID, AccessControlEntryRecord]] = {}
+
+    def add(self, acls: Iterable[AccessControlEntryRecord]) -> None:
+        for acl in acls:
+            self._by_name.setdefault(acl.resource_name, {})[acl.id] = acl
+
+    def matching(self, acl_filter: AclFilter) -> Iterator[AccessControlEntryRecord]:
+        name = acl_filter.resource_name
+        among = self._by_name if name is None or is_wide(acl_filter) else (name,)
+        return (
+            acl for each in among for acl in self._by_name.get(each, {}).values() if matches(acl_filter, acl)
+        )
+
+
 async def handle_delete(controller: ControllerContext, ctx: RequestContext, request: Message) -> Response:
     _require_authorizer(controller.node)
+
+    deleted = _Deleted()
 
     async def delete(filters: Sequence[Message]) -> list[dict[str, Any]]:
         command = DeleteAcls(filters=tuple(map(_filter, filters)))
         results = await controller.quorum_controller.propose(command)
+        named = [
+            (*each.deleted, *deleted.matching(acl_filter)) if each.error is ErrorCode.NONE else ()
+            for acl_filter, each in zip(command.filters, results, strict=True)
+        ]
+        for each in results:
+            deleted.add(each.deleted)
         return [
             {
                 **_result(each.error, each.message),
@@ -143,10 +170,10 @@ async def handle_delete(controller: ControllerContext, ctx: RequestContext, requ
                         "pattern_type": acl.pattern_type,
                         **_entry(acl),
                     }
-                    for acl in _sorted(each.deleted)
+                    for acl in _sorted(acls)
                 ],
             }
-            for each in results
+            for each, acls in zip(results, named, strict=True)
         ]
 
     # What one command looks at, others wait for: a fence too.

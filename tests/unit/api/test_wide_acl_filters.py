@@ -15,7 +15,7 @@ from kraft.api.authz.authorizer import Authorizer
 from kraft.api.request_context import RequestContext
 from metadata_quorum.decisions.table import decide
 from metadata_quorum.metadata.image import MetadataImage
-from metadata_quorum.metadata.records import AccessControlEntryRecord
+from metadata_quorum.metadata.records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 from metadata_quorum.protocol.commands import DeleteAcls
 from tests.support.contexts import controller_context, node_context
 from tests.support.virtual_loop import run_virtually
@@ -32,7 +32,13 @@ class Controller:
 
     async def propose(self, command: DeleteAcls) -> Any:
         self.looked_at.append(len(command.filters) * len(self.image.acls))
-        return decide(self.image, command).reply
+        decision = decide(self.image, command)
+        gone = {each.id for each in decision.records if isinstance(each, RemoveAccessControlEntryRecord)}
+        if gone:
+            self.image = MetadataImage(
+                acls={id: acl for id, acl in self.image.acls.items() if id not in gone}
+            )
+        return decision.reply
 
 
 def _acl(number: int) -> AccessControlEntryRecord:
@@ -83,3 +89,14 @@ def test_filters_of_one_name_stay_together() -> None:
     controller = Controller(entries=2000)
     _deleted(controller, [_filter(f"t{n}", "*") for n in range(1500)])
     assert len(controller.looked_at) == 2
+
+
+def test_an_entry_is_named_by_every_filter_that_matches_it_whichever_command_deletes_it() -> None:
+    controller = Controller(entries=40_000)
+    filters = [_filter("t7", "*"), *(_filter(None, f"host-{n}") for n in range(3)), _filter("t7", "*")]
+    any_host = _filter("t7", "*")
+    any_host.host_filter, any_host.pattern_type_filter = None, 2  # a wide one
+    answers = _deleted(controller, [*filters, any_host, _filter("t8", "*")])
+    assert len(controller.looked_at) > 2
+    named = [[acl["resource_name"] for acl in each["matching_acls"]] for each in answers]
+    assert named == [["t7"], [], [], [], ["t7"], ["t7"], ["t8"]]
