@@ -15,11 +15,13 @@ import logging
 import os
 import random
 import signal
+import socket
 import sys
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from kraft.config.node_config import Config
 from kraft.monitoring.stall_watch import StallLog, StallWatch
@@ -34,6 +36,7 @@ from metadata_quorum.foundation.supervision import ErrorBoundary
 log = logging.getLogger(__name__)
 
 EXECUTOR_THREADS: Final = 4
+RESOLVER_THREADS: Final = 4
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -51,7 +54,7 @@ def run(config: Config, disk: Disk | None = None, now_ms: Callable[[], int] = wa
     try:
         if config.is_controller:
             hold_against_kafka(disk, config)
-        with asyncio.Runner(loop_factory=_new_loop) as runner:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
             runner.run(_serve(config, storage, disk, now_ms))
     finally:
         for fd in locks:
@@ -59,12 +62,30 @@ def run(config: Config, disk: Disk | None = None, now_ms: Callable[[], int] = wa
     return 0
 
 
-def _new_loop() -> asyncio.AbstractEventLoop:
+def new_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's, where it is installed."""
     try:
         import uvloop
     except ImportError:
-        return asyncio.new_event_loop()
+        return _PlainLoop()
     return uvloop.new_event_loop()
+
+
+class _PlainLoop(asyncio.SelectorEventLoop):
+    """Names are looked up in threads of their own, as uvloop does it: an answer may take many seconds where
+    the name server is silent, and logs are read by the others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._resolver = ThreadPoolExecutor(RESOLVER_THREADS, "resolver")
+
+    async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> Any:
+        look_up = partial(socket.getaddrinfo, host, port, **options)
+        return await self.run_in_executor(self._resolver, look_up)
+
+    def close(self) -> None:
+        self._resolver.shutdown(wait=False, cancel_futures=True)
+        super().close()
 
 
 async def _serve(config: Config, storage: Storage, disk: Disk, now_ms: Callable[[], int]) -> None:
