@@ -9,8 +9,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from data_plane.coordinator.groups.classic.group import ENDED_AT_ONCE, ClassicGroup
+from data_plane.coordinator.groups.classic.states import ClassicGroupConfig
 from data_plane.coordinator.groups.consumer.messages import ConsumerHeartbeat
+from data_plane.coordinator.groups.records import StoredGroup, StoredMember
 from data_plane.coordinator.groups.service import GroupCoordinator
+from data_plane.coordinator.state_machine import Instant
 from tests.support.virtual_loop import run_virtually
 from tests.unit.groups.memory_log import MemoryLog
 from tests.unit.groups.service_driver import CONFIG
@@ -85,3 +89,19 @@ def test_a_group_that_cannot_be_stored_keeps_no_other_one_waiting() -> None:
             assert members(groups) == {LONG: 1, "bystanders": 0}
 
     run_virtually(test())
+
+
+@pytest.mark.row("P7")
+def test_of_very_many_classic_members_some_are_out_at_once() -> None:
+    start = Instant(0.0, 0)
+    group = ClassicGroup("g", ClassicGroupConfig(), start)
+    names = [f"m{n}" for n in range(2 * ENDED_AT_ONCE + 1)]
+    stored = tuple(StoredMember(name, None, "", "", 60_000, 10_000, b"", b"") for name in names)
+    group.replay(StoredGroup("consumer", 1, "range", names[0], 0, stored), start)
+    group.loaded(start)
+    left = []
+    while group.next_deadline() <= 10.0:
+        group.tick(Instant(10.0, 10_000))
+        left.append(len(group.metadata.roster))
+    assert left == [ENDED_AT_ONCE + 1, 1, 0]
+    assert group.is_empty

@@ -14,6 +14,8 @@ Path of the data: group_metadata_manager.py (finds the group, appends what is to
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
+from typing import Final
 
 from data_plane.coordinator.groups.classic.group_metadata import ClassicGroupMetadata
 from data_plane.coordinator.groups.classic.members import (
@@ -46,6 +48,10 @@ from data_plane.coordinator.groups.messages import (
 from data_plane.coordinator.groups.records import CoordinatorRecord, GroupRecord, StoredGroup
 from data_plane.coordinator.state_machine import Instant, Ticket
 from metadata_quorum.foundation.errors import ErrorCode
+
+ENDED_AT_ONCE: Final = 1000
+"""Sessions, in one tick, which is due again at once where there are more: after a failover thousands may end
+together, and each takes some 10 microseconds."""
 
 
 class ClassicGroup:
@@ -158,9 +164,9 @@ class ClassicGroup:
             self._maybe_complete_join(at)
         sessions = self.metadata.roster.sessions
         if sessions.earliest() <= at.now:
-            for member in self.metadata.roster:
-                if sessions.at(member.member_id) <= at.now:
-                    self._end_session(member, at)
+            over = (each for each in self.metadata.roster if sessions.at(each.member_id) <= at.now)
+            for member in islice(over, ENDED_AT_ONCE):
+                self._end_session(member, at)
         if self._join_deadline is not None and self._join_deadline <= at.now:
             self._end_join_wait(at)
         if self._sync_deadline is not None and self._sync_deadline <= at.now:
