@@ -3,56 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 
 from data_plane.coordinator.groups.classic.group import ENDED_AT_ONCE, ClassicGroup
 from data_plane.coordinator.groups.classic.states import ClassicGroupConfig
-from data_plane.coordinator.groups.consumer.messages import ConsumerHeartbeat
 from data_plane.coordinator.groups.records import StoredGroup, StoredMember
-from data_plane.coordinator.groups.service import GroupCoordinator
 from data_plane.coordinator.state_machine import Instant
 from tests.support.virtual_loop import run_virtually
+from tests.unit.groups.coordinator_driver import coordinator, joined, members
 from tests.unit.groups.memory_log import MemoryLog
-from tests.unit.groups.service_driver import CONFIG
 
 LONG = "l" * 20_000
 """Part of a name; clients choose them."""
 AFTER_ALL_SESSIONS_S = 60.0
-
-
-@asynccontextmanager
-async def coordinator(log: MemoryLog, epoch: int) -> AsyncIterator[GroupCoordinator]:
-    """Of all groups, in one partition."""
-    loop = asyncio.get_running_loop()
-    groups = GroupCoordinator(CONFIG, log, loop, random.Random(7), lambda: round(loop.time() * 1000))
-    groups.partitions = 1
-    groups.become_leader(0, epoch)
-    await groups.loaded()
-    try:
-        yield groups
-    finally:
-        groups.close()
-
-
-async def joined(groups: GroupCoordinator, group_id: str, member_id: str) -> None:
-    await groups.consumer_heartbeat(
-        ConsumerHeartbeat(
-            group_id,
-            member_id,
-            0,
-            rebalance_timeout_ms=60_000,
-            subscribed_topic_names=("t",),
-            owned={},
-        )
-    )
-
-
-def members(groups: GroupCoordinator) -> dict[str, int]:
-    return {each.listed.group_id: len(each.members) for each in groups.summaries()}
 
 
 @pytest.mark.row("G6")

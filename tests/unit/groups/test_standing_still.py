@@ -12,9 +12,9 @@ from data_plane.coordinator.groups.service import GroupCoordinator
 from data_plane.coordinator.runtime import GRACE_S
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.support.virtual_loop import VirtualLoop, run_virtually
+from tests.unit.groups.coordinator_driver import coordinator, joined, members
 from tests.unit.groups.group_driver import join
 from tests.unit.groups.memory_log import MemoryLog
-from tests.unit.groups.test_sessions_that_end_together import coordinator, joined, members
 
 
 async def stand_still(seconds: float) -> None:
