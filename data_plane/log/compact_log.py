@@ -6,7 +6,7 @@ Off the path of the data: log_manager/log_cleaner.py -> here -> log.
 from __future__ import annotations
 
 from data_plane.log.cleaner import DEFAULT_MAP_BYTES, CleanWork, LogToClean, log_to_clean
-from data_plane.log.consistency import all_or_inconsistent
+from data_plane.log.consistency import all_or_inconsistent, check_consistent
 from data_plane.log.log import MAY_REMOVE_SNAPSHOTS, UnifiedLog
 from data_plane.log.producer_recovery import remove_snapshots
 
@@ -33,12 +33,20 @@ def plan_cleaning(
     return log.cleaning
 
 
-@all_or_inconsistent
 def replace_segments(log: UnifiedLog, work: CleanWork, now_ms: int) -> bool:
     """Put the cleaned segments in the place of the old ones; False where those were truncated or deleted
-    meanwhile: then nothing is changed. Raises InconsistentLogError."""
+    meanwhile: then nothing is changed. Nor is anything where it raises OSError: the process has no file
+    descriptors for it. Raises InconsistentLogError."""
+    check_consistent(log)
     if log.cleaning is not work or work.cancelled:
         return False
+    with log.disk.spare_files(log.log_segments.active.path):
+        _replace(log, work, now_ms)
+    return True
+
+
+@all_or_inconsistent
+def _replace(log: UnifiedLog, work: CleanWork, now_ms: int) -> None:
     log.cleaning = None
     log.discard_truncation()  # it was prepared for the old segments
     work.replacing = True
@@ -50,7 +58,6 @@ def replace_segments(log: UnifiedLog, work: CleanWork, now_ms: int) -> bool:
         log.aborted.replaced(base, replacement.end, replacement.aborted)
     remove_snapshots(log.disk, log.directory, range(work.last_removed + 1), MAY_REMOVE_SNAPSHOTS)
     log.cleaned_to = work.cleaned_to
-    return True
 
 
 @all_or_inconsistent

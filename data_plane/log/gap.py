@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from data_plane.log.consistency import all_or_inconsistent
+from data_plane.log.consistency import all_or_inconsistent, check_consistent
 from data_plane.log.epochs import EpochCache
 from data_plane.log.log_segments import LogSegments
 from data_plane.log.producers import ProducerStateManager
@@ -31,16 +31,21 @@ class GrowingLog(Protocol):
     def roll(self, now_ms: int) -> LogSegment: ...
 
 
-@all_or_inconsistent
 def bridge_gap(log: GrowingLog, offset: int, now_ms: int) -> None:
-    """Let the log end at `offset`, without a record from its present end on. Raises OSError,
-    InconsistentLogError."""
+    """Let the log end at `offset`, without a record from its present end on. Raises InconsistentLogError, and
+    OSError where a segment cannot be made: then the log ends in the gap, and the next run goes on there."""
+    check_consistent(log)
     while log.log_end_offset < offset:
         active = log.log_segments.active
         end = min(offset, active.base_offset + MAX_RELATIVE_OFFSET + 1)
         if log.log_end_offset < end:
             active.ready()
-            active.fill_to(end, log.epochs.latest)
-            log.log_end_offset = log.producers.next_offset = end
+            _fill_to(log, end)
         if end < offset:
             log.roll(now_ms)
+
+
+@all_or_inconsistent
+def _fill_to(log: GrowingLog, end: int) -> None:
+    log.log_segments.active.fill_to(end, log.epochs.latest)
+    log.log_end_offset = log.producers.next_offset = end

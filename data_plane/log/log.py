@@ -172,7 +172,8 @@ class UnifiedLog:
             return None
         view = records if size == len(records) else memoryview(records)[:size]
         if begin < self.log_end_offset:
-            rolled = self._begin_inside_batch(view, batches, next_offset, now_ms)
+            with self.disk.spare_files(self.log_segments.active.path):
+                rolled = self._begin_inside_batch(view, batches, next_offset, now_ms)
         else:
             if next_offset - self.log_end_offset > MAX_RELATIVE_OFFSET:
                 bridge_gap(self, batches[0][1].base_offset, now_ms)
@@ -424,11 +425,8 @@ class UnifiedLog:
         log starts there or later already."""
         if offset <= self.log_start_offset:
             return False
-        invariant(
-            offset <= self.log_end_offset,
-            Invariant.OFFSETS_IN_ORDER,
-            (self.directory, offset, self.log_end_offset),
-        )
+        end = self.log_end_offset
+        invariant(offset <= end, Invariant.OFFSETS_IN_ORDER, (self.directory, offset, end))
         self.log_start_offset = offset
         self.epochs.truncate_from_start(offset)
         return True

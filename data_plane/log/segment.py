@@ -273,6 +273,8 @@ class LogSegment:
     def ready(self) -> None:
         """Open and look up what an append will need: nothing of it may fail once the bytes are written."""
         if self._file is None:
+            self.offset_index.load_last()
+            self.time_index.load_last()
             self.hold()
         if self._max_timestamp is None:
             self._max_timestamp = self.max_timestamp

@@ -9,6 +9,7 @@ Off the path of the data: replica_manager's timer -> here -> log/compact_log.py,
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -16,12 +17,14 @@ from functools import partial
 from data_plane.log.cleaner import CleanWork, LogToClean, UncleanableError
 from data_plane.log.compact_log import cleanable, finish_replacing, plan_cleaning, replace_segments
 from data_plane.log.consistency import InconsistentLogError
+from data_plane.log.log import UnifiedLog
 from data_plane.log_manager.background_work import BackgroundWork
 from data_plane.log_manager.checkpoint_writer import CheckpointWriter
 from data_plane.log_manager.local_replica import LocalReplica, ReplicaFailures
 from data_plane.log_manager.log_dirs import LogDir
-from data_plane.log_manager.log_executor import LogExecutor
+from data_plane.log_manager.log_executor import RETRY_S, LogExecutor
 from data_plane.log_manager.log_manager import LogManager
+from metadata_quorum.foundation.disk import is_of_disk
 
 logger = logging.getLogger(__name__)
 
@@ -124,8 +127,8 @@ class LogCleaner:
             if gone or not replace_segments(log, work, now_ms):
                 await self._background.blocking(work.discard)
                 return
-            await self._background.blocking(partial(log.disk.sync_dir, log.directory))
-            if not replica.removed and replica.log is log:
+            is_synced = await self._sync_names(replica, log)
+            if is_synced and not replica.removed and replica.log is log:
                 finish_replacing(log, work)
                 self._executor.delete_files(replica, log.take_deletions())
                 await self._checkpoints.write()
@@ -147,6 +150,21 @@ class LogCleaner:
             logger.info("%s", _summary(replica, work))
         finally:
             self._work = None
+
+    async def _sync_names(self, replica: LocalReplica, log: UnifiedLog) -> bool:
+        """Let the old segments' names be gone for good. Where the process has no file descriptor for that, it
+        is tried again later: the new ones serve under any name. False once the broker closes: then the next
+        start gives them their names. Raises OSError of the disk."""
+        while not self._background.closed:
+            try:
+                await self._background.blocking(partial(log.disk.sync_dir, log.directory))
+                return True
+            except OSError as error:
+                if is_of_disk(error):
+                    raise
+                self._failures.fault(f"the cleaning of {replica.tp}, which goes on later,", error)
+                await asyncio.sleep(RETRY_S)
+        return False
 
     def _give_up(self, replica: LocalReplica, error: Exception) -> None:
         """Leave that log as it is until the next start; the others are compacted all the same."""

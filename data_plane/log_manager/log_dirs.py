@@ -326,8 +326,10 @@ class LogDir:
             (checkpoints.CLEANED_TO, self.cleaned_to, cleaned_to),
         ):
             if offsets is not None:
-                kept = {tp: known[tp] for tp in self.unopened if tp in known}
-                self._write(name, {**kept, **offsets}, may_block)
+                # The loop may set one of them aside meanwhile, and then has the checkpoints written again.
+                kept = {tp: known.get(tp) for tp in tuple(self.unopened)}
+                left = {tp: offset for tp, offset in kept.items() if offset is not None}
+                self._write(name, {**left, **offsets}, may_block)
 
     @property
     def is_checkpointed(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from functools import partialmethod
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from chaos.sim.disk import SimDisk
+from data_plane.log.compact_log import cleanable, finish_replacing, plan_cleaning, replace_segments
 from data_plane.log.config import LogConfig
 from data_plane.log.consistency import InconsistentLogError
 from data_plane.log.index import OffsetIndex, TimeIndex
@@ -22,6 +24,7 @@ from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from tests.support.logs import NOW_MS, batch, lead, open_log, read_all, truncate
 from tests.support.may_block import MAY_BLOCK
+from tests.unit.log.compacted_log import COMPACT, put
 
 INDEX_EACH = LogConfig(index_interval_bytes=1, segment_bytes=9_000)
 DIRECTORY = Path("/data/t-0")
@@ -91,6 +94,57 @@ def test_no_file_to_be_had_for_an_index_refuses_no_append(monkeypatch, tmp_path)
     assert read_all(log, 700)[0] == (700, b"v700")
 
 
+def test_a_log_without_records_needs_no_file_behind_its_writes():
+    disk = SimDisk()
+    config = LogConfig(index_interval_bytes=1)
+    open_log(DIRECTORY, config, disk=disk)
+    log = open_log(DIRECTORY, config, disk=disk)  # its files are not looked at
+    assert lead(log, b"0") == 0
+    disk.fail("open", errno.EMFILE, count=99)
+    assert [lead(log, b"x") for _ in range(3)] == [1, 2, 3]
+    assert not log.inconsistent
+
+
+FAR = 5_000_000_000
+
+
+def test_a_follower_that_has_no_file_to_come_across_a_gap_goes_on_later():
+    for after in range(40):
+        disk = SimDisk()
+        log = open_log(DIRECTORY, INDEX_EACH, disk=disk)
+        log.append_as_follower(batch(b"a", base_offset=7))
+        disk.fail("open", errno.EMFILE, after=after)
+        with contextlib.suppress(OSError):
+            log.append_as_follower(batch(b"b", base_offset=FAR))
+        assert not log.inconsistent
+        spent = not disk.has_faults
+        disk.heal()
+        assert read_all(open_log(DIRECTORY, INDEX_EACH, disk=disk))[0] == (7, b"a")
+        if log.log_end_offset <= FAR:
+            log.append_as_follower(batch(b"b", base_offset=FAR))
+        assert read_all(log) == [(7, b"a"), (FAR, b"b")]
+        if not spent:
+            break
+    assert after > 0
+
+
+def test_a_log_that_begins_inside_a_batch_takes_it_later_if_there_is_no_file():
+    for after in range(40):
+        disk = SimDisk()
+        log = open_log(DIRECTORY, disk=disk)
+        log.truncate_fully_and_start_at(1)
+        disk.fail("open", errno.EMFILE, after=after)
+        with contextlib.suppress(OSError):
+            log.append_as_follower(batch(b"0", b"1", base_offset=0))
+        assert not log.inconsistent
+        if log.log_end_offset == 1:
+            log.append_as_follower(batch(b"0", b"1", base_offset=0))
+        assert (log.log_start_offset, log.log_end_offset) == (1, 2)
+        if disk.has_faults:
+            break
+    assert after > 0
+
+
 @pytest.mark.pure("a bug is planted in an append")
 @pytest.mark.parametrize(("owner", "name"), [(LogSegment, "note"), (ProducerStateManager, "update")])
 def test_a_bug_behind_the_write_leaves_the_log_in_doubt(owner, name, monkeypatch, tmp_path):
@@ -143,3 +197,19 @@ def test_a_log_restarts_though_no_file_is_left_to_look_at_its_directory():
     assert not disk.crowded
     assert not log.inconsistent
     assert lead(log, b"y") == 10
+
+
+def test_a_compaction_takes_the_logs_place_though_no_file_is_left_to_look_at_its_directory():
+    disk = CrowdedDisk()
+    log = open_log(DIRECTORY, COMPACT, disk=disk)
+    for _ in range(6):
+        put(log, (b"k", b"v" * 150))
+    work = plan_cleaning(log, cleanable(log, log.log_end_offset, NOW_MS), NOW_MS)
+    work.run(MAY_BLOCK)
+    work.last_removed = 3  # as if it were the end of a transaction: snapshots from before it go
+    disk.crowded = True
+    assert replace_segments(log, work, NOW_MS)
+    assert not disk.crowded
+    finish_replacing(log, work)
+    assert not log.inconsistent
+    assert put(log, (b"k", b"y")) == 6

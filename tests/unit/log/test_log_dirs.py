@@ -117,6 +117,39 @@ def test_the_checkpoints_go_on_telling_of_a_log_that_is_not_open() -> None:
     assert again.high_watermarks == {BAD: 6, GOOD: 7}
 
 
+class SwitchingThreads(dict[TopicPartition, int]):
+    """What the loop may do while the executor writes checkpoints, it does when they look for an offset."""
+
+    def __init__(self, offsets: dict[TopicPartition, int], meanwhile: Callable[[], object]) -> None:
+        super().__init__(offsets)
+        self._meanwhile = [meanwhile]
+
+    def __contains__(self, tp: object) -> bool:
+        self.get(tp)  # type: ignore[call-overload]
+        return super().__contains__(tp)
+
+    def get(self, tp: TopicPartition, *default: int) -> int | None:  # type: ignore[override]
+        while self._meanwhile:
+            self._meanwhile.pop()()
+        return super().get(tp)
+
+
+def test_a_log_that_is_set_aside_while_the_checkpoints_are_written_is_no_fault() -> None:
+    disk = filled(clean=False)
+    disk.fail("open", errno.EMFILE, path_part="/bad-0/")
+    disk.fail("open", errno.EMFILE, path_part="/good-0/")
+    directory = log_dir(disk)
+    assert not directory.load(SMALL, {}, NOW_MS, MAY_BLOCK)[0]
+    disk.heal()
+    directory.high_watermarks = SwitchingThreads(
+        directory.high_watermarks, lambda: directory.set_aside(BAD, None, UUID(int=7), "stray")
+    )
+    directory.checkpoint(MAY_BLOCK, {}, {})
+    again = log_dir(disk)
+    again.load(SMALL, {}, NOW_MS, MAY_BLOCK)
+    assert again.high_watermarks == {GOOD: 6}
+
+
 @pytest.mark.parametrize("identified", [True, False])
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_run_whose_last_durable_batch_reads_wrong_is_not_whole(whole: bool, identified: bool) -> None:

@@ -16,6 +16,7 @@ from data_plane.log.flush import FlushWork
 from data_plane.log.partition_directory import SPARE_FILES
 from data_plane.replication.delta_applier import LocalReplicaChanges
 from data_plane.replication.directory_assignments import ReplicaAssignment
+from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import LOST_DIR, TopicPartition
 from metadata_quorum.metadata.delta import MetadataDelta
@@ -167,6 +168,40 @@ async def test_a_flush_that_could_have_no_file_is_done_later_and_nobody_stops_le
         assert flushed == [ErrorCode.NONE]
         assert log.recovery_point == log.log_end_offset == 3
         assert cluster.produce(b"y") == 4
+
+
+def append_keyed(cluster: Cluster) -> int:
+    data = bytearray(encode_batch([Record(key=b"k", value=b"v" * 150, timestamp=cluster.now_ms)]))
+    info = cluster.leader().append_as_leader(data, acks=1, now=cluster.loop.time(), now_ms=cluster.now_ms)
+    return info.first_offset
+
+
+@pytest.mark.parametrize("operation", ["open", "sync_dir"])
+@in_loop
+async def test_a_cleaning_that_could_have_no_file_goes_on_later_and_nobody_stops_leading(operation):
+    struck = 0
+    for after in range(60):
+        async with Cluster(1, log_defaults=SMALL_SEGMENTS) as cluster:
+            boundary_of(cluster)
+            partitions = cluster.brokers[1].partitions
+            cluster.create_topic("t", [[1]], cleanup_policy="compact", min_cleanable_dirty_ratio="0.01")
+            log = cluster.leader().log
+            for _ in range(6):
+                append_keyed(cluster)
+            await until(lambda idle=partitions.background: idle.idle)
+            size = log.size
+            cluster.disks[1].fail(operation, errno.EMFILE, path_part="/t-0", after=after)
+            await partitions.cleaner.sweep()
+            assert not cluster.leader().offline
+            struck += not cluster.disks[1].has_faults
+            if cluster.disks[1].has_faults:
+                break
+            await partitions.cleaner.sweep()
+            assert log.size < size
+            names = cluster.disks[1].list("/data/t-0", MAY_BLOCK)
+            assert not [name for name in names if name.endswith((".cleaned", ".swap"))]
+            assert append_keyed(cluster) == 6
+    assert struck > 1
 
 
 @in_loop
