@@ -65,6 +65,7 @@ class Send(NamedTuple):
     value: int
     offset: int | None = None  # None: unknown (no ack, acks=0, or an ack that names no offset)
     record_key: int | None = None  # the record's own key, in topics that are compacted
+    failed: bool = False  # by itself: it surely is in no log, whatever became of the others of its operation
 
 
 class AlteredRecord(NamedTuple):
@@ -253,7 +254,9 @@ def _micro(micro: MicroOperation) -> list[Any]:
         if micro.altered:
             return ["poll", *micro]
         return ["poll", micro.messages] if micro.at is None else ["poll", micro.messages, micro.at]
-    return ["send", *micro] if micro.record_key is not None else ["send", *micro[:3]]
+    if micro.failed:
+        return ["send", *micro]
+    return ["send", *(micro[:3] if micro.record_key is None else micro[:4])]
 
 
 def _line(fields: dict[str, Any]) -> str:

@@ -16,6 +16,7 @@ class Sent(NamedTuple):
     key: str
     offset: int | None
     record_key: int | None = None
+    failed: bool = False
 
 
 @dataclass(slots=True)
@@ -112,6 +113,10 @@ class Observations:
             return sent.offset is not None and operation.f != "txn"
         return operation.outcome == "ok"
 
+    def failed(self, sent: Sent) -> bool:
+        """It surely is in no log: alone, or with its operation."""
+        return sent.failed or self.operations[sent.op].outcome == "fail"
+
     def committed(self, sent: Sent) -> bool:
         return sent.op in self.proven or self.acknowledged(sent)
 
@@ -202,7 +207,7 @@ def _note_send(send: Send, index: int, partition: PartitionObservations, senders
             f"value {send.value} is sent by op {senders[send.value].op} and by op {index}: "
             "values must be unique, else nothing can be judged"
         )
-    senders[send.value] = Sent(index, send.key, send.offset, send.record_key)
+    senders[send.value] = Sent(index, send.key, send.offset, send.record_key, send.failed)
     partition.sent.append(send.value)
 
 

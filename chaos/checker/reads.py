@@ -18,7 +18,7 @@ def check_reads(seen: Observations, findings: Findings) -> None:
 
 
 def _aborted_reads(seen: Observations, findings: Findings) -> None:
-    failed = {value for value, sent in seen.senders.items() if seen.operations[sent.op].outcome == "fail"}
+    failed = {value for value, sent in seen.senders.items() if seen.failed(sent)}
     for key, partition in seen.partitions.items():
         shown = sorted(partition.shown_of(failed))
         sightings = partition.first_sightings() if shown else {}

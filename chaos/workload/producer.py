@@ -136,7 +136,8 @@ class Dispatch:
     @property
     def ops(self) -> tuple[Send, ...]:
         return tuple(
-            Send(key, value, offset) for (key, value), offset in zip(self._sends, self._offsets, strict=True)
+            Send(key, value, offset, failed=outcome == "fail")
+            for (key, value), offset, outcome in zip(self._sends, self._offsets, self._outcomes, strict=True)
         )
 
     def report_to(self, index: int) -> Callable[[KafkaError | None, Message], None]:

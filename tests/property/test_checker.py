@@ -146,7 +146,9 @@ def micro(draw: st.DrawFn, f: str, keys: Sequence[str], values: object) -> Micro
     key = st.sampled_from(keys)
     if draw(st.sampled_from(MICRO[f])) == "send":
         record_key = draw(st.sampled_from([None, 1, 1]))
-        return Send(draw(key), next(values), draw(st.none() | OFFSETS), record_key)  # type: ignore[call-overload]
+        is_failed = draw(st.sampled_from([False, False, True]))
+        value: int = next(values)  # type: ignore[call-overload]
+        return Send(draw(key), value, draw(st.none() | OFFSETS), record_key, is_failed)
     pairs = st.lists(st.tuples(OFFSETS, st.integers(0, 6)), max_size=3)
     altered = st.builds(AlteredRecord, key, OFFSETS, st.just("headers"))
     return Poll(

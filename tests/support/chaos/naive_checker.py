@@ -234,7 +234,7 @@ class NaiveChecker:
     def bad_reads(self) -> Iterator[Found]:
         for key in self.keys:
             for i, send in self.sent(key):
-                if self.ops[i].outcome == "fail" and send.value in self.shown(key):
+                if (self.ops[i].outcome == "fail" or send.failed) and send.value in self.shown(key):
                     yield "G1a", key, send.value
                 if any(value == send.value for j, _, value in self.seen_by_anyone(key) if j == i):
                     yield "precommitted-read", key, send.value

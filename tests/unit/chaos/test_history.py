@@ -31,7 +31,7 @@ HEADER = Header({"t": TopicMode(2, -1, idempotent=True)}, scenario="leader-kill"
 KEYS = st.sampled_from(["t-0", "t-1", "other-topic-12"])
 NUMBERS = st.integers(0, 2**62)
 MICRO_OPERATIONS = st.one_of(
-    st.builds(Send, KEYS, NUMBERS, st.none() | NUMBERS, st.none() | NUMBERS),
+    st.builds(Send, KEYS, NUMBERS, st.none() | NUMBERS, st.none() | NUMBERS, st.booleans()),
     st.builds(
         Poll,
         st.dictionaries(KEYS, st.lists(st.tuples(NUMBERS, NUMBERS))),

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from chaos.history import ACKS_ALL, Outcome, Send
+from chaos.checker import check
+from chaos.history import ACKS_ALL, Header, History, Operation, Outcome, Poll, Send, TopicMode
 from chaos.workload.outcome import FIRST_ATTEMPT_MS, outcome_of, together
 from chaos.workload.producer import Dispatch, SendingClient
 from chaos.workload.topics import Writing
@@ -77,7 +78,7 @@ def test_a_dispatch_keeps_the_offsets_of_what_was_acknowledged():
     dispatch.report_to(3)(KafkaError(KafkaError._MSG_TIMED_OUT), Report(None))
     assert dispatch.is_reported
     assert dispatch.outcomes == ["ok", "ok", "fail", "info"]
-    assert dispatch.ops == (Send("t-0", 1, 41), Send("t-1", 2), Send("t-0", 3), Send("t-0", 4))
+    assert dispatch.ops == (Send("t-0", 1, 41), Send("t-1", 2), Send("t-0", 3, failed=True), Send("t-0", 4))
     assert dispatch.error == "the client's queue is full"
 
 
@@ -95,3 +96,15 @@ def test_what_no_cluster_answered_is_unknown(free_ports: Any):
     assert purged.is_reported
     assert purged.outcomes == ["info"]
     client.end()
+
+
+def test_a_refused_message_of_an_operation_that_is_unknown_is_nowhere():
+    """Others of its operation are acknowledged, or may be in the log."""
+    dispatch: Any = Dispatch([("t-0", 1), ("t-0", 2), ("t-0", 3)], lambda: 0)
+    dispatch.report_to(0)(None, Report(0))
+    dispatch.refuse(1, "the client's queue is full")
+    sent = Operation(1, "send", 1, 2, together(dispatch.outcomes), dispatch.ops)
+    assigned = Operation(2, "assign", 3, 3, "ok", keys=["t-0"], final=True)
+    polled = Operation(2, "poll", 4, 5, "ok", [Poll({"t-0": [(0, 1), (1, 2), (2, 3)]})], final=True)
+    verdict = check(History(Header({"t": TopicMode(1, ACKS_ALL)}), [sent, assigned, polled]))
+    assert [(each.kind, each.detail["value"]) for each in verdict.anomalies] == [("G1a", 2)]
