@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import ErrorCode
 
@@ -45,6 +46,9 @@ ACCUSATIONS: Final = frozenset(
         ErrorCode.UNSUPPORTED_ASSIGNOR,
     }
 )
+OF_REPEATED: Final = {(ApiKey.CREATE_PARTITIONS, ErrorCode.INVALID_PARTITIONS)}
+"""A broker that has lost its connection to a controller sends the request again: by then the topic may have
+as many partitions as it asks for, which is an error."""
 
 
 def accusations_in(message: Message) -> Iterator[ErrorCode]:

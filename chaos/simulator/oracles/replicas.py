@@ -189,6 +189,9 @@ class ReplicaOracle:
                 what = f"{name} from {start} to {end}: {sizes} bytes"
                 self._report(Invariant.REPLICAS_AGREE.name, what)
             self._compare_producers(name, found)
+            configs = {node_id: each.log.config for node_id, each in found.items()}
+            if any(each != next(iter(configs.values())) for each in configs.values()):
+                self._report("configuration", f"{name} has another one on some brokers: {configs}")
 
     def _compare_producers(self, name: str, found: Mapping[int, Partition]) -> None:
         """They follow from the batches alone, live or read again: the next leader must know a repeated batch,

@@ -30,7 +30,7 @@ VISITS: Final[Mapping[str, frozenset[str]]] = {
     "partial": frozenset({"truncation", "raft leader"}),
     "transactions": frozenset({"aborted transaction", "coordinator move", "compaction", "snapshot"}),
     "groups": frozenset({"rebalance", "late commit refused"}),
-    "changing": frozenset({"move", "records deleted", "topic deleted"}),
+    "changing": frozenset({"move", "config", "partitions created", "records deleted", "topic deleted"}),
 }
 """What the seeds of a profile come to."""
 
