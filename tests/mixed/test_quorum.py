@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -63,10 +64,12 @@ def fill(cluster: MixedCluster, one: int, other: int) -> None:
     }
     cluster.ask(ApiKey.ALTER_CLIENT_QUOTAS, 1, entries=[quota], validate_only=False)
     for broker in (one, other):
-        wait_until(
-            lambda: [("anna" in each) for each in described(cluster, broker)[2:]] == [True] * 3,  # noqa: B023
-            f"broker {broker} knows all",
-        )
+        wait_until(partial(_knows_all, cluster, broker), f"broker {broker} knows all")
+
+
+def _knows_all(cluster: MixedCluster, broker: int) -> bool:
+    (flights,) = cluster.ask(ApiKey.METADATA, 12, broker, topics=[{"name": "flights"}]).topics
+    return not flights.error_code and all("anna" in each for each in described(cluster, broker)[2:])
 
 
 def described(cluster: MixedCluster, broker: int) -> list[str]:
