@@ -12,6 +12,7 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from kraft.local.local_cluster import LocalCluster
 from tests.spark.dying import DyingSource
 from tests.spark.session import builder
 from tests.spark.topics import BOOTSTRAP, LIMITED_STEPS, Topics
@@ -44,9 +45,18 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     gateway.proc.wait(180)
 
 
-@pytest.fixture(scope="session")
-def topics(request: pytest.FixtureRequest) -> Topics:
-    return Topics(BOOTSTRAP or request.getfixturevalue("shared_cluster").bootstrap)
+if BOOTSTRAP:
+
+    @pytest.fixture(scope="session")
+    def topics() -> Topics:
+        return Topics(BOOTSTRAP)
+
+else:
+
+    @pytest.fixture(scope="session")
+    def topics(shared_cluster: LocalCluster) -> Topics:
+        """Its parameters say that it needs these nodes: else they end before it does (last_use.py)."""
+        return Topics(shared_cluster.bootstrap)
 
 
 @pytest.fixture
