@@ -35,7 +35,7 @@ VERSION = 1
 
 Outcome = Literal["ok", "fail", "info"]
 """ok: it happened. fail: it surely did not, and never will. info: unknown; such an operation retires its
-process number, because it may still take effect at any later time."""
+process number, because it may still take effect at any later time. (A member goes on after a commit.)"""
 
 Function = Literal[
     "send", "poll", "txn", "init", "ends", "assign", "subscribe", "owned", "commit", "committed", "crash"

@@ -185,7 +185,7 @@ LOST_INPUT = AnomalyKind(
 LOST_COMMIT = AnomalyKind(
     "lost-commit",
     "A group's commit of an offset was acknowledged, and later its coordinator reported a lower one, or a "
-    "member was started at a lower one.",
+    "member was started at a lower one; no commit without an answer can have taken it back.",
     never,
 )
 GROUP_SKIP = AnomalyKind(

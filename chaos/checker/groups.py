@@ -11,7 +11,8 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from itertools import accumulate
+from typing import Final, NamedTuple
 
 from chaos.checker.anomalies import DOUBLE_OWNER, GROUP_SKIP, LOST_COMMIT, STALE_COMMIT
 from chaos.checker.observations import Observations, polls_of
@@ -29,12 +30,28 @@ class Commit(NamedTuple):
     op: int
 
 
+@dataclass(slots=True)
+class Commits:
+    """Of a group and a partition."""
+
+    acknowledged: list[Commit] = field(default_factory=list)
+    """In the order of time."""
+    highest: list[Commit] = field(default_factory=list)
+    """Of these up to each."""
+    unknown: list[tuple[int, Operation]] = field(default_factory=list)
+    """Offsets whose commit was not answered. It may be carried out at any later time, and take back what was
+    committed meanwhile; but not what was in a later generation, where it is refused."""
+
+
+NO_COMMITS: Final = Commits()
+
+
 def check_groups(seen: Observations, orders: VersionOrders, findings: Findings) -> None:
     commits = _commits(seen)
     given: defaultdict[GroupKey, dict[int, int]] = defaultdict(dict)
     """Offset -> the first operation in which a member of the group was given the record there."""
     for start in _starts_and_given(seen, given):
-        _lost_before_start(start, commits, findings)
+        _lost_before_start(seen, start, commits, findings)
     _lost_in_the_end(seen, commits, findings)
     if seen.is_whole:
         _group_skips(seen, orders, commits, given, findings)
@@ -63,32 +80,72 @@ def committed_in_the_end(seen: Observations) -> dict[str, tuple[int, Mapping[str
 # Commits ----------------------------------------------------------------------------------------------------
 
 
-def _commits(seen: Observations) -> dict[GroupKey, list[Commit]]:
-    """Acknowledged ones, in the order of time; each with the highest offset up to then."""
-    commits: defaultdict[GroupKey, list[Commit]] = defaultdict(list)
+def _commits(seen: Observations) -> dict[GroupKey, Commits]:
+    commits: defaultdict[GroupKey, Commits] = defaultdict(Commits)
     for index, operation in enumerate(seen.operations):
-        if operation.outcome != "ok":
-            continue
-        if operation.f == "commit" and operation.group is not None:
+        if operation.f == "commit" and operation.group is not None and operation.outcome != "fail":
             for key, offset in operation.committed.items():
-                commits[operation.group, key].append(Commit(operation.end, offset, index))
-        elif operation.f == "txn" and operation.txn is not None and operation.txn.group is not None:
+                if operation.outcome == "ok":
+                    acknowledged = Commit(operation.end, offset, index)
+                    commits[operation.group, key].acknowledged.append(acknowledged)
+                else:
+                    commits[operation.group, key].unknown.append((offset, operation))
+        elif operation.f == "txn" and operation.outcome == "ok" and operation.txn is not None:
+            if (group := operation.txn.group) is None:
+                continue
             for key, (_, offset) in operation.txn.consumed.items():
-                commits[operation.txn.group, key].append(Commit(operation.end, offset, index))
+                commits[group, key].acknowledged.append(Commit(operation.end, offset, index))
     for each in commits.values():
-        each.sort()
-        highest = each[0]
-        for index, commit in enumerate(each):
-            if commit.offset > highest.offset:
-                highest = commit
-            each[index] = highest._replace(end=commit.end)
+        each.acknowledged.sort()
+        each.highest = list(accumulate(each.acknowledged, _higher))
     return commits
 
 
-def _committed_before(commits: list[Commit], time: int) -> Commit | None:
-    """The highest of those that were acknowledged before a time."""
-    index = bisect_left(commits, time, key=lambda commit: commit.end)
-    return commits[index - 1] if index else None
+def _acknowledged_at(commit: Commit) -> int:
+    return commit.end
+
+
+def _higher(before: Commit, commit: Commit) -> Commit:
+    return commit if commit.offset > before.offset else before
+
+
+class Told(NamedTuple):
+    """How far a group has committed, as somebody was told."""
+
+    offset: int
+    asked: int  # ns: no earlier
+    heard: int  # ns: no later
+
+
+def _lost(seen: Observations, commits: Commits, told: Told) -> Commit | None:
+    """The highest commit that was acknowledged before somebody was told of less, and that nothing can have
+    taken back."""
+    before = bisect_left(commits.acknowledged, told.asked, key=_acknowledged_at)
+    if not before or commits.highest[before - 1].offset <= told.offset:
+        return None
+    late = [
+        operation.generation
+        for offset, operation in commits.unknown
+        if offset <= told.offset and operation.start < told.heard
+    ]
+    if not late:
+        return commits.highest[before - 1]
+    kept = [
+        each
+        for each in commits.acknowledged[:before]
+        if each.offset > told.offset
+        and all(_is_later(seen.operations[each.op].generation, generation) for generation in late)
+    ]
+    return max(kept, key=_offset_of, default=None)
+
+
+def _is_later(generation: int | None, than: int | None) -> bool:
+    """Where both are known."""
+    return generation is not None and than is not None and generation > than
+
+
+def _offset_of(commit: Commit) -> int:
+    return commit.offset
 
 
 class Start(NamedTuple):
@@ -167,9 +224,12 @@ def _start_of(
     return start
 
 
-def _lost_before_start(start: Start, commits: Mapping[GroupKey, list[Commit]], findings: Findings) -> None:
-    commit = _committed_before(commits.get((start.group, start.key), []), start.assigned.start)
-    if commit is not None and commit.offset > start.offset:
+def _lost_before_start(
+    seen: Observations, start: Start, commits: Mapping[GroupKey, Commits], findings: Findings
+) -> None:
+    told = Told(start.offset, start.assigned.start, seen.operations[start.op].end)
+    commit = _lost(seen, commits.get((start.group, start.key), NO_COMMITS), told)
+    if commit is not None:
         findings.add(
             LOST_COMMIT,
             start.key,
@@ -183,9 +243,7 @@ def _lost_before_start(start: Start, commits: Mapping[GroupKey, list[Commit]], f
         )
 
 
-def _lost_in_the_end(
-    seen: Observations, commits: Mapping[GroupKey, list[Commit]], findings: Findings
-) -> None:
+def _lost_in_the_end(seen: Observations, commits: Mapping[GroupKey, Commits], findings: Findings) -> None:
     shown = _shown_to_be_committed(seen)
     for index, operation in enumerate(seen.operations):
         if operation.f != "committed" or operation.outcome != "ok":
@@ -193,12 +251,17 @@ def _lost_in_the_end(
         for group, key in dict.fromkeys((*commits, *shown)):
             if group != operation.group:
                 continue
-            known = [_committed_before(commits.get((group, key), []), operation.start)]
-            if operation.final:
-                known += [each for each in shown.get((group, key), ()) if each.end < operation.start]
-            commit = max((each for each in known if each is not None), key=lambda c: c.offset, default=None)
             answer = operation.committed.get(key, 0)
-            if commit is not None and answer < commit.offset:
+            told = Told(answer, operation.start, operation.end)
+            lost = [_lost(seen, commits.get((group, key), NO_COMMITS), told)]
+            if operation.final:
+                lost += [
+                    each
+                    for each in shown.get((group, key), ())
+                    if each.end < operation.start and each.offset > answer
+                ]
+            commit = max((each for each in lost if each is not None), key=_offset_of, default=None)
+            if commit is not None:
                 findings.add(
                     LOST_COMMIT,
                     key,
@@ -230,7 +293,7 @@ def _shown_to_be_committed(seen: Observations) -> dict[GroupKey, list[Commit]]:
 def _group_skips(
     seen: Observations,
     orders: VersionOrders,
-    commits: Mapping[GroupKey, list[Commit]],
+    commits: Mapping[GroupKey, Commits],
     given: Mapping[GroupKey, Mapping[int, int]],
     findings: Findings,
 ) -> None:
@@ -238,8 +301,8 @@ def _group_skips(
     nowhere = (-1, -1)
     reached = {each: max(offsets.items()) for each, offsets in given.items() if offsets}
     for each, of_group in commits.items():
-        last = (of_group[-1].offset - 1, of_group[-1].op)
-        reached[each] = max(reached.get(each, nowhere), last)
+        for last in of_group.highest[-1:]:
+            reached[each] = max(reached.get(each, nowhere), (last.offset - 1, last.op))
     for group, (index, answer) in committed_in_the_end(seen).items():
         for key, offset in answer.items():
             reached[group, key] = max(reached.get((group, key), nowhere), (offset - 1, index))

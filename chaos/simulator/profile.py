@@ -42,6 +42,8 @@ FLUSHED: Final = {"log.flush.interval.messages": "1"}
 """An acknowledgement means that it is on a device."""
 
 
+GROUPS: Final = {"classic": True, "consumer": False}
+"""By name, and whether the group is of the classic protocol."""
 PACES: Final = (1, 2, 5)
 """Some bugs want haste, others time between two operations, and slow clients cost less."""
 
@@ -80,9 +82,8 @@ class Profile:
 
     @property
     def exposed(self) -> list[str]:
-        """Clients whose links faults may strike, by name. Not members of groups: two commits of one member,
-        sent on two connections, may overtake each other, and the group would rightly go back."""
-        counts = {"reader": self.readers, "admin": self.admins}
+        """Clients whose links faults may strike, by name: all."""
+        counts = {"reader": self.readers, "admin": self.admins, **dict.fromkeys(GROUPS, self.members)}
         for topic, mode in self.topics.items():
             counts[topic] = self.topics[INPUT].partitions if mode.transactional else self.producers
         return [f"{name}{number}" for name, count in counts.items() for number in range(count)]

@@ -42,7 +42,7 @@ from chaos.simulator.oracles.recovery import RecoveryOracle
 from chaos.simulator.oracles.replicas import ReplicaOracle
 from chaos.simulator.player import FaultPlayer
 from chaos.simulator.process_loop import ProcessLoop
-from chaos.simulator.profile import INPUT, Profile
+from chaos.simulator.profile import GROUPS, INPUT, Profile
 from chaos.simulator.scheduler import Livelock, Scheduler
 from chaos.simulator.software import THIS, Software
 from chaos.simulator.story import Happening, Story
@@ -220,6 +220,8 @@ class Simulation:
 
     def _recover(self) -> None:
         """As it was, and then quiet."""
+        for member in self._members:
+            member.is_steady = True
         recovery = RecoveryOracle(
             self.cluster, self.clients, self._members, self._coordinators, self.violated
         )
@@ -311,7 +313,7 @@ class Simulation:
                 idempotent=mode.idempotent, pause_s=self._pause_s, resends=self.profile.resends,
             )  # fmt: skip
             self._employ(producer.client, producer.run())
-        for group, classic in (("classic", True), ("consumer", False)):
+        for group, classic in GROUPS.items():
             for number in range(self.profile.members):
                 client = self._client(f"{group}{number}")
                 member = SimMember(client, self.recorder, group, self.profile.keys, classic=classic)

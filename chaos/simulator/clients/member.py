@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from chaos.history import Poll, partition_of, topic_of
-from chaos.simulator.clients.cluster_client import ClusterClient
+from chaos.history import Outcome, Poll, partition_of, topic_of
+from chaos.simulator.clients.cluster_client import ClusterClient, NoLeader
 from chaos.simulator.clients.reader import OffsetOutOfRange, fetch
 from chaos.simulator.clients.recorder import Recorder
 from kraft.wire.api_keys import ApiKey
@@ -75,8 +75,15 @@ class SimMember:
         self._member_id = ""
         self._generation = -1
         self._positions: dict[str, int] = {}
+        self._is_answered = True
+        """Its last heartbeat. If not, the next one tells everything, so that its answer does, too: the one
+        that was lost may have had an assignment."""
         self.read_at_s: dict[str, float] = {}
         """When each of its partitions was last fetched with success; by its own clock."""
+        self.assigned_at_s = 0.0
+        """When it was last told what it is assigned, by its own clock."""
+        self.is_steady = False
+        """It neither ends nor stands still."""
 
     async def run(self) -> None:
         """Until it is asked to stop."""
@@ -87,12 +94,12 @@ class SimMember:
                 await (self._join() if self._is_classic else self._consumer_heartbeat())
                 while not client.is_stopping:
                     await self._poll_all()
-                    if client.random.random() < STALLS:
+                    if not self.is_steady and client.random.random() < STALLS:
                         await asyncio.sleep(client.random.uniform(*STALL_S))
                     await self._commit()
                     await (self._heartbeat() if self._is_classic else self._consumer_heartbeat())
                     await client.pause(0.4)
-                    if client.random.random() < END_PROBABILITY:
+                    if not self.is_steady and client.random.random() < END_PROBABILITY:
                         await self._end(leave=client.random.random() < LEAVE_PROBABILITY)
                         break
             except (OSError, Rejoin):
@@ -100,6 +107,11 @@ class SimMember:
                 if self._is_classic and self._positions and client.random.random() < OVERTAKEN:
                     client.loop.create_task(self._commit_late(self._commit_request(self._positions)))
                 await client.pause(0.4)
+
+    @property
+    def owned(self) -> Collection[str]:
+        """What it reads."""
+        return self._positions.keys()
 
     def _subscribe(self) -> None:
         """A client that begins."""
@@ -147,6 +159,7 @@ class SimMember:
 
     async def _assign(self, keys: Sequence[str], start_ns: int, generation: int | None) -> None:
         """Read these from now on, each from where the group has committed."""
+        self.assigned_at_s = self.client.loop.time()
         changed = sorted(
             set(keys) ^ self._positions.keys() if not self._is_classic else {*keys, *self._positions}
         )
@@ -230,16 +243,24 @@ class SimMember:
             "member_id": commit.member_id, "group_instance_id": None,
             "topics": [{"name": topic, "partitions": rows} for topic, rows in topics.items()],
         }  # fmt: skip
-        answer = await self._ask(ApiKey.OFFSET_COMMIT, fields, client)
-        for found in answer.topics:
-            for partition in found.partitions:
-                if partition.error_code in LATE:
-                    self._recorder.visited("late commit refused")
-                _check(partition.error_code)
-        self._recorder.add(
-            commit.process, "commit", start, "ok",
-            group=self.group, committed=commit.positions, generation=commit.generation,
-        )  # fmt: skip
+        codes: set[int] = set()
+        outcome: Outcome = "info"
+        try:
+            answer = await self._ask(ApiKey.OFFSET_COMMIT, fields, client)
+            codes = {partition.error_code for found in answer.topics for partition in found.partitions}
+            outcome = "ok" if codes == {ErrorCode.NONE} else "fail" if codes <= LATE else "info"
+        except NoLeader:
+            outcome = "fail"  # it was not sent
+            raise
+        finally:
+            self._recorder.add(
+                commit.process, "commit", start, outcome,
+                group=self.group, committed=commit.positions, generation=commit.generation,
+            )  # fmt: skip
+        for code in sorted(codes):
+            if code in LATE:
+                self._recorder.visited("late commit refused")
+            _check(code)
 
     # ---- the classic protocol
 
@@ -295,17 +316,19 @@ class SimMember:
             self._member_id = self._member_id or uuid_text(random_uuid(self.client.random))
             self._generation, self._positions = 0, {}
         topics = await self.client.topic_ids()
+        tells_all, self._is_answered = joins or not self._is_answered, False
         owned = by_topic(map(partition_of, self._positions))
         fields = {
             "group_id": self.group, "member_id": self._member_id, "member_epoch": self._generation,
-            "instance_id": None, "rack_id": None, "rebalance_timeout_ms": REBALANCE_MS if joins else -1,
-            "subscribed_topic_names": sorted(set(map(topic_of, self.keys))) if joins else None,
+            "instance_id": None, "rack_id": None, "rebalance_timeout_ms": REBALANCE_MS if tells_all else -1,
+            "subscribed_topic_names": sorted(set(map(topic_of, self.keys))) if tells_all else None,
             "server_assignor": None,
             "topic_partitions": [
                 {"topic_id": topics[topic], "partitions": numbers} for topic, numbers in owned.items()
             ],
         }  # fmt: skip
         answer = await self._ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, fields)
+        self._is_answered = True
         code = ErrorCode(answer.error_code)
         if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH):
             self._generation = 0

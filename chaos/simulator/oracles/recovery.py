@@ -36,6 +36,10 @@ TRANSACTIONS_S: Final = LEADERS_S + 8.0 + 2 * 10.0 + RECONNECT_S
 """The clients' timeout of a transaction; then its coordinator looks for such, and writes markers."""
 GROUPS_S: Final = CLIENTS_S + 8.0 + RECONNECT_S
 """The partitions of a member that never came back are free after its session."""
+REST_S: Final = 5.0
+"""A group in which nobody was assigned anything for so long has come to rest."""
+RESTING_S: Final = GROUPS_S + 12.0 + REST_S
+"""A member that stands still since before the heal goes on after that, and has to join again."""
 
 
 class Condition(NamedTuple):
@@ -75,6 +79,7 @@ class RecoveryOracle:
             Condition("transactions", TRANSACTIONS_S, self._open_transactions),
             Condition("clients", CLIENTS_S, self._stuck),
             Condition("groups", GROUPS_S, self._unread),
+            Condition("rebalances", RESTING_S, self._restless),
         ]
         self._look()
 
@@ -157,6 +162,20 @@ class RecoveryOracle:
             left[member.group] = left.get(member.group, set(member.keys)) - read
         names = [f"{key} by {group}" for group, keys in sorted(left.items()) for key in sorted(keys)]
         return f"{names} are not read" if names else ""
+
+    def _restless(self) -> str:
+        """Each group has to come to rest, when no member ends any more: each partition has one owner then."""
+        groups: dict[str, list[SimMember]] = {}
+        for member in self._members:
+            groups.setdefault(member.group, []).append(member)
+        return "; ".join(filter(None, (self._unrest(*each) for each in sorted(groups.items()))))
+
+    def _unrest(self, group: str, members: Sequence[SimMember]) -> str:
+        last_s = max(each.client.loop.clock.simulated(each.assigned_at_s) for each in members)
+        if self._cluster.scheduler.now - last_s < REST_S:
+            return f"{group} is rebalanced all the time"
+        owned = sorted(key for each in members for key in each.owned)
+        return "" if owned == sorted(members[0].keys) else f"of {group} {owned} have owners"
 
 
 def leaderless(image: MetadataImage) -> Iterator[str]:

@@ -24,7 +24,12 @@ class NaiveGroups:
         self.ops = judge.ops
         self.keys = judge.keys
 
-    def commits(self, group: str, key: str, before: int, *, in_the_end: bool = False) -> list[int]:
+    def commits(self, group: str, key: str, before: int) -> list[int]:
+        return [offset for offset, _ in self.commits_by(group, key, before)]
+
+    def commits_by(
+        self, group: str, key: str, before: int, *, in_the_end: bool = False
+    ) -> list[tuple[int, Operation]]:
         """Offsets whose commit had been acknowledged by then; in the end, that was made, as anyone saw."""
         offsets = []
         for i, op in enumerate(self.ops):
@@ -32,18 +37,32 @@ class NaiveGroups:
             if not is_known or op.end >= before:
                 continue
             if op.f == "commit" and op.group == group and key in op.committed:
-                offsets.append(op.committed[key])
+                offsets.append((op.committed[key], op))
             if op.f == "txn" and op.txn and op.txn.group == group and key in op.txn.consumed:
-                offsets.append(op.txn.consumed[key][1])
+                offsets.append((op.txn.consumed[key][1], op))
         return offsets
+
+    def lost(self, group: str, key: str, told: int, asked: int, heard: int, **more: bool) -> bool:
+        """Whether more had been committed than somebody is told of, and nothing can have taken it back."""
+        for offset, by in self.commits_by(group, key, asked, **more):
+            late = [
+                op
+                for op in self.ops
+                if (op.f, op.outcome, op.group) == ("commit", "info", group)
+                if key in op.committed and op.committed[key] <= told and op.start < heard
+                if by.generation is None or op.generation is None or op.generation >= by.generation
+            ]
+            is_shown = by.f == "txn" and by.outcome != "ok"
+            if offset > told and (is_shown or not late):
+                return True
+        return False
 
     def lost_commits(self) -> Iterator[Found]:
         for i, op in enumerate(self.ops):
             for key in self.keys:
                 if op.f == "committed" and op.outcome == "ok" and op.group is not None:
                     final_offset = op.committed.get(key, 0)
-                    commits = self.commits(op.group, key, op.start, in_the_end=op.final)
-                    if max(commits, default=0) > final_offset:
+                    if self.lost(op.group, key, final_offset, op.start, op.end, in_the_end=op.final):
                         yield "lost-commit", key, i, op.group, final_offset
                 began = self.began(i, key)
                 if began is None:
@@ -51,7 +70,7 @@ class NaiveGroups:
                 offset, assigned = began
                 group = self.subscription(i)
                 assert group is not None
-                if max(self.commits(group[0], key, assigned.start), default=0) > offset:
+                if self.lost(group[0], key, offset, assigned.start, op.end):
                     yield "lost-commit", key, i, group[0], offset
 
     def subscription(self, i: int) -> tuple[str, int] | None:

@@ -414,7 +414,9 @@ def test_nothing_recovers_and_each_bound_is_over_in_its_time(cluster: Cluster) -
     reported: dict[str, float] = {}
     loop: Any = cluster.client("stuck")
     stuck: Any = SimpleNamespace(loop=loop, last_ok_s=loop.time() - 1.0)
-    member: Any = SimpleNamespace(client=stuck, group="g", keys={"t-0"}, read_at_s={})
+    member: Any = SimpleNamespace(
+        client=stuck, group="g", keys={"t-0"}, read_at_s={}, owned=(), assigned_at_s=-1.0
+    )
 
     def report(rule: str, what: str) -> None:
         reported[rule] = cluster.scheduler.now
@@ -426,5 +428,5 @@ def test_nothing_recovers_and_each_bound_is_over_in_its_time(cluster: Cluster) -
     rounded = {rule.removeprefix("recovery: "): round(at_s) for rule, at_s in reported.items()}
     assert rounded == {
         "controller": 9, "nodes": 18, "brokers": 18, "leaders": 18, "coordinators": 18, "clients": 33,
-        "isr": 45, "groups": 46, "transactions": 51,
+        "isr": 45, "groups": 46, "transactions": 51, "rebalances": 63,
     }  # fmt: skip
