@@ -90,14 +90,12 @@ def _commits(seen: Observations) -> dict[GroupKey, Commits]:
                     commits[operation.group, key].acknowledged.append(acknowledged)
                 else:
                     commits[operation.group, key].unknown.append((offset, operation))
-        elif operation.f == "txn" and operation.outcome == "ok" and operation.txn is not None:
-            if (group := operation.txn.group) is None:
-                continue
-            for key, (_, offset) in operation.txn.consumed.items():
-                commits[group, key].acknowledged.append(Commit(operation.end, offset, index))
-    for each in commits.values():
-        each.acknowledged.sort()
-        each.highest = list(accumulate(each.acknowledged, _higher))
+        elif operation.f == "txn" and operation.outcome == "ok":
+            for each, commit in _committed_by_transaction(operation, index):
+                commits[each].acknowledged.append(commit)
+    for found in commits.values():
+        found.acknowledged.sort()
+        found.highest = list(accumulate(found.acknowledged, _higher))
     return commits
 
 
@@ -245,10 +243,11 @@ def _lost_before_start(
 
 def _lost_in_the_end(seen: Observations, commits: Mapping[GroupKey, Commits], findings: Findings) -> None:
     shown = _shown_to_be_committed(seen)
+    keys = dict.fromkeys((*commits, *shown))
     for index, operation in enumerate(seen.operations):
         if operation.f != "committed" or operation.outcome != "ok":
             continue
-        for group, key in dict.fromkeys((*commits, *shown)):
+        for group, key in keys:
             if group != operation.group:
                 continue
             answer = operation.committed.get(key, 0)
@@ -281,10 +280,17 @@ def _shown_to_be_committed(seen: Observations) -> dict[GroupKey, list[Commit]]:
     commits: defaultdict[GroupKey, list[Commit]] = defaultdict(list)
     for index in sorted(seen.proven):
         operation = seen.operations[index]
-        if operation.f == "txn" and operation.txn is not None and operation.txn.group is not None:
-            for key, (_, offset) in operation.txn.consumed.items():
-                commits[operation.txn.group, key].append(Commit(operation.end, offset, index))
+        if operation.f == "txn":
+            for key, commit in _committed_by_transaction(operation, index):
+                commits[key].append(commit)
     return commits
+
+
+def _committed_by_transaction(operation: Operation, op: int) -> Iterator[tuple[GroupKey, Commit]]:
+    txn = operation.txn
+    if txn is not None and txn.group is not None:
+        for key, (_, offset) in txn.consumed.items():
+            yield (txn.group, key), Commit(operation.end, offset, op)
 
 
 # Members ----------------------------------------------------------------------------------------------------

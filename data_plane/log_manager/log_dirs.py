@@ -327,8 +327,8 @@ class LogDir:
         ):
             if offsets is not None:
                 # The loop may set one of them aside meanwhile, and then has the checkpoints written again.
-                kept = {tp: known.get(tp) for tp in tuple(self.unopened)}
-                left = {tp: offset for tp, offset in kept.items() if offset is not None}
+                unopened = tuple(self.unopened)
+                left = {tp: offset for tp in unopened if (offset := known.get(tp)) is not None}
                 self._write(name, {**left, **offsets}, may_block)
 
     @property

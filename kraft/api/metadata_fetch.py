@@ -61,8 +61,7 @@ def handle(
 
     more = reader.more(request.max_wait_ms / 1000)
     more.add_done_callback(look_again)
-    ctx.connection.parked[later] = more.cancel
-    later.add_done_callback(lambda done: ctx.connection.parked.pop(done, None))
+    ctx.connection.park(later, more.cancel)
     return later
 
 

@@ -29,6 +29,10 @@ class Authority:
     def certificate(self) -> Path:
         return self.directory / f"{self.name}.crt"
 
+    def keystore(self, name: str) -> Path:
+        """What `issue` makes under this name."""
+        return self.directory / f"{name}.pem"
+
     @classmethod
     def create(cls, directory: Path, name: str) -> Authority:
         """Raises FatalError where there is no openssl."""
@@ -49,7 +53,7 @@ class Authority:
         signer = ("-CA", self.certificate, "-CAkey", self.directory / f"{self.name}.key", "-CAcreateserial")
         wanted = ("-days", str(days), "-extfile", extensions)
         _openssl("x509", "-req", "-in", request, *signer, *wanted, "-out", certificate)
-        both = self.directory / f"{name}.pem"
+        both = self.keystore(name)
         both.touch(PRIVATE_FILE)
         both.write_text(key.read_text() + certificate.read_text())
         return both

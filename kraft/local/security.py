@@ -24,6 +24,8 @@ CONTROLLER: Final = "CONTROLLER"
 NODE_USER: Final = "node"
 CLIENT_USER: Final = "client"
 _PASSWORD_BYTES: Final = 18
+_NODE: Final = "node"
+"""The subject of the nodes' certificate, and the name of its files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,17 +125,21 @@ PLAINTEXT: Final = LocalSecurity()
 
 def planned_security(directory: Path, *, tls: bool, sasl: bool) -> LocalSecurity:
     """For a new cluster in `directory`. With TLS its files are still to be made."""
-    place = directory / "tls"
-    ca, keystore = (str(place / "ca.crt"), str(place / "node.pem")) if tls else (None, None)
+    authority = _authority(directory)
+    ca, keystore = (str(authority.certificate), str(authority.keystore(_NODE))) if tls else (None, None)
     node, client = (secrets.token_urlsafe(_PASSWORD_BYTES) if sasl else None for _ in range(2))
     return LocalSecurity(ca, keystore, node, client)
 
 
 def make_certificates(directory: Path) -> None:
     """The files that `planned_security` names. Raises FatalError where there is no openssl, OSError."""
-    place = directory / "tls"
-    place.mkdir(PRIVATE_DIRECTORY, parents=True, exist_ok=True)
-    Authority.create(place, "ca").issue("node", "/CN=node")
+    authority = _authority(directory)
+    authority.directory.mkdir(PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+    Authority.create(authority.directory, authority.name).issue(_NODE, f"/CN={_NODE}")
+
+
+def _authority(directory: Path) -> Authority:
+    return Authority(directory / "tls", "ca")
 
 
 def _jaas(user: str, password: str) -> str:

@@ -99,10 +99,13 @@ class Peer:
     started: Callable[[], StartedRequest] = UncountedRequest
     """The request that is just being started."""
 
-    def park(self, work: asyncio.Future[Any]) -> None:
-        """Cancel it when the connection is gone: nobody waits for the reply then."""
+    def park(self, work: asyncio.Future[Any], call_off: Callable[[], object] | None = None) -> None:
+        """Call it off when the connection is gone: nobody waits for the reply then. `call_off` does that;
+        without it `work` is cancelled."""
+        if call_off is None:
+            call_off = work.cancel
         if self.gone:
-            work.cancel()
+            call_off()
             return
-        self.parked[work] = work.cancel
+        self.parked[work] = call_off
         work.add_done_callback(lambda done: self.parked.pop(done, None))

@@ -30,11 +30,12 @@ def next_step(
         return None if stays else UnfenceBroker(**this)
     if request.want_fence:
         return FenceBroker(**this)
-    if not request.want_shut_down:
-        return None
-    if not broker.in_controlled_shutdown:
-        return BeginControlledShutdown(**this)
-    if not shutdown_seen:
-        return None
-    leads = any(partition.leader == broker.broker_id for partition in image.partitions())
-    return None if leads else FenceBroker(**this)
+    if is_shutting_down(broker, request):
+        stays = not shutdown_seen or any(each.leader == broker.broker_id for each in image.partitions())
+        return None if stays else FenceBroker(**this)
+    return BeginControlledShutdown(**this) if request.want_shut_down else None
+
+
+def is_shutting_down(broker: BrokerRegistration, request: BrokerHeartbeatRequest) -> bool:
+    """And has yet to be told that it may go."""
+    return request.want_shut_down and broker.in_controlled_shutdown and not broker.fenced

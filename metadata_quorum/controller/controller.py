@@ -21,7 +21,7 @@ from random import Random
 from typing import TypeVar, cast
 from uuid import UUID
 
-from metadata_quorum.controller.broker_heartbeat import next_step
+from metadata_quorum.controller.broker_heartbeat import is_shutting_down, next_step
 from metadata_quorum.controller.broker_liveness import BrokerLiveness
 from metadata_quorum.controller.broker_sessions import BrokerSessions
 from metadata_quorum.controller.controller_config import ControllerConfig
@@ -253,8 +253,7 @@ class QuorumController:
             )
             broker = check_broker_epoch(self.image, request.broker_id, request.broker_epoch)
         image = self.image
-        is_stopping = request.want_shut_down and broker.in_controlled_shutdown and not broker.fenced
-        shutdown_seen = is_stopping and sessions.shutdown_seen(
+        shutdown_seen = is_shutting_down(broker, request) and sessions.shutdown_seen(
             broker.broker_id, (each.broker_id for each in image.brokers.values() if each.active)
         )
         step = partial(next_step, image, broker, request, caught_up=caught_up, shutdown_seen=shutdown_seen)

@@ -16,7 +16,7 @@ from chaos.history import ACKS_ALL, partition_of, topic_of
 from chaos.simulator.clients.cluster_client import ClusterClient
 from chaos.simulator.clients.producer import encoded, send_once
 from chaos.simulator.clients.recorder import Recorder
-from chaos.simulator.clients.settings import Setting
+from chaos.simulator.clients.settings import Setting, Value
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import ResourceType
@@ -113,10 +113,7 @@ class SimAdmin:
         placed.ask(replicas)
         answer = await self.client.request_any(ApiKey.ALTER_PARTITION_REASSIGNMENTS, fields)
         code = ErrorCode(answer.error_code or answer.responses[0].partitions[0].error_code)
-        if code in (ErrorCode.NONE, *REFUSALS):
-            placed.answered(replicas, is_done=code is ErrorCode.NONE)
-        if code is ErrorCode.NONE:
-            self._recorder.visited("move")
+        self._heard(placed, replicas, code, "move")
 
     async def _elect(self) -> None:
         """Nothing holds for good afterwards: the next fault may take the leader away."""
@@ -144,10 +141,7 @@ class SimAdmin:
         fields = {"resources": [resource], "validate_only": False}
         answer = await self.client.request_any(ApiKey.INCREMENTAL_ALTER_CONFIGS, fields)
         code = ErrorCode(answer.responses[0].error_code)
-        if code in (ErrorCode.NONE, *REFUSALS):
-            configured.answered(value, is_done=code is ErrorCode.NONE)
-        if code is ErrorCode.NONE:
-            self._recorder.visited("config")
+        self._heard(configured, value, code, "config")
 
     async def _create(self) -> None:
         self._topics += 1
@@ -192,10 +186,7 @@ class SimAdmin:
         counts.ask(count)
         answer = await self.client.request_any(ApiKey.CREATE_PARTITIONS, fields)
         code = ErrorCode(answer.results[0].error_code)
-        if code in (ErrorCode.NONE, *REFUSALS):
-            counts.answered(count, is_done=code is ErrorCode.NONE)
-        if code is ErrorCode.NONE:
-            self._recorder.visited("partitions created")
+        self._heard(counts, count, code, "partitions created")
 
     async def _delete(self, name: str) -> None:
         self._may_exist[name] |= {False}
@@ -208,6 +199,13 @@ class SimAdmin:
                 self._recorder.visited("topic deleted")
             if name in self._created:  # else a request to make it may be carried out yet
                 self._may_exist[name] = {False}
+
+    def _heard(self, setting: Setting[Value], asked: Value, code: ErrorCode, visit: str) -> None:
+        """Other codes tell nothing: it may be carried out yet."""
+        if code in (ErrorCode.NONE, *REFUSALS):
+            setting.answered(asked, is_done=code is ErrorCode.NONE)
+        if code is ErrorCode.NONE:
+            self._recorder.visited(visit)
 
     def violations(self, image: MetadataImage) -> Iterator[str]:
         """What was acknowledged and does not hold, once the cluster has recovered."""

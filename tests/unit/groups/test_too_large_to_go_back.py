@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
@@ -36,9 +37,20 @@ def shape(groups: GroupCoordinator) -> tuple[GroupType, int]:
     return group.listed.type, len(group.members)
 
 
+Going = Callable[[GroupCoordinator], Awaitable[None]]
+
+
+async def leave(groups: GroupCoordinator) -> None:
+    await groups.consumer_heartbeat(ConsumerHeartbeat("g", "m", -1))
+
+
+async def fall_silent(groups: GroupCoordinator) -> None:
+    await asyncio.sleep(SESSION_S + 1)
+
+
 @pytest.mark.row("G6")
-@pytest.mark.parametrize("leaves", [True, False], ids=["leaves", "falls silent"])
-def test_the_last_member_of_the_consumer_protocol_goes_and_the_others_stay_as_they_are(leaves: bool) -> None:
+@pytest.mark.parametrize("go", [leave, fall_silent])
+def test_the_last_member_of_the_consumer_protocol_goes_and_the_others_stay_as_they_are(go: Going) -> None:
     """It could not leave, its session did not end, and what it had was read by nobody."""
 
     async def test() -> None:
@@ -50,10 +62,7 @@ def test_the_last_member_of_the_consumer_protocol_goes_and_the_others_stay_as_th
             classic = [(await groups.join(CLASSIC)).member_id for _ in range(3)]
             assert shape(groups) == (GroupType.CONSUMER, 4)
             log.max_bytes = ROOM_FOR_TWO
-            if leaves:
-                await groups.consumer_heartbeat(ConsumerHeartbeat("g", "m", -1))
-            else:
-                await asyncio.sleep(SESSION_S + 1)
+            await go(groups)
             assert shape(groups) == (GroupType.CONSUMER, 3)
             left = await groups.leave(LeaveGroup("g", (MemberIdentity(classic[0]),)))
             assert [code for _, code in left.members] == [ErrorCode.NONE]
@@ -63,8 +72,8 @@ def test_the_last_member_of_the_consumer_protocol_goes_and_the_others_stay_as_th
 
 
 @pytest.mark.row("G6")
-@pytest.mark.parametrize("leaves", [True, False], ids=["leaves", "falls silent"])
-def test_it_goes_where_the_others_have_a_protocol_in_common_that_one_says_nothing_for(leaves: bool) -> None:
+@pytest.mark.parametrize("go", [leave, fall_silent])
+def test_it_goes_where_the_others_have_a_protocol_in_common_that_one_says_nothing_for(go: Going) -> None:
     """Every attempt to go failed at those bytes, and its partitions were read by nobody."""
 
     async def test() -> None:
@@ -76,10 +85,7 @@ def test_it_goes_where_the_others_have_a_protocol_in_common_that_one_says_nothin
             for protocols in (("range", SUBSCRIPTION), ("odd", b"")), (("odd", SUBSCRIPTION),):
                 await groups.join(replace(CLASSIC, protocols=tuple(MemberProtocol(*p) for p in protocols)))
             assert shape(groups) == (GroupType.CONSUMER, 3)
-            if leaves:
-                await groups.consumer_heartbeat(ConsumerHeartbeat("g", "m", -1))
-            else:
-                await asyncio.sleep(SESSION_S + 1)
+            await go(groups)
             assert shape(groups) == (GroupType.CONSUMER, 2)
 
     run_virtually(test())
