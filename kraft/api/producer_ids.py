@@ -26,8 +26,6 @@ async def handle(broker: BrokerContext, ctx: RequestContext, request: Message) -
     if request.transactional_id is None:
         # Kafka too gives a new id to an idempotent producer that already has one.
         return _response(ProducerIdAndEpoch(await broker.producer_ids.next_id(), 0))
-    if not request.transactional_id:
-        raise BrokerError(ErrorCode.INVALID_REQUEST)
     try:
         return _response(
             await broker.transaction_coordinator.init_producer_id(

@@ -180,6 +180,10 @@ class TransactionCoordinator:
     ) -> ProducerIdAndEpoch:
         """The caller's producer id and epoch from now on. Raises CONCURRENT_TRANSACTIONS while its last
         transaction is completing."""
+        _check_named(transactional_id)
+        # Before a producer id is taken: nobody could use it.
+        if not 0 < timeout_ms <= self._config.transactions.max_timeout_ms:
+            raise BrokerError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         led = self._led_for(transactional_id)
         fresh_id = await self._fresh_id(needed=led.manager.needs_producer_id(transactional_id))
         try:
@@ -199,6 +203,7 @@ class TransactionCoordinator:
     ) -> None:
         """On return they are part of the producer's transaction. Raises CONCURRENT_TRANSACTIONS where its
         last one does not end soon: most have ended a few ms later, and a refused client pauses for 20."""
+        _check_named(transactional_id)
         led = self._led_for(transactional_id)
         decide = partial(led.manager.add_partitions, transactional_id, producer, partitions, client_version)
         try:
@@ -214,6 +219,7 @@ class TransactionCoordinator:
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Collection[TopicPartition]
     ) -> tuple[TopicPartition, ...]:
         """Those that are not in the producer's open transaction."""
+        _check_named(transactional_id)
         led = self._led_for(transactional_id)
         return await led.shard.ask(tuple, partial(led.manager.verify, transactional_id, producer, partitions))
 
@@ -221,6 +227,7 @@ class TransactionCoordinator:
         self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool, client_version: int
     ) -> ProducerIdAndEpoch:
         """The outcome is certain on return. The caller's id and epoch in its next transaction."""
+        _check_named(transactional_id)
         led = self._led_for(transactional_id)
         uses_one = led.manager.needs_next_producer_id(transactional_id, producer, client_version)
         fresh_id = await self._fresh_id(needed=uses_one)
@@ -370,3 +377,9 @@ class TransactionCoordinator:
         task = supervised(self._loop, work, "transactions")
         led.others[task] = None
         task.add_done_callback(led.others.pop)
+
+
+def _check_named(transactional_id: str) -> None:
+    """As Kafka, whichever broker is asked: not even its coordinator is looked for. Raises BrokerError."""
+    if not transactional_id:
+        raise BrokerError(ErrorCode.INVALID_REQUEST)

@@ -105,8 +105,6 @@ class TransactionStateManager:
         """A producer starts, or (`expected`, KIP-360) continues after an error. CONCURRENT_TRANSACTIONS: its
         last transaction is not complete yet; retry. The reply is the `ProducerIdAndEpoch`.
         Raises BrokerError."""
-        if not 0 < timeout_ms <= self._limits.max_timeout_ms:
-            raise BrokerError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         known = self._transactions.get(transactional_id)
         if known is None:  # also where it existed before and has expired
             initialized = TransactionMetadata(fresh_id, 0, timeout_ms, updated_ms=at.now_ms)
@@ -183,8 +181,6 @@ class TransactionStateManager:
     def _owned(self, transactional_id: str, producer: ProducerIdAndEpoch) -> TransactionMetadata:
         """The transaction of that producer. Raises BrokerError if it is not the latest one. No producer is
         given the epoch that only fences: a transaction begun by guessing it could not be ended."""
-        if not transactional_id:
-            raise BrokerError(ErrorCode.INVALID_REQUEST)
         known = self._transactions.get(transactional_id)
         if known is None or known.producer_id != producer.producer_id:
             raise BrokerError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)

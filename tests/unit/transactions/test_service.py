@@ -315,6 +315,40 @@ def test_only_the_leader_of_the_partition_answers() -> None:
     run(test)
 
 
+def test_a_refused_timeout_uses_up_no_producer_id() -> None:
+    async def test() -> None:
+        async with service(MemoryLog(), MarkerLog()) as transactions:
+            longest = CONFIG.transactions.max_timeout_ms
+            for timeout_ms in (-1, 0, longest + 1):
+                asked = transactions.init_producer_id("x", timeout_ms, None)
+                assert await refusal(asked) is ErrorCode.INVALID_TRANSACTION_TIMEOUT
+            assert await transactions.init_producer_id("x", longest, None) == ProducerIdAndEpoch(1000, 0)
+
+    run(test)
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_no_broker_looks_for_the_coordinator_of_an_empty_id(version: int) -> None:
+    async def test() -> None:
+        nobody, partitions = ProducerIdAndEpoch(1, 0), [TopicPartition("t", 0)]
+        async with service(MemoryLog(), MarkerLog()) as transactions:
+            for leads in (True, False):
+                if leads:
+                    transactions.become_leader(transactions.partition_for(""), 1)
+                    await transactions.loaded()
+                else:
+                    transactions.resign(transactions.partition_for(""))
+                for asked in (
+                    transactions.init_producer_id("", TIMEOUT_MS, None),
+                    transactions.add_partitions("", nobody, partitions, version),
+                    transactions.verify("", nobody, partitions),
+                    transactions.end("", nobody, commit=True, client_version=version),
+                ):
+                    assert await refusal(asked) is ErrorCode.INVALID_REQUEST
+
+    run(test)
+
+
 @pytest.mark.row("P4")
 def test_what_a_client_wrote_among_the_coordinators_records_keeps_nobody_from_loading() -> None:
     """No coordinator writes an epoch that falls back: it ends no node, and counts for nothing."""

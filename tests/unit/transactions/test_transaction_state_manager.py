@@ -284,13 +284,6 @@ def test_a_leader_asks_what_belongs_to_the_open_transaction() -> None:
     assert missing(producer) == (T0, T1)
 
 
-def test_timeouts_have_a_bound() -> None:
-    driver = TransactionDriver()
-    driver.limits = dataclasses.replace(driver.limits, max_timeout_ms=TIMEOUT_MS - 1)
-    driver.failover()
-    assert driver.init("x") is ErrorCode.INVALID_TRANSACTION_TIMEOUT
-
-
 @pytest.mark.row("P4")
 def test_what_is_looked_for_by_time_costs_nothing_for_ids_that_wait_for_their_expiry() -> None:
     """They are kept for a week, and a job may take a new one for each of its transactions."""
