@@ -42,7 +42,7 @@ def mark_inconsistent(log: MayBeInconsistent, error: Exception) -> Exception:
     return made
 
 
-def disk_failure(error: OSError | InconsistentLogError) -> OSError | None:
+def disk_failure(error: Exception) -> OSError | None:
     """The disk's own error, where it was the disk that has stopped the change."""
     cause = error.__cause__ if isinstance(error, InconsistentLogError) else error
     return cause if isinstance(cause, OSError) and is_of_disk(cause) else None

@@ -98,7 +98,7 @@ class CheckpointWriter:
     async def _checkpoint(self, write: Callable[[MayBlock], None], directory: LogDir) -> bool:
         try:
             await self._background.blocking(write)
-        except OSError as e:
+        except Exception as e:  # noqa: BLE001 - whatever it was, the offsets are still to be written
             if not self._failures.report(directory, e):
                 self._logs.checkpoints_stale = True
             return False
@@ -191,10 +191,10 @@ class CheckpointWriter:
             return
         if rest:
             unsynced[directory] = rest
-        failed: Mapping[UnifiedLog, OSError]
+        failed: Mapping[UnifiedLog, Exception]
         try:
             failed = await self._background.blocking(partial(_sync_in, directory, created))
-        except OSError as e:
+        except Exception as e:  # noqa: BLE001 - whatever it was, they are still to be synced
             failed = dict.fromkeys(created, e)
             if not created and not self._failures.report(directory, e):
                 self._sync_later(directory, [])
@@ -233,7 +233,10 @@ class CheckpointWriter:
         stopped while it starts leaves directories as they are that it has not opened (KAFKA-15375)."""
         for directory in self._logs.dirs:
             if directory.online and directory.loaded:
-                await self._background.blocking(partial(self._close_dir, directory, broker_epoch))
+                try:
+                    await self._background.blocking(partial(self._close_dir, directory, broker_epoch))
+                except Exception as e:  # noqa: BLE001 - the other directories are closed all the same
+                    self._failures.report(directory, e)
 
     def _close_dir(self, directory: LogDir, broker_epoch: int, may_block: MayBlock) -> None:
         logs, hws = self._logs.logs_in(directory)
@@ -288,14 +291,14 @@ def _update_in(directory: LogDir, offsets: _Offsets, may_block: MayBlock) -> Non
 
 def _sync_in(
     directory: LogDir, created: Sequence[UnifiedLog], may_block: MayBlock
-) -> Mapping[UnifiedLog, OSError]:
+) -> Mapping[UnifiedLog, Exception]:
     """Sync the directory, then write each log's partition.metadata: a log that has one has a durable name.
     Returns the logs for which that failed."""
     directory.disk.sync_dir(directory.path, may_block)
-    failed: dict[UnifiedLog, OSError] = {}
+    failed: dict[UnifiedLog, Exception] = {}
     for log in created:
         try:
             log.identify(may_block)
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - the others have their own
             failed[log] = error
     return failed

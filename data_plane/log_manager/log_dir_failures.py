@@ -10,7 +10,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 
-from data_plane.log.consistency import InconsistentLogError, disk_failure
+from data_plane.log.consistency import disk_failure
 from data_plane.log_manager.log_dirs import LogDir
 from metadata_quorum.foundation.supervision import ExceptionHandlerLoop, report_fault
 
@@ -30,7 +30,7 @@ class LogDirFailures:
         """Listeners are called in the order in which they subscribed, once for each directory."""
         self._listeners.append(listener)
 
-    def report(self, directory: LogDir, error: OSError | InconsistentLogError) -> bool:
+    def report(self, directory: LogDir, error: Exception) -> bool:
         """Whether the directory is offline after `error`. Where the error is not the disk's, only the work
         that met it has failed."""
         failure = disk_failure(error)

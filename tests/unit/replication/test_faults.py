@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from types import ModuleType
 from typing import Any
 from uuid import UUID
@@ -19,7 +19,7 @@ from data_plane.log_manager import background_work, log_sweeps
 from data_plane.replication.partition import Partition
 from fetch.follower_session import FollowerFetchSession
 from metadata_quorum.foundation.batch import BatchHeader, Record, encode_batch
-from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.foundation.blocking import MayBlock, Result
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.invariants import Invariant, InvariantViolation
 from metadata_quorum.foundation.primitives import Buffer
@@ -27,7 +27,15 @@ from metadata_quorum.foundation.supervision import ErrorBoundary
 from metadata_quorum.metadata.records import ConfigRecord
 from tests.support.logs import open_log, read_all, truncate
 from tests.support.may_block import MAY_BLOCK
-from tests.unit.replication.cluster import NOW_MS, Cluster, boundary_of, in_loop, until
+from tests.unit.replication.cluster import (
+    NOW_MS,
+    Broker,
+    Cluster,
+    boundary_of,
+    in_loop,
+    run_in_next_turn,
+    until,
+)
 
 SMALL_SEGMENTS = LogConfig(segment_bytes=300)
 
@@ -366,3 +374,42 @@ async def test_a_cleaning_that_is_of_no_use_any_more_reads_no_further(monkeypatc
         assert bool([path for path in read if "/other-0" in path]) == (end == "deletion")
         names = cluster.disks[1].list("/data/large-0", MAY_BLOCK)
         assert not [name for name in names if name.endswith((".cleaned", ".swap"))]
+
+
+def out_of_threads(broker: Broker) -> None:
+    """Its next work gets no thread: the process may start no more of them."""
+
+    def executor(work: Callable[[MayBlock], Result], /) -> Awaitable[Result]:
+        broker.executor = run_in_next_turn
+        raise RuntimeError("can't start new thread")
+
+    broker.executor = executor
+
+
+@pytest.mark.parametrize("stale", [True, False], ids=["checkpoints", "the log's identity"])
+@in_loop
+async def test_what_no_thread_could_be_had_for_is_written_later(stale):
+    async with Cluster(1) as cluster:
+        boundary = boundary_of(cluster)
+        broker = cluster.brokers[1]
+        broker.partitions.logs.checkpoints_stale = stale
+        out_of_threads(broker)
+        cluster.create_topic("t", [[1]])
+        log = cluster.leader().log
+        await until(lambda: boundary.faults)
+        assert (sum(boundary.faults.values()), log.unidentified) == (1, True)
+        broker.partitions.checkpoints.write_soon()  # periodic
+        await until(lambda: not log.unidentified)
+        assert broker.dirs[0].online
+
+
+@in_loop
+async def test_a_directory_that_no_thread_could_close_keeps_no_other_one_from_it():
+    async with Cluster(1, directories=("/a", "/b")) as cluster:
+        boundary = boundary_of(cluster)
+        broker = cluster.brokers[1]
+        await until(lambda: broker.partitions.background.idle)
+        out_of_threads(broker)
+        await broker.partitions.checkpoints.write_clean_shutdown(1)
+        closed = [each.disk.exists(f"{each.path}/.kafka_cleanshutdown") for each in broker.dirs]
+        assert (closed, sum(boundary.faults.values())) == ([False, True], 1)
