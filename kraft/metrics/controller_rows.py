@@ -7,7 +7,6 @@ from typing import Final
 
 from kraft.metrics.metric import Kind, MBean, Metric, Sample, Samples
 from kraft.metrics.sources import Controller
-from metadata_quorum.foundation.model import NO_LEADER, PartitionRegistration
 from metadata_quorum.metadata.image import MetadataImage
 
 _MS: Final = 1000
@@ -15,14 +14,6 @@ _MS: Final = 1000
 
 def _image(controller: Controller) -> MetadataImage:
     return controller.context.quorum_controller.image
-
-
-def _partitions(which: Callable[[PartitionRegistration], bool]) -> Callable[[Controller], Samples]:
-    def read(controller: Controller) -> int:
-        topics = _image(controller).topics_by_name.values()
-        return sum(which(partition) for topic in topics for partition in topic.partitions.values())
-
-    return read
 
 
 def _brokers(*, fenced: bool) -> Callable[[Controller], Samples]:
@@ -45,17 +36,17 @@ _CONTROLLER: Final = (
     _of_controller("FencedBrokerCount", "Brokers that are registered and fenced.", _brokers(fenced=True)),
     _of_controller("GlobalTopicCount", "Topics.", lambda controller: len(_image(controller).topics_by_name)),
     _of_controller(
-        "GlobalPartitionCount", "Partitions.", lambda controller: _image(controller).partition_count
+        "GlobalPartitionCount", "Partitions.", lambda controller: controller.partition_counts.partitions
     ),
     _of_controller(
         "OfflinePartitionsCount",
         "Partitions without a leader.",
-        _partitions(lambda each: each.leader == NO_LEADER),
+        lambda controller: controller.partition_counts.offline,
     ),
     _of_controller(
         "PreferredReplicaImbalanceCount",
         "Partitions that are not led by their preferred replica.",
-        _partitions(lambda each: each.leader != each.preferred_replica),
+        lambda controller: controller.partition_counts.imbalanced,
     ),
     _of_controller(
         "MetadataErrorCount",

@@ -28,6 +28,8 @@ async def exposition(sources: Sources, style: Style) -> AsyncIterator[bytes]:
     """The whole answer, piece by piece."""
     if sources.broker is not None:
         await sources.broker.lags.refresh()
+    if sources.controller is not None:
+        await sources.controller.partition_counts.refresh()
     lines: list[str] = []
     labels: Labels = {}
     lines_of_a_walk = _partitions(sources) // PARTITIONS_PER_LINE

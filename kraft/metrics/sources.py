@@ -12,6 +12,7 @@ from typing import Final
 
 from kraft.api.context import BrokerContext, ControllerContext, NodeContext
 from kraft.metrics.group_lag import GroupLags
+from kraft.metrics.partition_counts import PartitionCounts
 from kraft.metrics.process import ProcessStats
 from kraft.monitoring.cluster_events import ClusterEvents
 from kraft.net.connections import Connections
@@ -77,3 +78,7 @@ class Controller:
     context: ControllerContext
     rates: Rates
     events: ClusterEvents
+    partition_counts: PartitionCounts = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.partition_counts = PartitionCounts(self.context)

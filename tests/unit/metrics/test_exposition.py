@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
+from kraft.api.long_work import LongWork
 from kraft.metrics import exposition as scrape
-from kraft.metrics.metric import Metric, OverManyTurns, Sample, Style
+from kraft.metrics.metric import MBean, Metric, OverManyTurns, Sample, Style
+from kraft.metrics.sources import Controller
+from kraft.metrics.table import METRICS
+from metadata_quorum.foundation.model import NO_LEADER, PartitionRegistration
+from metadata_quorum.metadata.image import MetadataImage, TopicImage
 
 pytestmark = pytest.mark.row("U5")
 
@@ -20,7 +27,7 @@ MANY = 2 * scrape.LINES_PER_PIECE + 500
 def pieces(monkeypatch: pytest.MonkeyPatch, *metrics: Metric) -> Iterator[str]:
     """One after the other, as they are written."""
     monkeypatch.setattr(scrape, "METRICS", metrics)
-    sources: Any = SimpleNamespace(broker=None)
+    sources: Any = SimpleNamespace(broker=None, controller=None)
     answer = scrape.exposition(sources, Style.STRIMZI)
     with asyncio.Runner() as runner:
         while True:
@@ -56,3 +63,52 @@ def test_many_samples_are_read_over_many_turns(monkeypatch):
 def test_where_there_is_nothing_to_say_nothing_is_said(monkeypatch):
     (text,) = pieces(monkeypatch, of_node("none", []), of_node("none_either", OverManyTurns(iter(()))))
     assert text == "# EOF\n"
+
+
+class CountedPartitions(dict[int, PartitionRegistration]):
+    """A topic's partitions; how many are walked over without another turn of the loop, at most."""
+
+    walked = most = 0
+
+    def values(self) -> Any:
+        for each in super().values():
+            self.walked += 1
+            self.most = max(self.most, self.walked)
+            yield each
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("GlobalPartitionCount", 30_000), ("OfflinePartitionsCount", 2), ("PreferredReplicaImbalanceCount", 3)],
+)
+def test_a_walk_over_all_partitions_of_the_cluster_takes_many_turns(monkeypatch, name, expected):
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        partitions = CountedPartitions(
+            dict.fromkeys(range(30_000), PartitionRegistration((1, 2), (1,), 1, 0, 0))
+        )
+        for number, leader in ((7, NO_LEADER), (8, NO_LEADER), (9, 2)):
+            partitions[number] = replace(partitions[number], leader=leader)
+        topics = {"t": TopicImage("t", UUID(int=1), partitions)}
+        image = MetadataImage(topics_by_name=topics)
+        context: Any = SimpleNamespace(
+            node=SimpleNamespace(long_work=LongWork(loop)), quorum_controller=SimpleNamespace(image=image)
+        )
+        unused: Any = None
+        sources: Any = SimpleNamespace(broker=None, controller=Controller(context, unused, unused))
+        row = next(each for each in METRICS if each.name == MBean("controller", "KafkaController", name))
+        monkeypatch.setattr(scrape, "METRICS", (row,))
+
+        def turn() -> None:
+            partitions.walked = 0
+            if not done:
+                loop.call_soon(turn)
+
+        done = False
+        turn()
+        text = b"".join([piece async for piece in scrape.exposition(sources, Style.STRIMZI)])
+        done = True
+        assert f"{name.lower()} {expected}\n".encode() in text
+        assert partitions.most <= 10_000
+
+    asyncio.run(test())
