@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import shlex
 import sys
@@ -59,7 +60,7 @@ def run(
     """Run seeds; exit code 0 where everything held in all of them, else 1."""
     from chaos.simulator.run import Simulation
 
-    logging.disable(logging.CRITICAL)  # what nodes say of the faults is not the story
+    _prepare()
     failed: list[int] = []
     visited: Counter[str] = Counter()
     simulated_s = 0.0
@@ -91,7 +92,7 @@ def shrink(
     """Cut a seed that fails down to the least; the faults go with `replay --faults`."""
     from chaos.simulator.shrink import Shrinker
 
-    logging.disable(logging.CRITICAL)
+    _prepare()
     chosen = _profile(seed, profile)
     shrunk = Shrinker(seed, chosen, seconds, lambda line: print(line, file=sys.stderr)).shrink()
     if shrunk is None:
@@ -259,3 +260,9 @@ def _print_outcome(outcome: Outcome) -> None:
     for line in outcome.partitions:
         print(f"    {line}")
     sys.stdout.flush()
+
+
+def _prepare() -> None:
+    """For many runs in this process."""
+    logging.disable(logging.CRITICAL)  # what nodes say of the faults is not the story
+    gc.freeze()  # of what was imported nothing becomes garbage

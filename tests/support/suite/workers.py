@@ -5,7 +5,8 @@ Tests of the files of APART have nothing in common: each goes where there is tim
 They are handed out in the order of ROOMS: long ones first, so that no worker has long to go alone.
 
 Every worker collects every file. In a fresh clone each would compile them all, in step with the others: so a
-worker begins with a share of its own, and finds the rest compiled.
+worker begins with a share of its own, and finds the rest compiled. What it inherits is set right at its
+start: signals that a shell ignores, what the garbage collector looks at.
 """
 
 from __future__ import annotations
