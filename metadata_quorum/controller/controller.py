@@ -28,6 +28,7 @@ from metadata_quorum.controller.controller_config import ControllerConfig
 from metadata_quorum.controller.leader_rebalance import LeaderRebalance
 from metadata_quorum.controller.proposer import NOT_ACTIVE, Proposer
 from metadata_quorum.controller.state_machine import MetadataStateMachine
+from metadata_quorum.decisions.brokers import check_protocols
 from metadata_quorum.decisions.decision import check_broker_epoch
 from metadata_quorum.decisions.table import decide, weight
 from metadata_quorum.foundation.blocking import Blocking
@@ -213,6 +214,7 @@ class QuorumController:
     async def register_broker(self, request: RegisterBrokerRequest) -> int:
         """Register a broker's process; returns its broker epoch. Raises `BrokerError`."""
         self.check_registrant(request.cluster_id)
+        check_protocols(request.endpoints)
         known = self.image.brokers.get(request.broker_id)
         replaces = -1
         if known is not None and not self._liveness.sessions.valid(known.broker_id, self._loop.time()):
@@ -283,6 +285,7 @@ class QuorumController:
         features: Sequence[FeatureRange] = (),
     ) -> None:
         """Register a controller node's endpoints. Raises `BrokerError`."""
+        check_protocols(endpoints)
         await self._proposer.propose(
             c.RegisterController(
                 controller_id=controller_id,

@@ -5,13 +5,15 @@ Way of a broker:  register (fenced) -> unfence -> [begin controlled shutdown] ->
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
 from uuid import UUID
 
 from metadata_quorum.decisions.decision import Decision, check_broker_epoch
 from metadata_quorum.decisions.elections import MIN_INSYNC_REPLICAS, broker_leaves, broker_returns
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.features import ELR_VERSION
-from metadata_quorum.foundation.model import BrokerRegistration, ResourceType
+from metadata_quorum.foundation.model import BrokerRegistration, Endpoint, ResourceType, SecurityProtocol
 from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.metadata.records import (
     BrokerRegistrationChangeRecord,
@@ -35,6 +37,8 @@ from metadata_quorum.security.scram import decoy_secret_of, decoy_secret_record
 
 FENCED, UNFENCED = 1, -1
 """BrokerRegistrationChangeRecord.fenced"""
+
+_PROTOCOLS: Final = frozenset(SecurityProtocol)
 
 
 def claim(image: MetadataImage, command: ClaimLeadership) -> Decision:
@@ -112,6 +116,16 @@ def register_broker(image: MetadataImage, command: RegisterBroker) -> Decision:
         unclean = known is None or command.previous_broker_epoch != previous
         decision.records += broker_leaves(image, command.broker_id, unclean_restart=unclean)
     return decision
+
+
+def check_protocols(endpoints: Sequence[Endpoint]) -> None:
+    """For the controller, before it proposes a registration: decisions on commands that are in the log stay
+    as they are. A broker or tool of Apache Kafka stops at a record whose security protocol it does not know.
+    Raises `BrokerError`."""
+    for each in endpoints:
+        if each.security_protocol not in _PROTOCOLS:
+            why = f"Unknown security protocol {each.security_protocol} in listener {each.name}"
+            raise BrokerError(ErrorCode.INVALID_REGISTRATION, why)
 
 
 def _check_endpoints(command: RegisterBroker) -> None:
