@@ -9,6 +9,9 @@ has request handler threads. The others have not started, and those with long fr
 which takes twenty times the frame. Requests that are being decoded or encoded count among the `AT_ONCE`. A
 request that waits for something else, such as the controller, blocks none of the others. A request whose
 client has gone ends at its next pause.
+
+What asks for one heavy thing, such as a broker's configuration, waits behind no long request: it only shares
+the turn's `FIRST_SLICES` with others of its kind (`first`).
 """
 
 from __future__ import annotations
@@ -25,6 +28,9 @@ from typing import Final, NamedTuple
 from kraft.net.peer import Peer
 
 AT_ONCE: Final = 8
+
+FIRST_SLICES: Final = 1.0
+"""Of what requests do before they wait for their turns, so many slices have room in one turn of the loop."""
 
 Turn = asyncio.Future[None]
 
@@ -50,6 +56,10 @@ class LongWork:
         self._numbers = count()
         self._is_called = False
         self._in_threads = 0
+        self._first_pieces: deque[tuple[float, Turn]] = deque()
+        """Those that wait for a turn of the loop with room for them, and what they take of it."""
+        self._first_left = FIRST_SLICES
+        self._first_is_called = False
 
     @contextmanager
     def in_a_thread(self) -> Iterator[None]:
@@ -81,6 +91,35 @@ class LongWork:
         already."""
         begun = _begun.get()
         return LongRequest(self, next(self._places)) if begun is None else LongRequest(self, *begun)
+
+    async def first(self, slices: float) -> None:
+        """Wait for a turn of the loop that has room for a first piece of so many slices: sixty-four requests
+        may begin together. In the order of their coming, and mostly at once."""
+        takes = min(slices, FIRST_SLICES)
+        if self._first_pieces or takes > self._first_left:
+            turn: Turn = self._loop.create_future()
+            self._first_pieces.append((takes, turn))
+            await turn
+            return
+        self._first_left -= takes
+        self._call_first()
+
+    def _call_first(self) -> None:
+        if not self._first_is_called:
+            self._first_is_called = True
+            self._loop.call_soon(self._next_first)
+
+    def _next_first(self) -> None:
+        """The next turn has begun."""
+        self._first_is_called = False
+        self._first_left = FIRST_SLICES
+        while self._first_pieces and self._first_pieces[0][0] <= self._first_left:
+            takes, turn = self._first_pieces.popleft()
+            if not turn.done():
+                self._first_left -= takes
+                turn.set_result(None)
+        if self._first_left < FIRST_SLICES:
+            self._call_first()
 
     def join(self, place: int) -> Turn:
         """Wait behind all earlier requests: a newcomer takes no turn while an older one is half done."""

@@ -38,6 +38,8 @@ TOPICS_PER_SLICE: Final = 500
 """Topics and partitions between two turns of the loop."""
 _BROKERS: Final = 1
 _CONTROLLERS: Final = 2
+_Found = TopicImage | dict[str, Any] | None
+"""A topic that is there, what is said of one that is not, or nothing."""
 _ENDPOINT_TYPES: Final = {_BROKERS: "BROKER", _CONTROLLERS: "CONTROLLER"}
 
 
@@ -46,11 +48,13 @@ async def handle_metadata(broker: BrokerContext, ctx: RequestContext, request: M
     image = broker.client_image
     view = _View(image, ctx.listener, ctx.version, broker.suspected_brokers)
     wants_operations = request.include_topic_authorized_operations
-    found = _every_topic(view) if _asks_for_all(ctx, request) else _named_topics(broker, view, request)
+    found: Iterable[_Found] = (
+        image.topics_by_name.values() if _asks_for_all(ctx, request) else _named_topics(broker, view, request)
+    )
     topics = [
-        _with_operations(topic, wants_operations)
-        async for topic in in_slices(broker.node.long_work, found, TOPICS_PER_SLICE, _weight)
-        if topic is not None
+        _with_operations(view.topic(each) if isinstance(each, TopicImage) else each, wants_operations)
+        async for each in in_slices(broker.node.long_work, found, TOPICS_PER_SLICE, _weight)
+        if each is not None
     ]
     return {
         "brokers": [
@@ -105,7 +109,12 @@ async def handle_describe_topic_partitions(
     authorizer, cursor = broker.node.authorizer, request.cursor
     requester = None if authorizer is None else RequestPrincipal.of(authorizer, ctx)
     topics: list[dict[str, Any]] = []
-    async for name in in_slices(broker.node.long_work, names, TOPICS_PER_SLICE):
+
+    def weight(name: str) -> int:
+        topic = image.topic(name)
+        return 1 if topic is None else 1 + min(len(topic.partitions), limit)
+
+    async for name in in_slices(broker.node.long_work, names, TOPICS_PER_SLICE, weight):
         if requester and not requester.is_authorized(AclOperation.DESCRIBE, AclResourceType.TOPIC, name):
             continue
         if left == 0:
@@ -232,16 +241,11 @@ def _asks_for_all(ctx: RequestContext, request: Message) -> bool:
     return request.topics is None or (ctx.version == 0 and not request.topics)
 
 
-def _weight(topic: dict[str, Any] | None) -> int:
-    return 1 if topic is None else 1 + len(topic["partitions"])
+def _weight(found: _Found) -> int:
+    return 1 + len(found.partitions) if isinstance(found, TopicImage) else 1
 
 
-def _every_topic(view: _View) -> Iterator[dict[str, Any]]:
-    for name in sorted(view.image.topics_by_name):
-        yield view.topic(view.image.topics_by_name[name])
-
-
-def _named_topics(broker: BrokerContext, view: _View, request: Message) -> Iterator[dict[str, Any] | None]:
+def _named_topics(broker: BrokerContext, view: _View, request: Message) -> Iterator[_Found]:
     """An item for every name: None for duplicates, and for unknown topics, which come at the end."""
     creates = request.allow_auto_topic_creation and broker.node.config.auto_create_topics_enable
     may_create = auto_topic_creation.MOST_AT_ONCE if creates else 0
@@ -258,7 +262,7 @@ def _named_topics(broker: BrokerContext, view: _View, request: Message) -> Itera
         seen.add(key)
         topic = view.image.topic(key)
         if topic is not None:
-            yield view.topic(topic)
+            yield topic
         elif by_id:
             yield {
                 "error_code": int(ErrorCode.UNKNOWN_TOPIC_ID),

@@ -45,20 +45,28 @@ async def in_slices(
 ) -> AsyncIterator[Item]:
     """The items one by one, with a pause whenever those since the last pause weigh `size` together, which
     should be some milliseconds of work. The first pause comes sooner, because requests wait for turns only
-    from then on, and a thousand clients may ask at the same moment."""
+    from then on, and a thousand clients may ask at the same moment: before the first item, if that alone
+    weighs more than a first share."""
     request: LongRequest | None = None
-    left = max(size // FIRST_SHARE, 1)
+    left = first_share = max(size // FIRST_SHARE, 1)
     if isinstance(items, Sized) and len(items) > left:
         request = work.request()
         await request.pause()
         left = size
     for item in items:
+        weighs = weight(item)
         if left <= 0:  # not after the last item, so that a few items need no turn at all
             request = request or work.request()
             await request.pause()
             left = size
+        elif request is None and left == first_share and weighs * FIRST_SHARE > size:
+            await work.first(weighs / size)
+        elif request is None and weighs > left:
+            request = work.request()
+            await request.pause()
+            left = size
         yield item
-        left -= weight(item)
+        left -= weighs
 
 
 def each_within(owners: Iterable[Message], items: str) -> Iterator[tuple[Message, Any | None]]:
