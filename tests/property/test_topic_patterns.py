@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data_plane.coordinator.groups.consumer import topic_patterns
 from data_plane.coordinator.groups.consumer.topic_patterns import NAMES_PER_STEP, TopicMatches, compiled
 from metadata_quorum.foundation.client_pattern import LONGEST_TEXT, ClientPattern
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -94,15 +96,48 @@ def test_topics_are_looked_up_in_steps(topics: set[str], regex: str) -> None:
     assert not any(True for _ in matches.steps(regex))  # known
 
 
-def test_topics_that_come_in_the_middle_are_found() -> None:
+def test_topics_that_come_in_the_middle_are_found_and_no_other_is_looked_at_again() -> None:
     topics = [f"t{number}" for number in range(NAMES_PER_STEP * 3)]
     matches = TopicMatches(lambda: topics)
     steps = matches.steps("t.*")
     next(steps)
     topics.append("t-new")
-    matches.forget()
-    assert sum(1 for _ in steps) > 3
+    matches.changed(created=["t-new"], deleted=[])
+    assert sum(1 for _ in steps) == 3
     assert "t-new" in matches.matching("t.*")
     topics.remove("t-new")
-    matches.forget()
+    matches.changed(created=[], deleted=["t-new"])
+    assert not matches.is_known("t.*")
+    assert sum(1 for _ in matches.steps("t.*")) == 1
     assert "t-new" not in matches.matching("t.*")
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(st.lists(st.tuples(st.sets(names, max_size=20), st.integers(0, 3)), max_size=12), st.booleans())
+def test_topics_come_and_go(moments: list[tuple[set[str], int]], few_are_kept: bool) -> None:
+    """`int`: so many steps are taken before the next change."""
+    topics: set[str] = set()
+    matches = TopicMatches(lambda: topics)
+    with pytest.MonkeyPatch.context() as patch:
+        if few_are_kept:
+            patch.setattr(topic_patterns, "CHANGES_KEPT", 10)
+            patch.setattr(topic_patterns, "FOUND_KEPT", 60)
+        for now, taken in moments:
+            topics, before = now, topics
+            matches.changed(created=now - before, deleted=before - now)
+            for regex in ("a.*", "[ab]+", ".*1"):
+                for _ in islice(matches.steps(regex), taken):
+                    pass
+        for regex in ("a.*", "[ab]+", ".*1", "a.*"):
+            expected = sorted(name for name in topics if re.fullmatch(regex, name))
+            assert list(matches.matching(regex)) == expected
+
+
+def test_patterns_that_match_nothing_are_not_kept_for_ever() -> None:
+    """A member may have another one with every heartbeat."""
+    matches = TopicMatches(lambda: ["t"])
+    looked = [f"{'x' * 10_000}{number}" for number in range(200)]
+    for regex in looked:
+        assert matches.matching(regex) == ()
+    assert sum(map(matches.is_known, looked)) <= topic_patterns.FOUND_KEPT // 10_000
+    assert matches.is_known(looked[-1])

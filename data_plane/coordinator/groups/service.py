@@ -53,6 +53,7 @@ from data_plane.coordinator.partition_log import PartitionLog
 from data_plane.coordinator.runtime import CoordinatorState, Shard, ShardLimits
 from data_plane.coordinator.state_machine import Instant, ProducerIdAndEpoch
 from data_plane.coordinator.topics import OFFSETS_TOPIC, partition_for_key
+from data_plane.coordinator.turns import Turns
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from metadata_quorum.foundation.primitives import MAX_STRING_BYTES
@@ -62,6 +63,8 @@ from metadata_quorum.foundation.uuids import uuid_text
 _WAIT_FOR_TRANSACTIONS_S: Final = 1.0
 _NAMES_PER_TURN: Final = 256
 """Topics whose visibility is checked per turn of the loop."""
+_LOOKS: Final = 4
+"""How often a heartbeat looks whether what it needs is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,7 @@ class GroupCoordinator:
         self._loads = Loads(loop, self.become_leader, config.shards.load_turn_bytes)
         self._heartbeats: dict[tuple[str, str], asyncio.Future[None]] = {}
         """By group and member: done when the newest heartbeat that has come is answered."""
+        self._pattern_turns = Turns(loop)
         self._sweep_timer = loop.call_later(config.retention_check_interval, self._sweep)
 
     @property
@@ -224,16 +228,26 @@ class GroupCoordinator:
             del self._heartbeats[member]
 
     async def _look_up_patterns(self, request: ConsumerHeartbeat) -> None:
-        """Resolve the patterns, in pieces: the decision that needs them cannot pause."""
+        """Resolve the patterns, in pieces: the decision that needs them cannot pause. Topics that come and go
+        meanwhile are looked at when it is almost done."""
         led = self._led_for(request.group_id)
-        at = Instant(self._loop.time(), self._now_ms())
-        for regex in sorted(led.manager.patterns_to_look_up(request, at)):
-            for _ in self.view.matches.steps(regex):
-                await asyncio.sleep(0)
-            for place, name in enumerate(self.view.matches.matching(regex), 1):
-                request.may_see(name)  # which caches the outcome
-                if place % _NAMES_PER_TURN == 0:
-                    await asyncio.sleep(0)
+        for _ in range(_LOOKS):
+            at = Instant(self._loop.time(), self._now_ms())
+            patterns = sorted(led.manager.patterns_to_look_up(request, at))
+            for regex in patterns:
+                await self._look_up(regex, request.may_see)
+            if all(map(self.view.matches.is_known, patterns)):
+                return
+
+    async def _look_up(self, regex: str, may_see: Callable[[str], bool]) -> None:
+        if not self.view.matches.is_known(regex):
+            await self._pattern_turns.next()
+        for _ in self.view.matches.steps(regex):
+            await self._pattern_turns.next()
+        for place, name in enumerate(self.view.matches.matching(regex), 1):
+            may_see(name)  # which caches the outcome
+            if place % _NAMES_PER_TURN == 0:
+                await self._pattern_turns.next()
 
     # --- offsets -------------------------------------------------------------------------------
 

@@ -41,7 +41,8 @@ class ClusterView:
         touched = [*delta.changed_topics, *delta.deleted_topics]
         if any(_size(before, topic_id) != _size(image, topic_id) for topic_id in touched):
             self.topics_version += 1
-            self.matches.forget()
+            names, names_now = _names(before, touched), _names(image, touched)
+            self.matches.changed(created=names_now - names, deleted=names - names_now)
 
     @property
     def most_names(self) -> int:
@@ -82,6 +83,10 @@ class ClusterView:
 
     def group_config(self, group_id: str) -> Mapping[str, str]:
         return self.image.config(ResourceType.GROUP, group_id)
+
+
+def _names(image: MetadataImage, topic_ids: Iterable[UUID]) -> set[str]:
+    return {topic.name for topic_id in topic_ids if (topic := image.topic(topic_id)) is not None}
 
 
 def _size(image: MetadataImage, topic_id: UUID) -> int:

@@ -1,0 +1,40 @@
+"""Many that go on piece by piece, side by side: in each turn of the loop one of them does a piece.
+
+With `asyncio.sleep(0)` between the pieces, a hundred of them would make every turn a hundred pieces long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+
+class Turns:
+    """What they take turns by, in the order in which they ask for the next one."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._is_called = False
+
+    async def next(self) -> None:
+        """To be awaited before every piece."""
+        turn: asyncio.Future[None] = self._loop.create_future()
+        self._waiting.append(turn)
+        self._call()
+        await turn
+
+    def _call(self) -> None:
+        if not self._is_called:
+            self._is_called = True
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._is_called = False
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():  # else it was called off
+                turn.set_result(None)
+                break
+        if self._waiting:
+            self._call()
