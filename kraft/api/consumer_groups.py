@@ -7,7 +7,7 @@ A request that contradicts itself is refused here, before its group is looked up
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -22,9 +22,10 @@ from kraft.api.authz.authorization import RequestPrincipal
 from kraft.api.authz.checks import READ_GROUP, authorize_names
 from kraft.api.authz.group_checks import group_operations, hide_members, subscribed
 from kraft.api.context import BrokerContext, NodeContext
+from kraft.api.group_admin import of_group
 from kraft.api.request_context import RequestContext
 from kraft.api.row import ApiRow, Response
-from kraft.api.slices import GROUPS_PER_SLICE, each_once, in_slices, of_name
+from kraft.api.slices import GROUPS_PER_SLICE, each_once, in_slices
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -160,7 +161,9 @@ async def handle_describe(broker: BrokerContext, ctx: RequestContext, request: M
         operation_bits(AclResourceType.GROUP) if request.include_authorized_operations else OPERATIONS_OMITTED
     )
     groups = []
-    async for group_id in each_once(broker.node.long_work, request.group_ids, GROUPS_PER_SLICE, str, of_name):
+    async for group_id in each_once(
+        broker.node.long_work, request.group_ids, GROUPS_PER_SLICE, str, partial(of_group, broker)
+    ):
         try:
             described = await broker.group_coordinator.describe_consumer_group(group_id)
         except BrokerError as error:

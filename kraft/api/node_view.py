@@ -34,6 +34,8 @@ from metadata_quorum.metadata.image import MetadataImage
 VERSION: Final = 0
 PER_SLICE: Final = 200
 """Partitions or groups that are looked at in one turn of the loop."""
+POSITIONS_AS_ONE: Final = 10
+"""So many members or offsets take the time of a group."""
 MOST_TRANSACTIONS: Final = 500
 """Transactions that one coordinator lists."""
 MOST_OPEN: Final = 20
@@ -57,7 +59,7 @@ async def _answer(broker: BrokerContext, ctx: RequestContext) -> Buffers:
 async def node_view(broker: BrokerContext) -> dict[str, Any]:
     """What this node knows, as JSON has it."""
     node, now = broker.node, broker.node.loop.time()
-    partitions, groups = list(broker.replica_manager), list(broker.group_coordinator.summaries())
+    partitions, groups = list(broker.replica_manager), broker.group_coordinator.summaries()
     transactions = list(islice(broker.transaction_coordinator.unfinished(), MOST_TRANSACTIONS))
     work = node.long_work
     return {
@@ -70,7 +72,7 @@ async def node_view(broker: BrokerContext) -> dict[str, Any]:
         "replicas": [
             _replica(each, now) async for each in in_slices(work, partitions, PER_SLICE) if not each.removed
         ],
-        "groups": [_group(each, node.image) async for each in in_slices(work, groups, PER_SLICE)],
+        "groups": [_group(each, node.image) async for each in in_slices(work, groups, PER_SLICE, _weight)],
         "transactions": [_transaction(name, known) for name, known in transactions],
     }
 
@@ -99,6 +101,10 @@ def _replica(partition: Partition, now: float) -> dict[str, Any]:
             for each in leader.followers.values()
         }
     return replica
+
+
+def _weight(group: GroupSummary) -> int:
+    return 1 + (len(group.members) + len(group.offsets)) // POSITIONS_AS_ONE
 
 
 def _group(group: GroupSummary, image: MetadataImage) -> dict[str, Any]:

@@ -1,11 +1,12 @@
 """The text of a scrape: OpenMetrics 1.0, made in pieces, so that no scrape holds up the event loop.
 
 Prometheus -> GET /metrics -> each row of the table is read in one call -> text -> a turn of the loop ...
+
+Whoever scrapes at the same time takes turns with the others.
 """
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Final
@@ -30,6 +31,7 @@ async def exposition(sources: Sources, style: Style) -> AsyncIterator[bytes]:
         await sources.broker.lags.refresh()
     if sources.controller is not None:
         await sources.controller.partition_counts.refresh()
+    await sources.turns.next()
     lines: list[str] = []
     labels: Labels = {}
     lines_of_a_walk = _partitions(sources) // PARTITIONS_PER_LINE
@@ -44,7 +46,7 @@ async def exposition(sources: Sources, style: Style) -> AsyncIterator[bytes]:
                 yield "".join(lines).encode()
                 lines.clear()
                 walked = 0
-                await asyncio.sleep(0)
+                await sources.turns.next()
     lines.append("# EOF\n")
     yield "".join(lines).encode()
 

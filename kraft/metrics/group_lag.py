@@ -5,15 +5,18 @@
 
 The end is the high watermark: what a consumer could read. Seconds are told from when the partition's end was
 last seen at the group's offset, as kafka-lag-exporter does: no record is read for it.
+
+There may be a million positions: it is done over many turns of the loop, once for all who scrape meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from data_plane.coordinator.groups.messages import GroupSummary
 from kraft.api.context import BrokerContext
@@ -29,6 +32,12 @@ _LIST_OFFSETS_VERSION: Final = 7
 _CONSUMER: Final = -1
 POSITIONS_PER_SLICE: Final = 1_000
 """Between two turns of the loop."""
+ASKED_AT_ONCE: Final = 1_000
+"""Partitions in one request to their leader."""
+
+End = tuple[float, int]
+"""When a partition was seen to end there."""
+Ends = deque[End]
 
 
 class PartitionLag(NamedTuple):
@@ -44,6 +53,8 @@ class PartitionLag(NamedTuple):
 class GroupLag(NamedTuple):
     group: GroupSummary
     partitions: list[PartitionLag]
+    max_lag: int = 0
+    max_lag_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -53,38 +64,52 @@ class GroupLags:
     _broker: BrokerContext
     groups: list[GroupLag] = field(default_factory=list)
     """As of the last `refresh`."""
-    _ends: dict[TopicPartition, deque[tuple[float, int]]] = field(default_factory=dict)
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """How many groups there are, by type and state."""
+    _ends: Mapping[TopicPartition, Ends] = field(default_factory=dict)
     """When each partition was seen to end where."""
+    _refreshing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _begun: int = 0
 
     async def refresh(self) -> None:
         """Look at the groups and at their partitions."""
-        groups = list(self._broker.group_coordinator.summaries())
-        read = {partition for group in groups for partition in group.offsets}
-        ends = {tp: end for tp in read if (end := self._local_end(tp)) is not None}
-        ends |= await self._ask(read - ends.keys())
-        now = self._broker.node.loop.time()
-        for gone in self._ends.keys() - read:
-            self._ends.pop(gone, None)
-        for tp, end in ends.items():
-            seen = self._ends.setdefault(tp, deque(maxlen=_ENDS_KEPT))
-            if not seen or seen[-1][1] != end:
-                seen.append((now, end))
-        lags = []
-        async for group in in_slices(
-            self._broker.node.long_work, groups, POSITIONS_PER_SLICE, lambda group: 1 + len(group.offsets)
-        ):
-            positions = [self._lag(tp, kept.offset, ends.get(tp), now) for tp, kept in group.offsets.items()]
-            lags.append(GroupLag(group, positions))
-        self.groups = lags
+        begun = self._begun
+        async with self._refreshing:
+            if self._begun == begun:  # else somebody has looked since
+                self._begun += 1
+                await self._look()
 
-    def _lag(self, tp: TopicPartition, offset: int, end: int | None, now: float) -> PartitionLag:
-        if end is None:
-            return PartitionLag(tp, offset, None, None, None)
-        lag = max(end - offset, 0)
-        if not lag:
-            return PartitionLag(tp, offset, end, 0, 0.0)
-        passed = [at for at, seen in self._ends[tp] if seen > offset]
-        return PartitionLag(tp, offset, end, lag, now - passed[0] if passed else 0.0)
+    async def _look(self) -> None:
+        work = self._broker.node.long_work
+        groups: list[GroupSummary] = []
+        read: dict[TopicPartition, int | None] = {}  # where each ends
+        summaries = self._broker.group_coordinator.summaries()
+        async for group in in_slices(work, summaries, POSITIONS_PER_SLICE, _weight):
+            groups.append(group)
+            read.update(dict.fromkeys(group.offsets))
+        elsewhere: list[TopicPartition] = []
+        async for tp in in_slices(work, list(read), POSITIONS_PER_SLICE):
+            read[tp] = end = self._local_end(tp)
+            if end is None:
+                elsewhere.append(tp)
+        read |= await self._ask(elsewhere)
+        now, ends = self._broker.node.loop.time(), {}
+        async for tp, end in in_slices(work, read.items(), POSITIONS_PER_SLICE):
+            seen = ends[tp] = self._ends.get(tp) or deque(maxlen=_ENDS_KEPT)
+            if end is not None and (not seen or seen[-1][1] != end):
+                seen.append((now, end))
+        lags: list[GroupLag] = []
+        counts: Counter[tuple[str, str]] = Counter()
+        async for group in in_slices(work, groups, POSITIONS_PER_SLICE, _weight):
+            counts[group.listed.type.value, group.listed.state] += 1
+            positions = [
+                _lag(tp, kept.offset, read.get(tp), ends.get(tp, ()), now)
+                for tp, kept in group.offsets.items()
+            ]
+            most = max((each.lag or 0 for each in positions), default=0)
+            longest = max((each.lag_s or 0.0 for each in positions), default=0.0)
+            lags.append(GroupLag(group, positions, most, longest))
+        self.groups, self.counts, self._ends = lags, counts, ends
 
     def _local_end(self, tp: TopicPartition) -> int | None:
         try:
@@ -93,10 +118,10 @@ class GroupLags:
             return None
         return None if partition.leader is None else partition.high_watermark
 
-    async def _ask(self, partitions: set[TopicPartition]) -> dict[TopicPartition, int]:
+    async def _ask(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         image = self._broker.node.image
         by_leader: dict[int, list[TopicPartition]] = {}
-        for tp in sorted(partitions):
+        async for tp in in_slices(self._broker.node.long_work, partitions, POSITIONS_PER_SLICE):
             known = image.partition(tp)
             if known is not None and known.leader >= 0:
                 by_leader.setdefault(known.leader, []).append(tp)
@@ -104,30 +129,45 @@ class GroupLags:
         return {tp: end for answer in answers for tp, end in answer.items()}
 
     async def _ask_leader(self, leader: int, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-        topics = [
-            {
-                "name": topic,
-                "partitions": [
-                    {
-                        "partition_index": each.partition,
-                        "current_leader_epoch": -1,
-                        "timestamp": LATEST_TIMESTAMP,
-                    }
-                    for each in its
-                ],
+        """What it has answered in time, of very many partitions one part after the other."""
+        loop, found = self._broker.node.loop, dict[TopicPartition, int]()
+        over = loop.time() + _ASK_TIMEOUT_S
+        for start in range(0, len(partitions), ASKED_AT_ONCE):
+            fields = {
+                "replica_id": _CONSUMER,
+                "isolation_level": 0,
+                "topics": _topics(partitions[start : start + ASKED_AT_ONCE]),
             }
-            for topic, its in groupby(partitions, key=lambda tp: tp.topic)
-        ]
-        fields = {"replica_id": _CONSUMER, "isolation_level": 0, "topics": topics}
-        try:
-            answer = await self._broker.console_channels.ask(
-                leader, ApiKey.LIST_OFFSETS, _LIST_OFFSETS_VERSION, fields, _ASK_TIMEOUT_S
-            )
-        except OSError:
-            return {}
-        return {
-            TopicPartition(topic.name, each.partition_index): each.offset
-            for topic in answer.topics
-            for each in topic.partitions
-            if not each.error_code
-        }
+            try:
+                answer = await self._broker.console_channels.ask(
+                    leader, ApiKey.LIST_OFFSETS, _LIST_OFFSETS_VERSION, fields, max(over - loop.time(), 0.0)
+                )
+            except OSError:
+                break
+            for topic in answer.topics:
+                for each in topic.partitions:
+                    if not each.error_code:
+                        found[TopicPartition(topic.name, each.partition_index)] = each.offset
+        return found
+
+
+def _weight(group: GroupSummary) -> int:
+    return 1 + len(group.members) + len(group.offsets)
+
+
+def _lag(tp: TopicPartition, offset: int, end: int | None, seen: Iterable[End], now: float) -> PartitionLag:
+    if end is None:
+        return PartitionLag(tp, offset, None, None, None)
+    lag = max(end - offset, 0)
+    if not lag:
+        return PartitionLag(tp, offset, end, 0, 0.0)
+    passed = next((at for at, each in seen if each > offset), now)
+    return PartitionLag(tp, offset, end, lag, now - passed)
+
+
+def _topics(partitions: list[TopicPartition]) -> list[dict[str, Any]]:
+    newest = {"current_leader_epoch": -1, "timestamp": LATEST_TIMESTAMP}
+    return [
+        {"name": topic, "partitions": [{"partition_index": each.partition, **newest} for each in its]}
+        for topic, its in groupby(sorted(partitions), key=lambda tp: tp.topic)
+    ]

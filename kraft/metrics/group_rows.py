@@ -6,7 +6,6 @@ same: of a partition its leader, of a group its coordinator. So their sums are r
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from statistics import fmean
 from typing import Final
@@ -24,7 +23,8 @@ _PARTITION: Final = ("topic", "partition")
 
 def _groups_in(*states: str) -> Callable[[Broker], Samples]:
     def read(broker: Broker) -> int:
-        return sum(not states or each.group.listed.state in states for each in broker.lags.groups)
+        counts = broker.lags.counts.items()
+        return sum(count for (_, state), count in counts if not states or state in states)
 
     return read
 
@@ -35,8 +35,7 @@ def _of_groups(name: str, help: str, *states: str) -> Metric:
 
 
 def _group_counts(broker: Broker) -> Iterator[Sample]:
-    counts = Counter((each.group.listed.type.value, each.group.listed.state) for each in broker.lags.groups)
-    yield from counts.items()
+    yield from broker.lags.counts.items()
 
 
 def _load_time(which: Callable[[list[float]], float]) -> Callable[[Broker], Samples]:
@@ -153,18 +152,18 @@ def _each_position(figure: Callable[[PartitionLag], Number | None]) -> Callable[
     return lambda broker: OverManyTurns(read(broker.lags.groups))
 
 
-def _each_group(figure: Callable[[list[PartitionLag]], Number]) -> Callable[[Broker], Samples]:
-    def read(broker: Broker) -> Iterator[Sample]:
-        for group in broker.lags.groups:
+def _each_group(figure: Callable[[GroupLag], Number]) -> Callable[[Broker], Samples]:
+    def read(groups: list[GroupLag]) -> Iterator[Sample]:
+        for group in groups:
             if group.partitions:
-                yield (group.group.listed.group_id,), figure(group.partitions)
+                yield (group.group.listed.group_id,), figure(group)
 
-    return read
+    return lambda broker: OverManyTurns(read(broker.lags.groups))
 
 
-def _members(broker: Broker) -> Iterator[Sample]:
-    for group in broker.lags.groups:
-        yield (group.group.listed.group_id,), len(group.group.members)
+def _members(broker: Broker) -> Samples:
+    groups = broker.lags.groups
+    return OverManyTurns(((each.group.listed.group_id,), len(each.group.members)) for each in groups)
 
 
 _POSITION: Final = ("consumergroup", "topic", "partition")
@@ -211,13 +210,13 @@ _GROUPS: Final = (
         name="kafka_consumergroup_group_max_lag",
         help="The largest lag of a group's partitions.",
         labels=("group",),
-        broker=_each_group(lambda partitions: max(each.lag or 0 for each in partitions)),
+        broker=_each_group(lambda group: group.max_lag),
     ),
     Metric(
         name="kafka_consumergroup_group_max_lag_seconds",
         help="The longest lag of a group's partitions.",
         labels=("group",),
-        broker=_each_group(lambda partitions: max(each.lag_s or 0.0 for each in partitions)),
+        broker=_each_group(lambda group: group.max_lag_s),
     ),
 )
 

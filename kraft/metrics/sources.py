@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from data_plane.coordinator.turns import Turns
 from kraft.api.context import BrokerContext, ControllerContext, NodeContext
 from kraft.metrics.group_lag import GroupLags
 from kraft.metrics.partition_counts import PartitionCounts
@@ -57,6 +58,11 @@ class Sources:
     broker: Broker | None = None
     controller: Controller | None = None
     rates: Rates
+    turns: Turns = field(init=False)
+    """Of those who scrape."""
+
+    def __post_init__(self) -> None:
+        self.turns = Turns(self.node.loop)
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
@@ -281,23 +281,33 @@ class GroupMetadataManager:
 
     # --- looking at groups, deleting them ------------------------------------------------------
 
-    def list(self, ticket: Ticket, at: Instant) -> GroupResult:
-        listed = [_listed(group) for group in self._groups.values()]
-        listed += [
-            ListedGroup(group_id, "", ClassicGroupState.EMPTY.value)
-            for group_id in self._offsets.groups()
-            if group_id not in self._groups
-        ]
-        return CoordinatorResult(replies=[(ticket, tuple(listed))])
+    def group_ids(self) -> Sequence[str]:
+        """Of all groups that there are."""
+        return [*self._groups, *(each for each in self._offsets.groups() if each not in self._groups)]
 
-    def summaries(self) -> Iterator[GroupSummary]:
-        """Groups as they are now, replicated or not; for monitoring."""
-        for group_id, group in self._groups.items():
-            yield GroupSummary(_listed(group), _members(group), self._offsets.of(group_id))
-        for group_id in self._offsets.groups():
-            if group_id not in self._groups:
-                listed = ListedGroup(group_id, "", ClassicGroupState.EMPTY.value)
-                yield GroupSummary(listed, (), self._offsets.of(group_id))
+    def list(self, group_ids: Iterable[str], ticket: Ticket, at: Instant) -> GroupResult:
+        """Those of them that are there still."""
+        return CoordinatorResult(replies=[(ticket, tuple(filter(None, map(self._listed, group_ids))))])
+
+    def summary(self, group_id: str) -> GroupSummary | None:
+        """The group as it is now, replicated or not; for monitoring."""
+        listed, group = self._listed(group_id), self._groups.get(group_id)
+        if listed is None:
+            return None
+        return GroupSummary(listed, () if group is None else _members(group), self._offsets.of(group_id))
+
+    def size_of(self, group_id: str) -> int:
+        """How many members it has."""
+        group = self._groups.get(group_id)
+        return 0 if group is None else group.size
+
+    def _listed(self, group_id: str) -> ListedGroup | None:
+        group = self._groups.get(group_id)
+        if group is not None:
+            return _listed(group)
+        if group_id in self._offsets:
+            return ListedGroup(group_id, "", ClassicGroupState.EMPTY.value)
+        return None
 
     def describe(self, group_id: str, ticket: Ticket, at: Instant) -> GroupResult:
         """A classic group. Raises BrokerError, GROUP_ID_NOT_FOUND for one of the consumer protocol."""

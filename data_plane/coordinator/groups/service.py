@@ -63,6 +63,8 @@ from metadata_quorum.foundation.uuids import uuid_text
 _WAIT_FOR_TRANSACTIONS_S: Final = 1.0
 _NAMES_PER_TURN: Final = 256
 """Topics whose visibility is checked per turn of the loop."""
+LISTED_AT_ONCE: Final = 2_000
+"""Groups; each takes a microsecond."""
 _LOOKS: Final = 4
 """How often a heartbeat looks whether what it needs is known."""
 
@@ -324,15 +326,26 @@ class GroupCoordinator:
     # --- looking at groups, deleting them ------------------------------------------------------
 
     async def list_groups(self) -> AsyncIterator[tuple[ListedGroup, ...]]:
-        """Every group that is coordinated here, by partition. Raises while one is being loaded, for the
-        list would have holes."""
-        for led in list(self._led.values()):
-            yield await led.shard.ask_all(led.manager.list)
+        """Every group that is coordinated here, some at a time. Raises while a partition is being loaded, for
+        the list would have holes."""
+        for shard, manager in list(self._led.values()):
+            group_ids = manager.group_ids()
+            for start in range(0, max(len(group_ids), 1), LISTED_AT_ONCE):
+                part = group_ids[start : start + LISTED_AT_ONCE]
+                yield await shard.ask_all(partial(manager.list, part))
 
     def summaries(self) -> Iterator[GroupSummary]:
-        """Every group of the partitions that are loaded."""
-        for led in self._active():
-            yield from led.manager.summaries()
+        """Every group of the partitions that are loaded. May be taken over many turns of the loop."""
+        for shard, manager in self._active():
+            for group_id in manager.group_ids():
+                summary = manager.summary(group_id) if shard.state is CoordinatorState.ACTIVE else None
+                if summary is not None:
+                    yield summary
+
+    def size_of(self, group_id: str) -> int:
+        """How many members it has, as far as this broker knows."""
+        led = self._led.get(self.partition_for(group_id))
+        return 0 if led is None else led.manager.size_of(group_id)
 
     async def describe_group(self, group_id: str) -> DescribedGroup:
         led = self._led_for(group_id)

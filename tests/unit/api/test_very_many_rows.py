@@ -115,7 +115,7 @@ def test_members_of_very_many_groups_are_described_in_slices() -> None:
 
     async def ask() -> Any:
         node = node_context(asyncio.get_running_loop())
-        groups: Any = SimpleNamespace(describe_group=describe_group)
+        groups: Any = SimpleNamespace(describe_group=describe_group, size_of=lambda _: 500)
         request = SimpleNamespace(groups=[f"g{n}" for n in range(50)], include_authorized_operations=False)
         ctx: Any = SimpleNamespace(version=6)
         broker = broker_context(node, group_coordinator=groups)
@@ -139,7 +139,7 @@ def test_members_of_the_consumer_protocol_are_described_in_slices() -> None:
         config = SimpleNamespace(group_coordinator_rebalance_protocols=["consumer"])
         image = MetadataImage(features={GROUP_VERSION: 1})
         node = node_context(asyncio.get_running_loop(), config=config, image=image)
-        groups: Any = SimpleNamespace(describe_consumer_group=describe_consumer_group)
+        groups: Any = SimpleNamespace(describe_consumer_group=describe_consumer_group, size_of=lambda _: MANY)
         request = SimpleNamespace(group_ids=["g"], include_authorized_operations=False)
         broker = broker_context(node, group_coordinator=groups)
         ctx: Any = None

@@ -51,6 +51,10 @@ class GroupDriver:
         """A request that is answered at once."""
         return self.answers.pop(self.ask(kind, *arguments))
 
+    def listed(self) -> object:
+        """All groups."""
+        return self.answer("list", self.manager.group_ids())
+
     def run(self, kind: str, *arguments: object) -> int:
         """Work of the coordinator's own; the number of its records."""
         decision = getattr(self.manager, kind)(*arguments, self.at)

@@ -397,7 +397,7 @@ def test_offsets_are_committed_and_fetched_in_the_members_own_epoch(driver: Grou
 def test_a_group_is_listed_deleted_and_forgotten(driver: GroupDriver) -> None:
     member = ConsumerClient("m", ("a",))
     settle(driver, member)
-    assert driver.answer("list") == (ListedGroup(GROUP, "consumer", "Stable", GroupType.CONSUMER),)
+    assert driver.listed() == (ListedGroup(GROUP, "consumer", "Stable", GroupType.CONSUMER),)
     assert refused(driver.answer("describe", GROUP)) is ErrorCode.GROUP_ID_NOT_FOUND
     assert commit(driver, "m1", member.epoch) is ErrorCode.NONE
     deleted = driver.answer("delete_offsets", GROUP, [PLACE])
@@ -406,7 +406,7 @@ def test_a_group_is_listed_deleted_and_forgotten(driver: GroupDriver) -> None:
     assert driver.answer("delete", GROUP) is ErrorCode.NON_EMPTY_GROUP
     member.leave(driver)
     assert driver.answer("delete", GROUP) is ErrorCode.NONE
-    assert driver.answer("list") == driver.reloaded().answer("list") == ()
+    assert driver.listed() == driver.reloaded().listed() == ()
     assert driver.answer("fetch", FetchOffsets(GROUP, None)) == OffsetsReply({})
 
 
@@ -419,7 +419,7 @@ def test_an_empty_group_changes_its_protocol_and_keeps_its_offsets(driver: Group
         settle(driver, client)
         assert len(client.owned) == 2
         for each in (driver, driver.reloaded()):
-            (listed,) = each.answer("list")  # type: ignore[misc]
+            (listed,) = each.listed()  # type: ignore[misc]
             assert (listed.state, listed.type) == ("Stable", kind)
             assert isinstance(each.answer("fetch", FetchOffsets(GROUP, None)), OffsetsReply)
         client.leave(driver)
@@ -438,7 +438,7 @@ def test_the_policy_says_which_way_a_group_may_go(topics: Topics, policy: Migrat
     settle(driver, modern, classic)
     assert (len(modern.owned), len(classic.owned)) == (1, 1)
     modern.leave(driver)
-    (listed,) = driver.answer("list")  # type: ignore[misc]
+    (listed,) = driver.listed()  # type: ignore[misc]
     assert (listed.type is GroupType.CLASSIC) == policy.downgrades
     settle(driver, classic)
     assert len(classic.owned) == 2
@@ -459,11 +459,11 @@ def test_a_static_member_changes_its_protocol_in_its_place(driver: GroupDriver) 
     assert (len(modern.owned), len(other.owned)) == (1, 1)
     modern.die()  # without a word: its place is taken over at once
     settle(driver, classic, other)
-    (listed,) = driver.answer("list")  # type: ignore[misc]
+    (listed,) = driver.listed()  # type: ignore[misc]
     assert (listed.type, len(classic.owned), len(other.owned)) == (GroupType.CLASSIC, 1, 1)
     classic.die()
     settle(driver, modern, other)
-    (listed,) = driver.answer("list")  # type: ignore[misc]
+    (listed,) = driver.listed()  # type: ignore[misc]
     assert (listed.type, len(modern.owned), len(other.owned)) == (GroupType.CONSUMER, 1, 1)
 
 

@@ -163,7 +163,7 @@ def test_offsets_of_a_group_age_from_when_its_last_member_left_then_the_group_ex
     driver.expire()
     for side in (driver, driver.reloaded()):
         assert kept(side) == {}
-        assert side.answer("list") == ()
+        assert side.listed() == ()
 
 
 def test_a_stable_group_outgrows_topics_that_it_reads_no_more() -> None:
@@ -221,10 +221,10 @@ def test_an_empty_group_can_be_deleted_and_no_other() -> None:
     assert driver.answer("delete", "g") is ErrorCode.NON_EMPTY_GROUP
     assert driver.answer("delete", "nobody") is ErrorCode.GROUP_ID_NOT_FOUND
     driver.answer("leave", LeaveGroup("g", (MemberIdentity("m1"),)))
-    assert driver.answer("list") == (ListedGroup("g", "consumer", "Empty"),)
+    assert driver.listed() == (ListedGroup("g", "consumer", "Empty"),)
     assert driver.answer("delete", "g") is ErrorCode.NONE
     for side in (driver, driver.reloaded()):
-        assert side.answer("list") == ()
+        assert side.listed() == ()
         assert kept(side) == {}
 
 

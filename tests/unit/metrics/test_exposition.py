@@ -11,6 +11,7 @@ from uuid import UUID
 
 import pytest
 
+from data_plane.coordinator.turns import Turns
 from kraft.api.long_work import LongWork
 from kraft.metrics import exposition as scrape
 from kraft.metrics.metric import MBean, Metric, OverManyTurns, Sample, Style
@@ -27,9 +28,9 @@ MANY = 2 * scrape.LINES_PER_PIECE + 500
 def pieces(monkeypatch: pytest.MonkeyPatch, *metrics: Metric) -> Iterator[str]:
     """One after the other, as they are written."""
     monkeypatch.setattr(scrape, "METRICS", metrics)
-    sources: Any = SimpleNamespace(broker=None, controller=None)
-    answer = scrape.exposition(sources, Style.STRIMZI)
     with asyncio.Runner() as runner:
+        sources: Any = SimpleNamespace(broker=None, controller=None, turns=Turns(runner.get_loop()))
+        answer = scrape.exposition(sources, Style.STRIMZI)
         while True:
             try:
                 yield runner.run(anext(answer)).decode()  # type: ignore[arg-type]
@@ -95,7 +96,9 @@ def test_a_walk_over_all_partitions_of_the_cluster_takes_many_turns(monkeypatch,
             node=SimpleNamespace(long_work=LongWork(loop)), quorum_controller=SimpleNamespace(image=image)
         )
         unused: Any = None
-        sources: Any = SimpleNamespace(broker=None, controller=Controller(context, unused, unused))
+        sources: Any = SimpleNamespace(
+            broker=None, controller=Controller(context, unused, unused), turns=Turns(loop)
+        )
         row = next(each for each in METRICS if each.name == MBean("controller", "KafkaController", name))
         monkeypatch.setattr(scrape, "METRICS", (row,))
 
@@ -112,3 +115,31 @@ def test_a_walk_over_all_partitions_of_the_cluster_takes_many_turns(monkeypatch,
         assert partitions.most <= 10_000
 
     asyncio.run(test())
+
+
+def test_who_scrapes_at_the_same_time_takes_turns(monkeypatch):
+    now = most = 0
+
+    def samples() -> Iterator[Sample]:
+        nonlocal now, most
+        for number in range(MANY):
+            now += 1
+            most = max(most, now)
+            yield (str(number),), number
+
+    async def scraped(sources: Any) -> int:
+        return len([piece async for piece in scrape.exposition(sources, Style.STRIMZI)])
+
+    async def test() -> None:
+        nonlocal now
+        sources: Any = SimpleNamespace(broker=None, controller=None, turns=Turns(asyncio.get_running_loop()))
+        row = Metric(name="many", help="Of a test.", labels=("n",), node=lambda _: OverManyTurns(samples()))
+        monkeypatch.setattr(scrape, "METRICS", (row,))
+        everyone = asyncio.gather(*(scraped(sources) for _ in range(20)))
+        while not everyone.done():
+            await asyncio.sleep(0)
+            now = 0
+        assert await everyone == [3] * 20
+
+    asyncio.run(test())
+    assert most <= 2 * scrape.LINES_PER_PIECE

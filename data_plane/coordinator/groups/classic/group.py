@@ -77,6 +77,11 @@ class ClassicGroup:
         return self.metadata.state is ClassicGroupState.EMPTY
 
     @property
+    def size(self) -> int:
+        """How many members it has."""
+        return len(self.metadata.roster)
+
+    @property
     def is_idle(self) -> bool:
         """No member is in it, and none is about to join."""
         return self.is_empty and not self.metadata.pending

@@ -103,6 +103,11 @@ class ConsumerGroup:
         return not self.state.members
 
     @property
+    def size(self) -> int:
+        """How many members it has."""
+        return len(self.state.members)
+
+    @property
     def is_idle(self) -> bool:
         return self.is_empty
 

@@ -1,0 +1,67 @@
+"""Very many groups of one partition are listed some at a time; what comes and goes makes no holes."""
+
+from __future__ import annotations
+
+import pytest
+
+from data_plane.coordinator.groups import service as groups_service
+from data_plane.coordinator.groups.messages import CommitOffsets, OffsetToCommit
+from metadata_quorum.foundation.errors import ErrorCode
+from tests.unit.groups.memory_log import MemoryLog
+from tests.unit.groups.service_driver import ORDERS_0, refusal, run, service
+
+pytestmark = pytest.mark.row("G7", "P7")
+
+GROUPS = 25
+
+
+@pytest.fixture(autouse=True)
+def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups_service, "LISTED_AT_ONCE", 10)
+
+
+def test_groups_are_listed_some_at_a_time() -> None:
+    async def test() -> None:
+        async with service(MemoryLog(), epoch=None) as groups:
+            groups.partitions = 1
+            groups.become_leader(0, 1)
+            await groups.loaded()
+            for number in range(GROUPS):
+                await groups.commit_offsets(CommitOffsets(f"g{number}", (OffsetToCommit(ORDERS_0, 1),)))
+            parts = []
+            async for part in groups.list_groups():
+                parts.append([each.group_id for each in part])
+                if len(parts) == 1:
+                    await groups.delete_group("g15")
+                    await groups.commit_offsets(CommitOffsets("later", (OffsetToCommit(ORDERS_0, 1),)))
+            assert list(map(len, parts)) == [10, 9, 5]
+            assert {name for part in parts for name in part} == {f"g{n}" for n in range(GROUPS)} - {"g15"}
+
+    run(test)
+
+
+def test_groups_are_seen_one_by_one_while_others_go() -> None:
+    async def test() -> None:
+        async with service(MemoryLog(), epoch=None) as groups:
+            groups.partitions = 1
+            groups.become_leader(0, 1)
+            await groups.loaded()
+            for number in range(3):
+                await groups.commit_offsets(CommitOffsets(f"g{number}", (OffsetToCommit(ORDERS_0, 1),)))
+            seen = groups.summaries()
+            assert next(seen).listed.group_id == "g0"
+            await groups.delete_group("g1")
+            assert next(seen).listed.group_id == "g2"
+            groups.resign(0)
+            assert list(seen) == list(groups.summaries()) == []
+
+    run(test)
+
+
+def test_a_partition_without_groups_that_is_being_loaded_is_told_of_too() -> None:
+    async def test() -> None:
+        async with service(MemoryLog(), epoch=None) as groups:
+            groups.become_leader(groups.partition_for("g"), 1)
+            assert await refusal(anext(groups.list_groups())) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    run(test)
