@@ -84,10 +84,8 @@ def console_writes_of(directory: Path) -> dict[str, str]:
 
 def serve(cluster: LocalCluster, start: Callable[[], None], detach: bool, more: Sequence[str] = ()) -> None:
     """Start a cluster, print its bootstrap.servers (and `more` lines), and stay until it ends or is to."""
-    from kraft.local.local_cluster import LocalCluster
     from kraft.local.processes import how_ended
 
-    directory = cluster.directory
     try:
         start()
         print(f"bootstrap.servers={cluster.bootstrap}", *more, sep="\n", flush=True)
@@ -96,7 +94,7 @@ def serve(cluster: LocalCluster, start: Callable[[], None], detach: bool, more: 
         if detach:
             cluster.disown()
             return
-        while any(node.process() for node in LocalCluster.attach(directory).nodes.values()):
+        while (noted := _as_noted(cluster)) and any(node.process() for node in noted.nodes.values()):
             for name, code in cluster.reap():
                 tell(f"{name} {how_ended(code)}")
             time.sleep(WATCH_S)
@@ -104,11 +102,21 @@ def serve(cluster: LocalCluster, start: Callable[[], None], detach: bool, more: 
     except KeyboardInterrupt:
         tell("stopping")
         with suppress(FatalError, OSError):  # its directory may have been removed
-            LocalCluster.attach(directory).close()  # also what others have started
+            if noted := _as_noted(cluster):
+                noted.close()  # also what others have started
         cluster.close()
     except BaseException:
         cluster.close()
         raise
+
+
+def _as_noted(cluster: LocalCluster) -> LocalCluster | None:
+    """As it is written down, with nodes that others have started; None where it is another command's by now.
+    Raises FatalError."""
+    from kraft.local.runs import CALLED_OFF
+
+    noted = cluster.attach(cluster.directory)
+    return noted if noted.run in (cluster.run, CALLED_OFF) else None
 
 
 def _what_next(cluster: LocalCluster, detach: bool) -> Iterator[str]:
@@ -138,10 +146,24 @@ def down(directory: Directory = DEFAULT_DIR) -> None:
     """Stop every node of a cluster; its data stays."""
     from kraft.local.local_cluster import LocalCluster
 
-    cluster = LocalCluster.attach(directory)
+    LocalCluster.attach(directory)  # else nothing is left there
+    _call_off(directory)
+    cluster = LocalCluster.attach(directory)  # with all nodes that there will be
     running = sum(node.process() is not None for node in cluster.nodes.values())
     cluster.close()
     print(f"Stopped {running} of {len(cluster.nodes)} nodes; their data stays in {cluster.directory}.")
+
+
+def _call_off(directory: Path) -> None:
+    """No other command starts nodes of that run any more."""
+    from kraft.local.local_cluster import LocalCluster
+    from kraft.local.private_files import alone_in
+    from kraft.local.runs import CALLED_OFF
+
+    with suppress(OSError), alone_in(directory):  # on a full disk nodes can be stopped all the same
+        noted = LocalCluster.attach(directory)
+        noted.run = CALLED_OFF
+        noted.save()
 
 
 def add_to(cli: typer.Typer) -> None:

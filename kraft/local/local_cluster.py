@@ -60,6 +60,7 @@ from kraft.local.processes import (
     signal_all,
     start_in_background,
 )
+from kraft.local.runs import CALLED_OFF, refuse_other
 from kraft.local.security import PLAINTEXT, LocalSecurity, make_certificates, planned_security
 from kraft.peers.held_signals import signals_wait
 from kraft.storage.bootstrap import parse_user
@@ -98,7 +99,7 @@ class LocalCluster:
         """How the listeners are secured, and what clients need to connect."""
         self.is_made = True
         """False until `create` has come to its end: some nodes may not be formatted."""
-        self._run = ""
+        self.run = ""
         """Names the last `create`: of two at once, the one of which cluster.json speaks starts the nodes."""
         self._logged: dict[int, int] = {}
         """How long each node's log was when this process started the node."""
@@ -137,7 +138,7 @@ class LocalCluster:
         table = nodes_from(nodes, port) if ports is None else nodes_at(nodes, ports)
         cluster = cls(directory, new_id(), table, None if detached else os.getpid(), program)
         cluster._owner_process = None if cluster.owner is None else LocalProcess.of(cluster.owner)
-        cluster._run, cluster.security = new_id(), planned_security(directory, tls=tls, sasl=sasl)
+        cluster.run, cluster.security = new_id(), planned_security(directory, tls=tls, sasl=sasl)
         cluster.is_made = False
         if not (directory / "cluster.json").exists():
             properties_of_all(table, directory, cluster.security, settings or {})  # if wrong, nothing is made
@@ -177,7 +178,7 @@ class LocalCluster:
             cluster = cls(
                 directory.absolute(), found["cluster_id"], nodes, found["owner"], program, beside, security
             )
-            cluster.is_made, cluster._run = found.get("is_made", True), found.get("run", "")
+            cluster.is_made, cluster.run = found.get("is_made", True), found.get("run", "")
             owner = found.get("owner_process")
             cluster._owner_process = None if owner is None else LocalProcess(**owner)
             return cluster
@@ -220,7 +221,7 @@ class LocalCluster:
             "cluster_id": self.cluster_id,
             "owner": self.owner,
             "owner_process": None if self._owner_process is None else asdict(self._owner_process),
-            "run": self._run,
+            "run": self.run,
             "is_made": self.is_made,
             "program": self.program,
             "security": asdict(self.security),
@@ -414,7 +415,8 @@ class LocalCluster:
     def _spawn(self, nodes: Sequence[LocalNode]) -> None:
         """Start them, and write them down. Raises FatalError where they would end with an owner that is gone,
         or where one runs."""
-        if self._owner_process is not None and self._owner_process.process() is None:
+        owner = self._owner_process
+        if owner is not None and (self.run == CALLED_OFF or owner.process() is None):
             raise FatalError(
                 ExitCode.REFUSED,
                 f"the `kraft up` that the nodes of {self.directory} belong to has ended; "
@@ -424,11 +426,7 @@ class LocalCluster:
             self._wait(node.id)
         with alone_in(self.directory):
             known = self.attach(self.directory)
-            if known._run != self._run:
-                raise FatalError(
-                    ExitCode.REFUSED,
-                    f"another command has taken up {self.directory} meanwhile, and starts it",
-                )
+            refuse_other(self.run, known.run, self.directory)
             for node in nodes:
                 if known.nodes[node.id].process() is not None:  # somebody else was faster
                     raise FatalError(ExitCode.REFUSED, f"node {node.id} is running already")
@@ -491,6 +489,7 @@ class LocalCluster:
     def _refuse_dead_node(self, node: LocalNode) -> None:
         if node.process() is not None:
             return
+        refuse_other(self.run, self.attach(self.directory).run, self.directory)
         child, log = self._children.get(node.id), self.home(node.id) / "node.log"
         if child is None:
             raise FatalError(ExitCode.REFUSED, f"node {node.id} has ended; {log} may say why")
