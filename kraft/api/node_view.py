@@ -73,7 +73,12 @@ async def node_view(broker: BrokerContext) -> dict[str, Any]:
             _replica(each, now) async for each in in_slices(work, partitions, PER_SLICE) if not each.removed
         ],
         "groups": [_group(each, node.image) async for each in in_slices(work, groups, PER_SLICE, _weight)],
-        "transactions": [_transaction(name, known) for name, known in transactions],
+        "transactions": [
+            _transaction(name, known)
+            async for name, known in in_slices(
+                work, transactions, PER_SLICE, lambda each: 1 + len(each[1].partitions) // POSITIONS_AS_ONE
+            )
+        ],
     }
 
 

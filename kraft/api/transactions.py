@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from data_plane.coordinator.state_machine import ProducerIdAndEpoch
@@ -36,7 +37,7 @@ from kraft.wire.bridge import Message
 from metadata_quorum.decisions.topics import name_problem
 from metadata_quorum.foundation.client_pattern import ClientPattern
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from metadata_quorum.foundation.model import NO_EPOCH, ZERO_UUID, TopicPartition, by_topic
+from metadata_quorum.foundation.model import NO_EPOCH, ZERO_UUID, TopicPartition
 from metadata_quorum.foundation.supervision import awaited
 from metadata_quorum.security.acls import AclOperation, AclResourceType
 
@@ -55,7 +56,8 @@ NAMED_PER_SLICE: Final = 1000
 """Items that are only looked up, in one turn of the loop."""
 
 PARTITIONS_PER_SLICE: Final = 20
-"""DescribeProducers: a partition may have many producers."""
+PRODUCERS_PER_SLICE: Final = 1000
+"""DescribeProducers."""
 _FIRST_WITH_EPOCHS: Final = 5
 """EndTxn: every transaction has an epoch of its own (transaction.version 2)."""
 
@@ -195,7 +197,9 @@ async def _describe(broker: BrokerContext, transactional_id: str) -> dict[str, A
         known = await broker.transaction_coordinator.describe(transactional_id)
     except BrokerError as error:
         return _undescribed(transactional_id, error.code)
-    topics = by_topic(known.partitions)
+    topics: dict[str, list[int]] = {}
+    async for tp in in_slices(broker.node.long_work, known.partitions, NAMED_PER_SLICE):
+        topics.setdefault(tp.topic, []).append(tp.partition)
     return {
         "error_code": 0,
         "transactional_id": transactional_id,
@@ -257,14 +261,15 @@ async def handle_list(broker: BrokerContext, ctx: RequestContext, request: Messa
 async def handle_producers(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     topics: list[dict[str, Any]] = []
     seen: set[tuple[str, int]] = set()
+    partitions = each_within(request.topics, "partition_indexes")
     async for topic, number in in_slices(
-        broker.node.long_work, each_within(request.topics, "partition_indexes"), PARTITIONS_PER_SLICE
+        broker.node.long_work, partitions, PARTITIONS_PER_SLICE, partial(_weight, broker)
     ):
         if number is None:
             topics.append({"name": topic.name, "partitions": []})
         elif (place := (topic.name, number)) not in seen:
             seen.add(place)
-            topics[-1]["partitions"].append(_producers(broker, *place))
+            topics[-1]["partitions"].append(await _producers(broker, *place))
     return {"topics": topics}
 
 
@@ -283,7 +288,19 @@ def producers_error(request: Message, code: ErrorCode, message: str) -> Response
     }
 
 
-def _producers(broker: BrokerContext, topic: str, number: int) -> dict[str, Any]:
+def _weight(broker: BrokerContext, place: tuple[Message, int | None]) -> int:
+    """A client may write as anybody: a partition may have a hundred thousand producers of one batch each."""
+    topic, number = place
+    if number is None:
+        return 1
+    try:
+        known = len(broker.replica_manager.get(topic.name, number).log.producers.states)
+    except BrokerError:
+        known = 0
+    return 1 + min(known, PRODUCERS_PER_SLICE) * PARTITIONS_PER_SLICE // PRODUCERS_PER_SLICE
+
+
+async def _producers(broker: BrokerContext, topic: str, number: int) -> dict[str, Any]:
     try:
         if problem := name_problem(topic):
             raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
@@ -301,18 +318,22 @@ def _producers(broker: BrokerContext, topic: str, number: int) -> dict[str, Any]
         "partition_index": number,
         "error_code": 0,
         "active_producers": [
-            {
-                "producer_id": producer_id,
-                "producer_epoch": state.epoch,
-                "last_sequence": state.last_sequence,
-                "last_timestamp": state.last_timestamp,
-                "coordinator_epoch": state.coordinator_epoch,
-                "current_txn_start_offset": (
-                    -1 if state.current_txn_first_offset is None else state.current_txn_first_offset
-                ),
-            }
-            for producer_id, state in sorted(states.items())
+            _producer(producer_id, state)
+            async for producer_id in in_slices(broker.node.long_work, sorted(states), PRODUCERS_PER_SLICE)
+            if (state := states.get(producer_id)) is not None  # it may expire meanwhile
         ],
+    }
+
+
+def _producer(producer_id: int, state: ProducerStateEntry) -> dict[str, int]:
+    first_offset = state.current_txn_first_offset
+    return {
+        "producer_id": producer_id,
+        "producer_epoch": state.epoch,
+        "last_sequence": state.last_sequence,
+        "last_timestamp": state.last_timestamp,
+        "coordinator_epoch": state.coordinator_epoch,
+        "current_txn_start_offset": -1 if first_offset is None else first_offset,
     }
 
 

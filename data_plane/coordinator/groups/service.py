@@ -343,9 +343,8 @@ class GroupCoordinator:
                     yield summary
 
     def size_of(self, group_id: str) -> int:
-        """How many members it has, as far as this broker knows."""
-        led = self._led.get(self.partition_for(group_id))
-        return 0 if led is None else led.manager.size_of(group_id)
+        """How many members it has, as far as this broker knows. A long name is not hashed for it."""
+        return sum(led.manager.size_of(group_id) for led in self._led.values())
 
     async def describe_group(self, group_id: str) -> DescribedGroup:
         led = self._led_for(group_id)

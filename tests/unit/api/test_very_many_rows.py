@@ -21,7 +21,9 @@ from data_plane.coordinator.groups.messages import (
     ListedGroup,
     OffsetsReply,
 )
-from kraft.api import config_resources, consumer_groups, group_admin, group_offsets
+from data_plane.coordinator.transactions.records import TransactionMetadata, TransactionState
+from data_plane.log.producers import ProducerStateEntry
+from kraft.api import config_resources, consumer_groups, group_admin, group_offsets, transactions
 from metadata_quorum.foundation.features import GROUP_VERSION
 from metadata_quorum.foundation.model import ResourceType, TopicPartition
 from metadata_quorum.metadata.image import MetadataImage, TopicImage
@@ -181,3 +183,65 @@ def test_all_offsets_of_a_group_are_answered_in_slices(version: int) -> None:
     assert turns.most <= IN_A_TURN
     found = [place["committed_offset"] for topic in answer["topics"] for place in topic["partitions"]]
     assert found == [kept[place].offset for place in sorted(places)]
+
+
+def test_very_many_producers_of_a_partition_are_described_in_slices() -> None:
+    """A hundred thousand took a tenth of a second of the loop, and a client may have them made up."""
+    turns = Turns()
+
+    class States(dict[Any, Any]):
+        def get(self, producer_id: Any, default: Any = None) -> Any:
+            turns.now += 1
+            turns.most = max(turns.most, turns.now)
+            return super().get(producer_id, default)
+
+    states = States({n: ProducerStateEntry(n % 7) for n in reversed(range(MANY))})
+    log = SimpleNamespace(producers=SimpleNamespace(states=states))
+    partition = SimpleNamespace(log=log, check_epoch=lambda *_, **__: None)
+
+    async def ask() -> Any:
+        replicas = SimpleNamespace(get=lambda *_: partition)
+        broker = broker_context(node_context(asyncio.get_running_loop()), replica_manager=replicas)
+        request = SimpleNamespace(topics=[SimpleNamespace(name="t", partition_indexes=[0, 0])])
+        ctx: Any = None
+        asked = asyncio.ensure_future(transactions.handle_producers(broker, ctx, request))
+        await asyncio.sleep(0)
+        states.pop(MANY - 1)
+        return await turns.watched(_waited(asked))
+
+    ((partition_answer,),) = [each["partitions"] for each in asyncio.run(ask())["topics"]]
+    found = [(each["producer_id"], each["producer_epoch"]) for each in partition_answer["active_producers"]]
+    assert found == [(n, n % 7) for n in range(MANY - 1)]
+    assert turns.most <= IN_A_TURN
+
+
+async def _waited(asked: asyncio.Future[Any]) -> Any:
+    return await asked
+
+
+def test_very_many_partitions_of_a_transaction_are_described_in_slices() -> None:
+    turns = Turns()
+
+    class Partitions(frozenset[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            return turns.each(super().__iter__())
+
+    named = [TopicPartition(f"t{n % 10}", n // 10) for n in range(MANY)]
+    known = TransactionMetadata(
+        producer_id=1, producer_epoch=0, timeout_ms=1, state=TransactionState.ONGOING,
+        partitions=Partitions(named),
+    )  # fmt: skip
+
+    async def describe(_: str) -> TransactionMetadata:
+        return known
+
+    async def ask() -> Any:
+        coordinator = SimpleNamespace(describe=describe)
+        broker = broker_context(node_context(asyncio.get_running_loop()), transaction_coordinator=coordinator)
+        ctx: Any = None
+        request = SimpleNamespace(transactional_ids=["x"])
+        return await turns.watched(transactions.handle_describe(broker, ctx, request))
+
+    (answer,) = asyncio.run(ask())["transaction_states"]
+    assert answer["topics"] == [{"topic": f"t{n}", "partitions": list(range(MANY // 10))} for n in range(10)]
+    assert turns.most <= IN_A_TURN
