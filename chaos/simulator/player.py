@@ -32,8 +32,7 @@ SUCCESSION_S: Final = 5.0
 """An election takes no longer, or nobody waits for it."""
 SOON_S: Final = 0.001
 GLANCE_S: Final = 0.002
-"""How often it is looked whether a state is there for which a fault waits."""
-NEVER: Final = -1
+"""It is looked so often at most whether a state is there for which a fault waits."""
 RESTART_S: Final = (0.5, 3.0)
 NO_NODE: Final = -1
 
@@ -86,8 +85,8 @@ class FaultPlayer:
         """Nodes that stay down, and by how many they are kept so."""
         self.is_over = False
         """Everything is healed."""
-        self._glances = 0
-        """How often a fault has looked whether its moment is there."""
+        self._waiting: dict[int, float] = {}
+        """Faults that wait for a state, by their index, and until when."""
         self._begin: Mapping[str, Callable[[SimFault, int], Lift | None]] = {
             "isolate": self._isolate, "bridge": self._bridge, "refuse": self._refuse,
             "kill": self._kill, "successor": self._successor, "die-in": self._die_in, "stop": self._stop,
@@ -105,8 +104,7 @@ class FaultPlayer:
         began = self._scheduler.now
         for index, fault in enumerate(self.faults):
             if fault.when:
-                until_s = began + fault.at_s + WAIT_S
-                self._scheduler.at(began + fault.at_s, self._wait, index, until_s, NEVER)
+                self._scheduler.at(began + fault.at_s, self._wait, index)
             else:
                 self._scheduler.at(began + fault.at_s, self._start, index)
         self._scheduler.at(began + LOOK_S, self._keep_up)
@@ -130,26 +128,31 @@ class FaultPlayer:
     def _tell(self, what: str) -> None:
         self._cluster.story.tell(self._scheduler.now, WORLD, " ".join(what.split()))
 
-    def _wait(self, index: int, until_s: float, looked_after: int) -> None:
-        """Looks until the state is seen for which the fault waits. `looked_after`: how much had happened when
-        it looked last; when nothing has since, nothing is to be seen."""
+    def _wait(self, index: int) -> None:
+        """From now on, until the state is seen for which the fault waits."""
+        self._waiting[index] = self._scheduler.now + WAIT_S
+        if len(self._waiting) == 1:
+            self._glance()
+
+    def _glance(self) -> None:
+        """Look for the faults that wait, and again when something may have happened."""
         if self.is_over:
             return
-        fault, now = self.faults[index], self._scheduler.now
-        self._glances += 1
-        happened = self._scheduler.events - self._glances
-        node_id = None
-        if happened != looked_after:
-            sighting = SIGHTINGS[fault.when]
-            node_id = next((each for each in sighting(self._cluster) if fault.may_strike(each)), None)
-        if node_id is not None:
-            self._cluster.story.visit(f"seen {fault.when}")
-            self._tell(f"{fault.when} is seen at {node_id}")
-            self._scheduler.at(now + fault.after_ms / 1000, self._start, index, node_id)
-        elif now < until_s:
-            self._scheduler.at(now + GLANCE_S, self._wait, index, until_s, happened)
-        else:
-            self._is_idle(fault, f"{fault.when} is not seen")
+        now = self._scheduler.now
+        for index, until_s in list(self._waiting.items()):
+            fault = self.faults[index]
+            node_id = next(filter(fault.may_strike, SIGHTINGS[fault.when](self._cluster)), None)
+            if node_id is not None:
+                self._cluster.story.visit(f"seen {fault.when}")
+                self._tell(f"{fault.when} is seen at {node_id}")
+                self._scheduler.at(now + fault.after_ms / 1000, self._start, index, node_id)
+            elif now < until_s:
+                continue
+            else:
+                self._is_idle(fault, f"{fault.when} is not seen")
+            del self._waiting[index]
+        if self._waiting:
+            self._scheduler.at(max(now + GLANCE_S, self._scheduler.next_due), self._glance)
 
     def _is_idle(self, fault: SimFault, why: str) -> None:
         self._tell(f"{fault.kind} {fault.target}: nothing to do, {why}")

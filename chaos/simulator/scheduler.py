@@ -134,6 +134,11 @@ class Scheduler:
         self._timers_made += 1
         _push(self._timers, (time, self._timers_made, call))
 
+    @property
+    def next_due(self) -> float:
+        """Nothing happens before, but what is called now."""
+        return self._timers[0][0] if self._timers else self.now
+
     def note(self, data: bytes) -> None:
         """Make it part of the digest."""
         self.digest = crc32(data, self.digest)

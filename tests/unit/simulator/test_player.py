@@ -80,10 +80,10 @@ def test_a_fault_that_waits_strikes_where_its_state_is_seen(monkeypatch: pytest.
         "at 0.1 for 1 when truncation 0ms: kill 1",
     )
     played.scheduler.at(0.5, there.append, 2)
+    played.scheduler.at(0.57, there.append, 3)
     assert not played.at(0.54).network.is_silent("n2", "n1")
     assert played.at(0.56).network.is_silent("n2", "n1")
     assert "fault pause" not in played.story.visited, "it waits for node 3"
-    played.scheduler.at(0.57, there.append, 3)
     assert played.at(0.6).story.visited["fault pause"] == 1
     assert not played.at(1.6).network.is_silent("n2", "n1")
     assert played.at(21.0).told("kill 1: nothing to do, truncation is not seen")
