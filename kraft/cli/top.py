@@ -82,13 +82,12 @@ def _of_directory(directory: Path) -> tuple[list[Address], Path | None]:
 
 
 def _print_once(nodes: NodeHttp) -> None:
-    import asyncio
-
     from rich.console import Console
 
     from kraft.cli.top_frame import Choice, Known, Size, frame
+    from kraft.peers.interruptible import run
 
-    snapshot, events = asyncio.run(nodes.snapshot())
+    snapshot, events = run(nodes.snapshot())
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=ONCE_COLUMNS)

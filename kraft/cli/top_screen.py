@@ -23,6 +23,7 @@ from rich.live import Live
 
 from kraft.cli.node_http import NodeHttp
 from kraft.cli.top_frame import Choice, Known, Size, frame
+from kraft.peers.interruptible import run
 
 KEPT_EVENTS: Final = 50
 ESCAPE: Final = "\x1b"
@@ -33,7 +34,7 @@ DOWN: Final = f"{ESCAPE}[B"
 def watch(nodes: NodeHttp) -> None:
     """Raises `CliError`."""
     try:
-        asyncio.run(_Screen(nodes).run())
+        run(_Screen(nodes).run())
     except Quit:
         return
 

@@ -6,13 +6,13 @@ For `local/local_cluster.py` and those commands for which confluent-kafka has no
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Final, NamedTuple, TypeVar
 
 from kraft.net.client import Address, UnsupportedVersion
 from kraft.net.connection_security import PLAINTEXT, ConnectionSecurity, dial
-from kraft.peers.held_signals import signals_wait
+from kraft.peers.interruptible import run
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import MalformedMessage, Message
 from metadata_quorum.foundation.batch import iter_headers
@@ -33,26 +33,6 @@ T = TypeVar("T")
 
 SECURITY: Final[ContextVar[ConnectionSecurity]] = ContextVar("connection security", default=PLAINTEXT)
 """How to connect to the nodes: set by the command line's options."""
-
-
-class _WholeEventLoop(asyncio.SelectorEventLoop):
-    """An event loop that Ctrl-C never leaves half closed: such a one prints a traceback when it is collected,
-    behind the program's own last words."""
-
-    def close(self) -> None:
-        with signals_wait():
-            super().close()
-
-
-def _run(main: Coroutine[Any, Any, T]) -> T:
-    runner = asyncio.Runner(loop_factory=_WholeEventLoop)
-    try:
-        with signals_wait():
-            runner.get_loop()  # makes it; nor is it left half made
-        return runner.run(main)
-    finally:
-        runner.close()
-        main.close()  # Ctrl-C may come before the coroutine starts
 
 
 async def _ask(
@@ -79,7 +59,7 @@ def ask(
     """One request on a connection of its own, in the newest version of that range both ends know.
     Raises `OSError` (`LoginRefused` and the errors of TLS are such), `UnsupportedVersion` or
     `MalformedMessage`."""
-    return _run(_ask(Address(host, port), api_key, versions, fields, timeout_s))
+    return run(_ask(Address(host, port), api_key, versions, fields, timeout_s))
 
 
 class Query(NamedTuple):
@@ -93,7 +73,7 @@ class Query(NamedTuple):
 
 def ask_each(queries: Sequence[Query], timeout_s: float) -> list[Message | Exception]:
     """All at the same time, each with that long; in their order the answers, or why there is none."""
-    return _run(_ask_each(queries, timeout_s))
+    return run(_ask_each(queries, timeout_s))
 
 
 async def _ask_each(queries: Sequence[Query], timeout_s: float) -> list[Message | Exception]:
@@ -111,7 +91,7 @@ async def _answer(query: Query, timeout_s: float) -> Message | Exception:
 def exchange(address: Address, api_key: ApiKey, version: int, body: bytes, timeout_s: float) -> memoryview:
     """As `ask`, with a body of the caller's making, of an API that only some brokers have. Raises `OSError`,
     `UnsupportedVersion` or `MalformedMessage`."""
-    return _run(_exchange(address, api_key, version, body, timeout_s))
+    return run(_exchange(address, api_key, version, body, timeout_s))
 
 
 async def _exchange(
@@ -129,7 +109,7 @@ async def _exchange(
 
 def first_to_answer(addresses: Sequence[Address], timeout_s: float) -> Address | list[Exception]:
     """Whoever answers Metadata first; where nobody does, why not, in their order."""
-    return _run(_first_to_answer(addresses, timeout_s))
+    return run(_first_to_answer(addresses, timeout_s))
 
 
 async def _first_to_answer(addresses: Sequence[Address], timeout_s: float) -> Address | list[Exception]:
