@@ -57,10 +57,12 @@ async def handle_registration(
 
 
 async def handle_heartbeat(controller: ControllerContext, ctx: RequestContext, request: Message) -> Response:
-    state = ctx.connection.state
-    if state.heartbeat_broker_id is None:
-        state.heartbeat_broker_id = request.broker_id
-        controller.quorum_controller.connection_up(request.broker_id)
+    state, incarnation = ctx.connection.state, (request.broker_id, request.broker_epoch)
+    if state.heartbeats_of != incarnation:
+        if state.heartbeats_of is not None:
+            controller.quorum_controller.connection_closed(*state.heartbeats_of)
+        state.heartbeats_of = incarnation
+        controller.quorum_controller.connection_up(*incarnation)
         controller.broker_heard(request.broker_id)
     reply = await controller.quorum_controller.heartbeat(
         BrokerHeartbeatRequest(

@@ -25,8 +25,9 @@ class ConnectionState:
     """OffsetCommit, TxnOffsetCommit, AddPartitionsToTxn: held by a request of very many partitions, which is
     done in pieces; others, and EndTxn, wait."""
 
-    heartbeat_broker_id: int | None = None
-    """BrokerHeartbeat: the broker whose heartbeats arrive here; a broken connection means it has died."""
+    heartbeats_of: tuple[int, int] | None = None
+    """BrokerHeartbeat: the broker whose heartbeats arrive here, and its broker epoch; a broken connection means
+    that it has died."""
 
     sasl_exchange: Exchange | None = None
     """SaslHandshake: the login in progress."""

@@ -279,17 +279,16 @@ class Node:
         session_id = peer.state.fetch_session_id
         if session_id is not None and self.broker_role is not None:
             self.broker_role.fetch_service.sessions.drop(session_id)
-        broker_id = peer.state.heartbeat_broker_id
-        if self.controller_role is None or broker_id is None:
+        incarnation = peer.state.heartbeats_of
+        if self.controller_role is None or incarnation is None:
             return
-        controller = self.controller_role.controller
-        if broken:
-            controller.connection_broken(broker_id)
+        controller, (broker_id, _) = self.controller_role.controller, incarnation
+        if not broken:
+            controller.connection_closed(*incarnation)
+        elif controller.connection_broken(*incarnation):
             self.controller_role.liveness_probe.probe(broker_id)
             if self.broker_role is not None:
                 self.broker_role.failover_metadata.broker_lost(broker_id)
-        else:
-            controller.connection_closed(broker_id)
 
     def _is_active_controller(self) -> bool:
         return self.controller_role is not None and self.controller_role.controller.is_active

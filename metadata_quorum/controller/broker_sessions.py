@@ -6,7 +6,8 @@ Two signs of death:
   before it has read the heartbeats that wait for it.
 * a broken connection: those of its heartbeats are closed or reset, and no heartbeat came on a new one
   within a short grace; or its host refuses connections, since no process listens there any more, which
-  ends the grace. A killed process is noticed this way in milliseconds.
+  ends the grace. A killed process is noticed this way in milliseconds. Only connections of the broker's
+  present incarnation count: one of a host that has lost power stands here long after a new one has come.
 
 Connections and heartbeats are noted on standby controllers too, so that a new one knows at its claim which
 connections are broken, and which brokers have been silent: a broker that was paused together with the old
@@ -26,7 +27,10 @@ CLAIM_SHARE: Final = 1 / 3
 
 @dataclass(slots=True)
 class _BrokerSession:
+    epoch: int = -1
+    """Of the newest incarnation that was heard of."""
     links: int = 0
+    """Its connections."""
     beat_at: float | None = None
     """When its last heartbeat came; known on a standby too."""
     broken_at: float | None = None
@@ -48,19 +52,25 @@ class BrokerSessions:
 
     # -- links, also on standbys ------------------------------------------------
 
-    def connection_up(self, broker_id: int) -> None:
-        """Heartbeats of this broker come on one more connection."""
-        broker = self._broker(broker_id)
+    def connection_up(self, broker_id: int, broker_epoch: int) -> None:
+        """Heartbeats of this incarnation come on one more connection."""
+        broker = self._incarnation(broker_id, broker_epoch)
+        if broker is None:
+            return
         broker.links += 1
         if broker.last_contact is None:
             broker.broken_at = None  # a standby does not check heartbeats; the connection counts
 
-    def connection_broken(self, broker_id: int, now: float) -> None:
-        """The other end closed or reset such a connection."""
-        broker = self._broker(broker_id)
+    def connection_broken(self, broker_id: int, broker_epoch: int, now: float) -> bool:
+        """The other end closed or reset such a connection; whether it was the last of the newest
+        incarnation."""
+        broker = self._incarnation(broker_id, broker_epoch)
+        if broker is None:
+            return False
         broker.links = max(0, broker.links - 1)
         if broker.links == 0 and broker.broken_at is None:
             broker.broken_at = now
+        return broker.links == 0
 
     def heartbeat_came(self, broker_id: int, now: float) -> None:
         """Note a heartbeat, on a standby too."""
@@ -72,10 +82,11 @@ class BrokerSessions:
         if broker.broken_at is not None:
             broker.broken_at = min(broker.broken_at, now - self.link_grace_s)
 
-    def connection_closed(self, broker_id: int) -> None:
+    def connection_closed(self, broker_id: int, broker_epoch: int) -> None:
         """We closed such a connection ourselves; that says nothing about the broker."""
-        broker = self._broker(broker_id)
-        broker.links = max(0, broker.links - 1)
+        broker = self._incarnation(broker_id, broker_epoch)
+        if broker is not None:
+            broker.links = max(0, broker.links - 1)
 
     # -- sessions, on the active controller ----------------------------------------
 
@@ -100,8 +111,9 @@ class BrokerSessions:
             if broker.last_contact is not None:
                 broker.last_contact = now
 
-    def register(self, broker_id: int, now: float) -> None:
-        """A new incarnation has been registered."""
+    def register(self, broker_id: int, broker_epoch: int, now: float) -> None:
+        """An incarnation has been registered."""
+        self._incarnation(broker_id, broker_epoch)
         broker = self._broker(broker_id)
         broker.last_contact, broker.broken_at, broker.heard = now, None, True
         broker.metadata_offset = broker.shutdown_offset = -1
@@ -168,6 +180,13 @@ class BrokerSessions:
         """Whether all active brokers have the metadata that moved its leaders."""
         offset = self._broker(broker_id).shutdown_offset
         return all(self._broker(other).metadata_offset >= offset for other in active_ids)
+
+    def _incarnation(self, broker_id: int, broker_epoch: int) -> _BrokerSession | None:
+        """The broker, if that is its newest incarnation; the connections of earlier ones are forgotten."""
+        broker = self._broker(broker_id)
+        if broker_epoch > broker.epoch:
+            broker.epoch, broker.links = broker_epoch, 0
+        return broker if broker_epoch == broker.epoch else None
 
     def _broker(self, broker_id: int) -> _BrokerSession:
         broker = self._brokers.get(broker_id)

@@ -176,24 +176,25 @@ class QuorumController:
 
     # -- liveness of brokers, also on standbys -----------------------------------------
 
-    def connection_up(self, broker_id: int) -> None:
-        """Heartbeats of this broker come on one more connection. Every call is to be followed, at
+    def connection_up(self, broker_id: int, broker_epoch: int) -> None:
+        """Heartbeats of this incarnation come on one more connection. Every call is to be followed, at
         the connection's end, by one of `connection_broken` or `connection_closed`."""
-        self._liveness.sessions.connection_up(broker_id)
+        self._liveness.sessions.connection_up(broker_id, broker_epoch)
 
-    def connection_broken(self, broker_id: int) -> None:
-        """The other end closed or reset such a connection: its process has probably died."""
-        self._liveness.sessions.connection_broken(broker_id, self._loop.time())
+    def connection_broken(self, broker_id: int, broker_epoch: int) -> bool:
+        """The other end closed or reset such a connection. Whether the broker's process has probably died."""
+        is_lost = self._liveness.sessions.connection_broken(broker_id, broker_epoch, self._loop.time())
         self._liveness.arm()
+        return is_lost
 
     def process_gone(self, broker_id: int) -> None:
         """After `connection_broken`: its process has certainly ended."""
         self._liveness.sessions.process_gone(broker_id, self._loop.time())
         self._liveness.arm()
 
-    def connection_closed(self, broker_id: int) -> None:
+    def connection_closed(self, broker_id: int, broker_epoch: int) -> None:
         """We closed such a connection ourselves."""
-        self._liveness.sessions.connection_closed(broker_id)
+        self._liveness.sessions.connection_closed(broker_id, broker_epoch)
 
     def _propose_fence(self, broker: BrokerRegistration, on_done: Callable[[], None]) -> None:
         command = c.FenceBroker(broker_id=broker.broker_id, broker_epoch=broker.broker_epoch)
@@ -232,7 +233,7 @@ class QuorumController:
             )
         )
         if self.is_active:  # else it was committed in the last moment
-            self._liveness.sessions.register(request.broker_id, self._loop.time())
+            self._liveness.sessions.register(request.broker_id, reply.broker_epoch, self._loop.time())
         return reply.broker_epoch
 
     async def heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatReply:

@@ -68,6 +68,16 @@ class Node:
             BrokerHeartbeatRequest(broker, now.brokers[broker].broker_epoch, now.offset, **wants)
         )
 
+    def connection_up(self, broker: int) -> None:
+        """One more that its present incarnation sends heartbeats on."""
+        self.controller.connection_up(broker, self.epoch(broker))
+
+    def connection_broken(self, broker: int) -> None:
+        self.controller.connection_broken(broker, self.epoch(broker))
+
+    def epoch(self, broker: int) -> int:
+        return self.controller.image.brokers[broker].broker_epoch
+
     async def brokers(self, *ids: int) -> None:
         for broker in ids:
             await self.register(broker)

@@ -20,8 +20,8 @@ async def test_a_connection_that_broke_long_before_a_claim_gives_nobody_a_new_se
     await node.lead()
     await node.brokers(1, 2)
     node.raft.step_down()
-    node.controller.connection_up(2)
-    node.controller.connection_broken(2)
+    node.connection_up(2)
+    node.connection_broken(2)
     await asyncio.sleep(5)
     await node.lead()
     assert await node.until(lambda: node.fenced(2), 1) < 0.1
@@ -43,10 +43,31 @@ async def test_a_registration_committed_in_the_last_moment_leaves_no_session_beh
     unfence = c.UnfenceBroker(broker_id=1, broker_epoch=await registered)
     node.machine.apply(9, 5, stamped_command.encode(StampedCommand(5, 1, unfence)))  # another controller's
     node.raft.term = 5
-    node.controller.connection_up(1)
-    node.controller.connection_broken(1)
-    node.controller.connection_up(1)
+    node.connection_up(1)
+    node.connection_broken(1)
+    node.connection_up(1)
     await asyncio.sleep(1)
     await node.lead()
     await asyncio.sleep(1)
     assert not node.fenced(1)
+
+
+@pytest.mark.row("Q2")
+@virtual
+async def test_a_connection_of_an_earlier_incarnation_says_nothing_of_the_present_one() -> None:
+    """Of a host that lost power: it stands open at the controller, long after the broker is back."""
+    node = Node()
+    await node.lead()
+    await node.brokers(1)
+    node.connection_up(1)
+    before = node.epoch(1)
+    await node.until(lambda: node.fenced(1), 10)
+    await node.register(1, incarnation=2)
+    await node.beat(1)
+    node.connection_up(1)
+    assert not node.controller.connection_broken(1, before)
+    await asyncio.sleep(1)
+    assert not node.fenced(1)
+    node.controller.connection_up(1, before)
+    node.connection_broken(1)
+    assert await node.until(lambda: node.fenced(1), 1) < 0.25
