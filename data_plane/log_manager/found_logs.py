@@ -124,6 +124,18 @@ class UnclaimedLogs:
             else:
                 logger.warning("the copy in %s is left: %s", directory.path, e)
 
+    def directory_failed(self, directory: LogDir, error: OSError) -> None:
+        """What was found there is served no more than what could not be opened."""
+        for tp, found in list(self._logs.items()):
+            left = tuple(each for each in found if each.directory is not directory)
+            if left:
+                self._logs[tp] = left
+            else:
+                del self._logs[tp]
+                self._offline[tp] = f"{tp} stays offline: {directory.path} has failed: {error}"
+                self._unreadable[tp] = (*self._unreadable.get(tp, ()), directory)
+                directory.unopened[tp] = found[0].topic_id
+
     @property
     def whole(self) -> bool:
         """Whether every log that was found can be served."""

@@ -64,6 +64,7 @@ class LogManager:
         self.dirs = list(dirs)
         self.configs = configs
         self.unclaimed = UnclaimedLogs(rng, failures.fail)
+        failures.subscribe(self.unclaimed.directory_failed)
         self.unsynced: dict[LogDir, deque[UnifiedLog]] = {}
         """Directories in which a log was created or renamed since they were synced; the created logs."""
         self.uncheckpointed: dict[LocalReplica, None] = {}

@@ -26,8 +26,8 @@ class ConnectionState:
     done in pieces; others, and EndTxn, wait."""
 
     heartbeats_of: tuple[int, int] | None = None
-    """BrokerHeartbeat: the broker whose heartbeats arrive here, and its broker epoch; a broken connection means
-    that it has died."""
+    """BrokerHeartbeat: the broker whose heartbeats arrive here, and its broker epoch; a broken connection
+    means that it has died."""
 
     sasl_exchange: Exchange | None = None
     """SaslHandshake: the login in progress."""

@@ -232,11 +232,13 @@ class Cluster:
 
     # --- brokers
 
-    def start(self, broker_id: int) -> Broker:
-        """A new incarnation: it leaves every ISR, gets all metadata, and is unfenced."""
+    def start(self, broker_id: int, *, loaded: Callable[[Broker], None] = lambda _: None) -> Broker:
+        """A new incarnation: it leaves every ISR, gets all metadata, and is unfenced. `loaded` is called when
+        its logs are open, and no metadata has claimed them yet."""
         self.fence(broker_id)
         self.brokers[broker_id] = broker = Broker(self, broker_id, self.disks[broker_id])
         broker.partitions.logs.load(MAY_BLOCK)
+        loaded(broker)
         epoch = self.image.offset + 100
         self.commit(
             RegisterBrokerRecord(broker_id=broker_id, incarnation_id=UUID(int=epoch), broker_epoch=epoch)

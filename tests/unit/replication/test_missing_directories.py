@@ -6,6 +6,7 @@ import errno
 
 import pytest
 
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from tests.support.may_block import MAY_BLOCK
 from tests.unit.replication.cluster import Cluster, in_loop
 
@@ -63,3 +64,26 @@ async def test_who_stopped_an_older_version_has_not_said_which_directories_there
         marker = b'{"version":0,"brokerEpoch":7}'
         cluster.disks[1].write_atomic("/data/.kafka_cleanshutdown", marker, MAY_BLOCK)
         assert cluster.start(1).partitions.logs.previous_broker_epoch == 7
+
+
+@in_loop
+async def test_a_directory_that_fails_before_its_logs_are_claimed_serves_none_of_them():
+    """A broker waits long for its registration where an earlier process of it may be alive."""
+    async with Cluster(1, directories=("/data", "/more")) as cluster:
+        first, second = cluster.create_topic("first", [[1]]), cluster.create_topic("second", [[1]])
+        dirs = cluster.brokers[1].partitions.logs
+        assert dirs.dir_of(cluster.replica(1, "second")).path == "/more"
+        await cluster.brokers.pop(1).partitions.close()
+        cluster.start(
+            1,
+            loaded=lambda broker: broker.partitions.log_dir_failures.fail(
+                broker.dirs[1], OSError(errno.EIO, "a failed write")
+            ),
+        )
+        cluster.produce(b"x", topic="first")
+        with pytest.raises(BrokerError) as refused:
+            cluster.replica(1, "second")
+        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        for topic_id in (first, second):
+            cluster.delete_topic(topic_id)
+        assert cluster.disks[1].exists("/more/second-0"), "a disk that has failed is left alone"
