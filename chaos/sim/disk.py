@@ -17,6 +17,8 @@ real one. What it models:
   still shows them, to the next process too, but no later fsync writes them, as on Linux. Names
   likewise, after a failed `sync_dir`. `capacity` bytes fill the disk: ENOSPC.
 * `spoil(random)` makes a page unreadable until it is written anew.
+* `lose_device(path)` fails every operation below a directory, until `replace_device`: by itself, or by one
+  that is empty.
 * `durable_clone()` is the oracle of durability: the disk that a power loss would leave now if it lost
   everything that it may.
 """
@@ -26,10 +28,10 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import Final
 
+from chaos.sim.disk_faults import DiskFaults, Fault
 from chaos.sim.disk_tree import (
     PAGE,
     DirectoryNode,
@@ -58,20 +60,6 @@ _CHANGES: Final = frozenset(
 
 class Killed(BaseException):
     """SIGKILL arrived inside a disk operation; nothing that the process may catch."""
-
-
-@dataclass(slots=True)
-class Fault:
-    """An error waiting for the operation that it hits."""
-
-    operation: str
-    """append, write_at, read, truncate, sync, open, create, mkdir, rename, remove, rmdir or sync_dir."""
-    code: int
-    path_part: str
-    after: int
-    """Matching operations that still pass."""
-    count: int
-    """How often it strikes yet; then it is spent."""
 
 
 class SimFile:
@@ -193,7 +181,7 @@ class SimDisk:
         self._root = DirectoryNode()
         self._unsynced: dict[NameChange, None] = {}
         """Of all directories, in their order."""
-        self._faults: list[Fault] = []
+        self._faults = DiskFaults()
         self._kill_in: int | None = None
 
     # -- the port ------------------------------------------------------------------------------------
@@ -390,13 +378,24 @@ class SimDisk:
     ) -> Fault:
         """Let an operation on a path that contains `path_part` raise OSError(code)."""
         planted = Fault(operation, code, path_part, after, count)
-        self._faults.append(planted)
+        self._faults.planted.append(planted)
         return planted
+
+    def lose_device(self, path: str) -> None:
+        """A directory of the root, at which a device is mounted."""
+        self._faults.lost_devices.add(path)
+
+    def replace_device(self, path: str, *, is_empty: bool) -> None:
+        """It works again; or a new one does in its place, of which only the directory is there."""
+        self._faults.lost_devices.discard(path)
+        if is_empty:
+            parent, name = self._parent_of(path)
+            parent.cache[name] = parent.durable[name] = DirectoryNode()
 
     @property
     def has_faults(self) -> bool:
         """Whether an error that was planted has yet to strike."""
-        return any(fault.count for fault in self._faults)
+        return any(fault.count for fault in self._faults.planted)
 
     def heal(self) -> None:
         """Nothing that was planted strikes any more, and every page can be read."""
@@ -446,15 +445,10 @@ class SimDisk:
                 raise Killed(f"{operation} {path}")
             if self._kill_in is not None:
                 self._kill_in -= 1
-        for fault in self._faults:
-            if fault.operation != operation or fault.path_part not in path or fault.count == 0:
-                continue
-            if fault.after:
-                fault.after -= 1
-                continue
-            fault.count -= 1
+        error = self._faults.error_of(operation, path)
+        if error is not None:
             self.struck += 1
-            raise OSError(fault.code, os.strerror(fault.code), path)
+            raise error
 
     # -- names -----------------------------------------------------------------------------------------
 

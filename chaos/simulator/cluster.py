@@ -42,6 +42,8 @@ class ClusterShape:
     settings: Mapping[str, str] = field(default_factory=dict)
     replication_factor: int = 3
     """Of every topic, where there are so many brokers."""
+    log_dirs: int = 1
+    """Of a broker, each on a device of its own. The metadata is in the first."""
 
     @property
     def copies(self) -> int:
@@ -54,6 +56,10 @@ class ClusterShape:
     @property
     def nodes(self) -> tuple[int, ...]:
         return tuple(sorted({*self.controllers, *self.brokers}))
+
+    def log_dirs_of(self, node_id: int) -> list[str]:
+        count = self.log_dirs if node_id in self.brokers else 1
+        return [f"/{host_of(node_id)}/data", *(f"/{host_of(node_id)}-{i}/data" for i in range(2, count + 1))]
 
     def properties(self, node_id: int) -> dict[str, str]:
         """The server.properties of a node."""
@@ -71,7 +77,7 @@ class ClusterShape:
             "controller.quorum.voters": voters,
             "controller.listener.names": "CONTROLLER",
             "listeners": ",".join(listeners),
-            "log.dirs": f"/{host}/data",
+            "log.dirs": ",".join(self.log_dirs_of(node_id)),
             "default.replication.factor": str(self.copies),
             "offsets.topic.replication.factor": str(self.copies),
             "transaction.state.log.replication.factor": str(self.copies),
@@ -136,13 +142,13 @@ class Cluster:
         self.machines = {node_id: self._machine(host_of(node_id)) for node_id in shape.nodes}
         self.software = dict.fromkeys(shape.nodes, software)
         """What each node is started with, the next time."""
-        cluster_id = uuid_text(random_uuid(draws.fresh("cluster id")))
+        self._cluster_id = uuid_text(random_uuid(draws.fresh("cluster id")))
         for node_id, machine in self.machines.items():
             machine.on_death = partial(self._died, node_id)
             machine.clock.differ(draws.fresh(f"clock of {node_id}"))
             chance = draws.fresh(f"format {node_id}")
             config = software.config(shape.properties(node_id))
-            software.format_storage(machine.disk, config, cluster_id, chance, new_cluster=True)
+            software.format_storage(machine.disk, config, self._cluster_id, chance, new_cluster=True)
 
     def _machine(self, host: str) -> Machine:
         return Machine(host, self.scheduler, self.network, self.draws, self._note)
@@ -167,6 +173,15 @@ class Cluster:
             loop.abandon_tasks()
 
     # ---- life of a node
+
+    def format(self, node_id: int) -> None:
+        """What its disks lack, while it is down. Raises FatalError where a disk does not work."""
+        software, config = self.software[node_id], self.shape.properties(node_id)
+        chance = self.draws.fresh(f"format {node_id} at {self.scheduler.now}")
+        disk = self.machines[node_id].disk
+        software.format_storage(
+            disk, software.config(config), self._cluster_id, chance, ignore_formatted=True
+        )
 
     def start(self, node_id: int) -> None:
         """Start it on what its disk has; nothing where it runs."""

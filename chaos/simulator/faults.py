@@ -28,10 +28,10 @@ LONGEST_S: Final[Mapping[str, float]] = {
     "cut": 12.0, "partial": 25.0, "bridge": 20.0, "isolate": 12.0, "slow": 8.0, "bandwidth": 8.0,
     "refuse": 6.0, "reset": 0.0, "kill": 8.0, "successor": 8.0, "die-in": 8.0, "stop": 8.0, "pause": 14.0,
     "clock": 20.0, "disk-slow": 8.0, "disk-error": 6.0, "disk-full": 6.0, "disk-cold": 10.0,
-    "bad-sector": 8.0, "power": 10.0, "power-some": 10.0, "power-all": 3.0,
+    "bad-sector": 8.0, "dir-lost": 6.0, "power": 10.0, "power-some": 10.0, "power-all": 3.0,
 }  # fmt: skip
 """How long each kind of fault lasts at most; a broker's session is 9 s."""
-OF_THE_VICTIM: Final = frozenset({"disk-error", "disk-full", "bad-sector", "power", "power-some"})
+OF_THE_VICTIM: Final = frozenset({"disk-error", "disk-full", "bad-sector", "dir-lost", "power", "power-some"})
 """They take what was not synced, or a disk. Few nodes of a run may suffer them, and no other: `Tolerance`."""
 TOGETHER: Final = "+"
 """Between nodes that lose power at once."""
@@ -40,12 +40,16 @@ DISK_OPERATIONS: Final = {
     "remove": 2,
 }  # fmt: skip
 """Those that fail, and at most after how many of them: what is rare has to fail early, or never does."""
+NEW: Final = "new"
+"""A device that is lost is replaced by an empty one."""
+DIRECTORIES: Final = ("2", "3", f"2 {NEW}", f"3 {NEW}")
+"""Of a broker: which of them is lost. The first has the metadata."""
 ALONE: Final = "alone"
 SUCCESSIONS: Final = (
     "0ms", "1ms", "2ms", "5ms", "10ms", "30ms", f"30ms {ALONE}", f"100ms {ALONE}", f"300ms {ALONE}",
 )  # fmt: skip
 """How long a successor lives; alone: it is cut off from all other brokers, so none has what it appends."""
-WAITING: Final = frozenset({"isolate", "kill", "die-in", "stop", "pause", "power", "power-some"})
+WAITING: Final = frozenset({"isolate", "kill", "die-in", "stop", "pause", "power", "power-some", "dir-lost"})
 """They may wait until a state of the cluster is seen (sightings.py)."""
 WAIT_S: Final = 20.0
 """Not for longer. Most of these states follow from another fault."""
@@ -150,6 +154,10 @@ RARE: Final = Severity(GENTLE.kinds, per_s=0.1)
 HARSH: Final = Severity(
     {**GENTLE.kinds, "power": 3, "power-some": 2, "disk-error": 2, "disk-full": 1, "bad-sector": 1}
 )
+DISKS: Final = Severity(
+    {**GENTLE.kinds, "dir-lost": 8, "disk-error": 3, "disk-full": 1, "power": 1, "bad-sector": 1}
+)
+"""For brokers with several log directories: they lose one of them, and go on with the others."""
 BLACKOUTS: Final = Severity({**GENTLE.kinds, "power": 3, "power-some": 3, "power-all": 3})
 """Only for clusters that flush what they acknowledge."""
 
@@ -223,6 +231,8 @@ def _fault(
         operation = random.choice(list(DISK_OPERATIONS))
         after = random.randrange(DISK_OPERATIONS[operation])
         detail = f"{operation} EIO {after} {random.choice((1, 1, 3))}"
+    elif kind == "dir-lost":
+        detail = random.choice(DIRECTORIES)
     elif kind == "disk-full":
         detail = f"append ENOSPC {random.randrange(20)} {random.choice((1, 5, 50))}"
     return SimFault(round(at_s, 3), round(for_s, 3), kind, node, detail)

@@ -19,11 +19,12 @@ from typing import Final, Literal
 
 from chaos.simulator.cluster import BROKER_PORT, CONTROLLER_PORT, WORLD, Cluster, host_of
 from chaos.simulator.draws import Draws
-from chaos.simulator.faults import ALONE, CODES, CONTROLLER, LEADER, SEEN, WAIT_S, SimFault
+from chaos.simulator.faults import ALONE, CODES, CONTROLLER, LEADER, NEW, SEEN, WAIT_S, SimFault
 from chaos.simulator.machine import MachineDisk
 from chaos.simulator.network import OneWay
 from chaos.simulator.process_loop import ProcessLoop
 from chaos.simulator.sightings import SIGHTINGS
+from metadata_quorum.foundation.errors import FatalError
 from metadata_quorum.foundation.model import NO_LEADER
 
 LOOK_S: Final = 0.5
@@ -31,6 +32,8 @@ LOOK_S: Final = 0.5
 SUCCESSION_S: Final = 5.0
 """An election takes no longer, or nobody waits for it."""
 SOON_S: Final = 0.001
+STOP_S: Final = 5.0
+"""An operator who replaces a disk waits no longer for a broker that is to stop."""
 GLANCE_S: Final = 0.002
 """It is looked so often at most whether a state is there for which a fault waits."""
 RESTART_S: Final = (0.5, 3.0)
@@ -83,6 +86,8 @@ class FaultPlayer:
         """Of those that last, by their index in the list."""
         self._down: Counter[int] = Counter()
         """Nodes that stay down, and by how many they are kept so."""
+        self.restarting = 0
+        """How many brokers are being stopped, to be started again."""
         self.is_over = False
         """Everything is healed."""
         self._waiting: dict[int, float] = {}
@@ -92,7 +97,8 @@ class FaultPlayer:
             "kill": self._kill, "successor": self._successor, "die-in": self._die_in, "stop": self._stop,
             "pause": self._pause, "clock": self._clock, "disk-slow": self._slow_disk,
             "disk-error": self._fail_disk, "disk-full": self._fail_disk,
-            "disk-cold": self._cool_disk, "bad-sector": self._spoil_disk, "power": self._power,
+            "disk-cold": self._cool_disk, "bad-sector": self._spoil_disk, "dir-lost": self._lose_directory,
+            "power": self._power,
         }  # fmt: skip
         self._links: Mapping[str, Callable[[SimFault, str, str], Lift | None]] = {
             "cut": self._cut, "partial": self._partial, "slow": self._slow, "reset": self._reset,
@@ -116,6 +122,8 @@ class FaultPlayer:
             self._lift(index)
         self._down.clear()
         for node_id, machine in self._cluster.machines.items():
+            if machine.disk.struck and len(self._cluster.shape.log_dirs_of(node_id)) > 1:
+                self._restart(node_id, lambda: None)  # a directory that has failed stays so until then
             machine.disk.heal()
             self._cluster.start(node_id)
         self._tell("everything is healed")
@@ -412,6 +420,36 @@ class FaultPlayer:
 
         return lift
 
+    def _lose_directory(self, fault: SimFault, node_id: int) -> Lift:
+        number, _, how = fault.detail.partition(" ")
+        directories = self._cluster.shape.log_dirs_of(node_id)
+        if int(number) > len(directories):
+            raise NothingToDo(f"{host_of(node_id)} has no directory {number}")
+        disk, device = self._cluster.machines[node_id].disk, device_of(directories[int(number) - 1])
+        disk.lose_device(device)
+        return partial(self._restart, node_id, partial(disk.replace_device, device, is_empty=how == NEW))
+
+    def _restart(self, node_id: int, meanwhile: Callable[[], None]) -> None:
+        """As an operator does it who replaces a disk."""
+        self._down[node_id] += 1
+        self.restarting += 1
+        self._cluster.stop(node_id)
+        self._go_on_when_down(node_id, meanwhile, self._scheduler.now + STOP_S)
+
+    def _go_on_when_down(self, node_id: int, meanwhile: Callable[[], None], until_s: float) -> None:
+        machine, now = self._cluster.machines[node_id], self._scheduler.now
+        if machine.is_up and now < until_s:
+            self._scheduler.at(now + SOON_S, self._go_on_when_down, node_id, meanwhile, until_s)
+            return
+        machine.kill("it does not stop")
+        meanwhile()
+        try:
+            self._cluster.format(node_id)
+        except FatalError as error:
+            self._tell(f"{host_of(node_id)} is not formatted: {error.reason}")
+        self.restarting -= 1
+        self._may_start(node_id)
+
     def _cool_disk(self, fault: SimFault, node_id: int) -> Lift:
         disk = self._cluster.machines[node_id].disk
         missed, share = disk.missed, float(fault.detail.removesuffix("%")) / 100
@@ -445,6 +483,11 @@ def _slower(what: OneWay | MachineDisk, fault: SimFault) -> Lift:
         what.extra_s = round(what.extra_s - by_s, 6)
 
     return lift
+
+
+def device_of(directory: str) -> str:
+    """The directory of the root at which the device is mounted."""
+    return f"/{directory.split('/')[1]}"
 
 
 def _end(name: str) -> str:

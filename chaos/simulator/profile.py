@@ -11,8 +11,18 @@ from typing import Final
 
 from chaos.history import ACKS_ALL, TopicMode
 from chaos.simulator.cluster import ClusterShape
-from chaos.simulator.faults import BLACKOUTS, GENTLE, HARSH, PARTIAL, RARE, STRANDING, Severity, Tolerance
-from chaos.simulator.sightings import OF_TRANSACTIONS, SIGHTINGS
+from chaos.simulator.faults import (
+    BLACKOUTS,
+    DISKS,
+    GENTLE,
+    HARSH,
+    PARTIAL,
+    RARE,
+    STRANDING,
+    Severity,
+    Tolerance,
+)
+from chaos.simulator.sightings import OF_DIRECTORIES, OF_TRANSACTIONS, SIGHTINGS
 
 INPUT: Final = "input"
 """What transactional producers copy."""
@@ -102,7 +112,11 @@ class Profile:
         """For which faults may wait, and how likely each is, against the others."""
         states = dict.fromkeys(SIGHTINGS, 1.0)
         writes_in_transactions = any(mode.transactional for mode in self.topics.values())
-        return states | {OF_TRANSACTIONS: len(SIGHTINGS) / 2 if writes_in_transactions else 0.0}
+        has_directories = self.shape.log_dirs > 1
+        return states | {
+            OF_TRANSACTIONS: 4.0 if writes_in_transactions else 0.0,
+            OF_DIRECTORIES: 4.0 if has_directories else 0.0,
+        }
 
     @property
     def writers(self) -> list[tuple[str, int]]:
@@ -175,6 +189,13 @@ PROFILES: Final[Mapping[str, Profile]] = {
         Profile("partial", ClusterShape((1, 2, 3, 4, 5), (1, 2, 3, 4, 5), SHORT), PLAIN, PARTIAL),
         Profile("stranded", ClusterShape((1,), (2, 3, 4), SHORT), PLAIN, STRANDING),
         Profile("upgrade", ClusterShape((1, 2, 3), (4, 5, 6), SMALL), COPIED, RARE, 0.5, upgrade=True),
+        Profile(
+            "disks",
+            ClusterShape((1, 2, 3), (1, 2, 3, 4), SMALL, log_dirs=3),
+            DURABLE,
+            DISKS,
+            admins=1,
+        ),
         Profile("fifty", ClusterShape((1, 2, 3), tuple(range(4, 51)), SMALL), WIDE, HARSH, pause_s=1.0),
     )
 }

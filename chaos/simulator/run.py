@@ -222,6 +222,7 @@ class Simulation:
         """As it was, and then quiet."""
         for member in self._members:
             member.is_steady = True
+        self._expect("restarts", self._await(lambda: not self.player.restarting, CALM_S))
         recovery = RecoveryOracle(
             self.cluster, self.clients, self._members, self._coordinators, self.violated
         )
@@ -323,7 +324,9 @@ class Simulation:
             brokers = self.profile.shape.brokers
             client = self._client(f"admin{number}")
             copies = self.profile.shape.copies
-            admin = SimAdmin(client, self.recorder, self.profile.keys, brokers, copies)
+            admin = SimAdmin(
+                client, self.recorder, self.profile.keys, brokers, copies, self.profile.shape.log_dirs_of
+            )
             self._admins.append(admin)
             self._employ(client, admin.run())
         for number in range(self.profile.readers):

@@ -80,6 +80,14 @@ def _snapshot(cluster: Cluster) -> Iterator[int]:
             yield node_id
 
 
+def _moving(cluster: Cluster) -> Iterator[int]:
+    """Brokers that copy a replica from one of their log directories to another."""
+    for node_id, role in _brokers(cluster):
+        moves = role.replica_manager.moves
+        if any(moves.of(partition) is not None for partition in role.replica_manager):
+            yield node_id
+
+
 def _candidate(cluster: Cluster) -> Iterator[int]:
     """Voters that know no leader."""
     for node_id, running in cluster.running.items():
@@ -105,6 +113,9 @@ def _replicas(cluster: Cluster) -> Iterator[tuple[int, Partition]]:
 SIGHTINGS: Final[dict[str, Sighting]] = {
     "prepared": _prepared, "loading": _loading, "elected": _elected, "alone": _alone,
     "isr-change": _isr_change, "truncation": _truncation, "snapshot": _snapshot, "candidate": _candidate,
+    "moving": _moving,
 }  # fmt: skip
 OF_TRANSACTIONS: Final = "prepared"
 """Only clients that write in transactions bring it about."""
+OF_DIRECTORIES: Final = "moving"
+"""Only brokers with several log directories come to it."""

@@ -85,6 +85,9 @@ class UnclaimedLogs:
     ) -> None:
         """Open all of them (blocks)."""
         for directory in dirs:
+            if not directory.online:
+                self._unread_dir = directory.path
+                continue
             try:
                 logs, corrupt = directory.load(defaults, configs, now_ms, may_block)
             except OSError as e:

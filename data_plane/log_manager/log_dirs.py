@@ -57,13 +57,17 @@ _LEAVING: Final = re.compile(r"(.+)-(\d+)\.[0-9a-f]{32}-(delete|stray)\Z")
 class LogDir:
     """One of `log.dirs`."""
 
-    def __init__(self, disk: Disk, path: str, directory_id: UUID = ZERO_UUID, boot_id: str = "") -> None:
-        """`boot_id` names the machine's present boot; empty where that is not known."""
+    def __init__(
+        self, disk: Disk, path: str, directory_id: UUID | None = ZERO_UUID, boot_id: str = ""
+    ) -> None:
+        """`directory_id`: None where it cannot be read: then the directory is offline from the beginning.
+        `boot_id` names the machine's present boot; empty where that is not known."""
         self.disk = disk
         self.path = path
-        self.directory_id = directory_id
+        self.directory_id = directory_id or ZERO_UUID
+        self.is_identified = directory_id is not None
         self._boot_id = boot_id
-        self.online = True
+        self.online = self.is_identified
         self.loaded = False
         """What lies here has been opened: before, the checkpoints know more than this process."""
         self.clean = False  # the last shutdown was a clean one

@@ -89,6 +89,8 @@ class LogManager:
             self.configs.take_defaults(image)
             configs = {topic: self.configs.of(image, topic) for topic in image.topics_by_name}
         self.unclaimed.load(self.dirs, self.configs.defaults, configs, self._now_ms(), may_block)
+        if not all(each.is_identified for each in self.dirs):
+            return  # one that is missing may be that one
         for missing in sorted(self._missing_dirs()):
             logger.warning(
                 "log dir %s of the last run is not among log.dirs: its replicas are made anew, and this "
@@ -112,7 +114,8 @@ class LogManager:
 
     def run_of(self, broker_epoch: int) -> BrokerRun:
         """This run, registered in that epoch."""
-        return BrokerRun(broker_epoch, frozenset(directory.directory_id for directory in self.dirs))
+        ids = frozenset(each.directory_id for each in self.dirs if each.is_identified)
+        return BrokerRun(broker_epoch, ids)
 
     def mark_running(self, broker_epoch: int) -> None:
         """The broker is registered in that epoch now."""

@@ -10,7 +10,7 @@ Built from the bottom up; node.py connects it to the listeners, the metadata and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 from uuid import UUID
@@ -46,6 +46,7 @@ from kraft.peers.broker_addresses import BrokerAddresses
 from kraft.peers.broker_channels import BrokerChannels
 from kraft.peers.leader_endpoint import SocketLeaderEndpoint
 from kraft.peers.txn_markers import BrokerMarkerChannel
+from kraft.storage.formatter import Storage
 from metadata_quorum.foundation.blocking import Blocking, MayBlock
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.features import SUPPORTED_FEATURES
@@ -67,16 +68,15 @@ class BrokerRole:
         environment: NodeEnvironment,
         blocking: Blocking,
         to_brokers: ConnectionSecurity,
-        directories: Mapping[str, UUID],
+        storage: Storage,
     ) -> None:
-        """`directories`: the id of each log dir, by its path."""
         self._controlled_shutdown = node.config.controlled_shutdown_enable
         self._addresses = BrokerAddresses(node.config, node.metadata_cache)
         self.timer = WheelTimer(node.loop)
         self.failover_metadata = FailoverMetadata(
             node.loop, node.config.broker_session_timeout_ms * settings.MS
         )
-        identity = _identity(node, tuple(directories.values()))
+        identity = _identity(node, tuple(storage.directories.values()))
         self.lifecycle = BrokerLifecycle(
             node.loop,
             node.controller_channel,
@@ -86,7 +86,8 @@ class BrokerRole:
         )
         self._controller = ControllerRequests(node.node_id, self.lifecycle, node.controller_channel)
         log_dirs = [
-            LogDir(environment.disk, path, uuid, environment.boot_id) for path, uuid in directories.items()
+            LogDir(environment.disk, path, storage.directories.get(path), environment.boot_id)
+            for path in node.config.data_dirs
         ]
         self._build_replicas(node, log_dirs, blocking, environment.boundary.end_node)
         self._build_fetching(node, to_brokers)

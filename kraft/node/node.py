@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from socket import gaierror
-from uuid import UUID
 
 from kraft.api.authz.authorizer import authorizer_of, follow
 from kraft.api.context import BrokerContext, ControllerContext, NodeContext
@@ -102,14 +101,14 @@ class Node:
             faults=environment.boundary.faults,
             requests=RequestMetrics({row.key: row.name for row in ROWS.values()}, environment.stopwatch),
         )
-        self._make_roles(environment, storage.directories, users)
+        self._make_roles(environment, storage, users)
         self._make_listeners(environment)
         self._subscribe()
 
     def _make_roles(
         self,
         environment: NodeEnvironment,
-        directories: Mapping[str, UUID],
+        storage: Storage,
         bootstrap_users: Sequence[UserScramCredentialRecord],
     ) -> None:
         node, config, security = self.context, self.config, self.security
@@ -123,7 +122,7 @@ class Node:
         else:
             self.follower = MetadataFollower(self.loop, config.node_id, self.controller_channel)
         if config.is_broker:
-            self.broker_role = BrokerRole(node, environment, self.blocking, security.to_brokers, directories)
+            self.broker_role = BrokerRole(node, environment, self.blocking, security.to_brokers, storage)
 
     def _make_listeners(self, environment: NodeEnvironment) -> None:
         """Wire the sockets to the handlers, and HTTP."""

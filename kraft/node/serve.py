@@ -50,7 +50,7 @@ def run(config: Config, disk: Disk | None = None, now_ms: Callable[[], int] = wa
     refuse_stale_modules()
     disk = disk or OsDisk()
     storage = read_storage(disk, config)
-    locks = lock_storage(config)
+    locks = lock_storage(config, storage.unreadable)
     try:
         if config.is_controller:
             hold_against_kafka(disk, config)

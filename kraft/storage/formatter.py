@@ -2,16 +2,18 @@
 
 Every log dir carries Kafka's `meta.properties` (cluster id, node id, directory id); a controller's
 metadata dir also carries the marker of its voter (metadata_quorum/raft/identity.py). A node refuses
-to start on directories of another cluster or node, or on ones that another process has in use.
+to start on directories of another cluster or node, or on ones that another process has in use. A broker
+starts without a log dir whose disk does not answer.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -22,11 +24,13 @@ from kraft.storage.bootstrap import write_users
 from kraft.storage.meta_properties import META_PROPERTIES, read_meta_properties, write_meta_properties
 from kraft.storage.quorum_state import has_quorum_state, mark_ours
 from metadata_quorum.foundation.blocking import NOT_SERVING
-from metadata_quorum.foundation.disk import PRIVATE_FILE, Disk, make_dirs_durably
+from metadata_quorum.foundation.disk import PRIVATE_FILE, Disk, is_of_disk, make_dirs_durably
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.uuids import parse_uuid, random_uuid
 from metadata_quorum.metadata.records import UserScramCredentialRecord
 from metadata_quorum.raft.identity import Identity, format_voter, is_formatted
+
+logger = logging.getLogger(__name__)
 
 LOCK_FILE: Final = ".lock"
 """Kafka's name: both brokers respect each other's."""
@@ -39,6 +43,8 @@ class Storage:
     cluster_id: str
     directories: dict[str, UUID]
     """Log dir -> its directory id."""
+    unreadable: tuple[str, ...] = ()
+    """Log dirs whose disk does not answer: they are offline until the next start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +147,19 @@ def format_storage(
 
 def read_storage(disk: Disk, config: Config) -> Storage:
     """The identity of a node that starts. Raises FatalError unless every directory is formatted, all for one
-    cluster and for this node."""
+    cluster and for this node, but for log dirs that cannot be read, where others and the metadata can."""
     cluster_id = ""
     directories: dict[str, UUID] = {}
+    unreadable: list[str] = []
     for directory in _all_dirs(config):
-        meta = _read_meta(disk, directory)
+        try:
+            meta = _read_fields(disk, directory)
+        except OSError as error:
+            if not is_of_disk(error) or directory == config.metadata_dir or not config.is_broker:
+                raise _cannot_read(directory, error) from None
+            logger.error("log directory %s is offline: it cannot be read: %s", directory, error.strerror)
+            unreadable.append(directory)
+            continue
         if not meta:
             raise FatalError(
                 ExitCode.LOG_DIR_UNUSABLE,
@@ -162,7 +176,10 @@ def read_storage(disk: Disk, config: Config) -> Storage:
                     "it from the new one of the two, and format that",
                 )
         directories[directory] = directory_id
-    return Storage(cluster_id, {d: directories[d] for d in config.data_dirs})
+    readable = [each for each in config.data_dirs if each not in unreadable]
+    if unreadable and not readable:
+        raise FatalError(ExitCode.DISK_FAILED, f"no log directory can be read: {', '.join(unreadable)}")
+    return Storage(cluster_id, {each: directories[each] for each in readable}, tuple(unreadable))
 
 
 def check_ours(disk: Disk, config: Config) -> None:
@@ -187,11 +204,13 @@ def hold_against_kafka(disk: Disk, config: Config) -> None:
         mark_ours(disk, config)
 
 
-def lock_storage(config: Config) -> list[int]:
-    """Lock the directories for this process; returns descriptors, which hold the locks until they are closed.
-    Raises FatalError where another process has one in use."""
+def lock_storage(config: Config, unreadable: Collection[str] = ()) -> list[int]:
+    """Lock the directories for this process, but for those; returns descriptors, which hold the locks until
+    they are closed. Raises FatalError where another process has one in use."""
     held: list[int] = []
     for directory in _all_dirs(config):
+        if directory in unreadable:
+            continue
         try:
             fd = os.open(f"{directory}/{LOCK_FILE}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
             held.append(fd)
@@ -220,13 +239,21 @@ def _all_dirs(config: Config) -> list[str]:
 
 def _read_meta(disk: Disk, directory: str) -> dict[str, str]:
     """The fields of a directory's meta.properties; none if there is no such file."""
-    path = f"{directory}/{META_PROPERTIES}"
     try:
-        meta = read_meta_properties(disk, path, NOT_SERVING)
-        damaged = disk.exists(path) and not {"cluster.id", "node.id"} <= meta.keys()
+        return _read_fields(disk, directory)
     except OSError as error:
-        raise FatalError(ExitCode.LOG_DIR_UNUSABLE, f"cannot read {directory}: {error.strerror}") from None
-    if damaged:
+        raise _cannot_read(directory, error) from None
+
+
+def _cannot_read(directory: str, error: OSError) -> FatalError:
+    return FatalError(ExitCode.LOG_DIR_UNUSABLE, f"cannot read {directory}: {error.strerror}")
+
+
+def _read_fields(disk: Disk, directory: str) -> dict[str, str]:
+    """As `_read_meta`. Raises OSError."""
+    path = f"{directory}/{META_PROPERTIES}"
+    meta = read_meta_properties(disk, path, NOT_SERVING)
+    if disk.exists(path) and not {"cluster.id", "node.id"} <= meta.keys():
         raise FatalError(ExitCode.LOG_DIR_UNUSABLE, f"{path} is damaged: it names no cluster and node")
     return meta
 

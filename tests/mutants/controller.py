@@ -107,4 +107,13 @@ CONTROLLER: Final = (
         "    if not broker.fenced:\n",
         ("unit/metadata/test_directories.py",),
     ),
+    mutant(
+        "connection-of-an-earlier-incarnation",
+        "ours",
+        "a connection of an earlier process is no sign that the present one lives",
+        "metadata_quorum/controller/broker_sessions.py",
+        "        return broker if broker_epoch == broker.epoch else None\n",
+        "        return broker\n",
+        ("unit/metadata/test_sessions_of_a_controller.py",),
+    ),
 )

@@ -1,7 +1,7 @@
 """A simulated administrator: it moves partitions, elects preferred leaders, sets values of topics;
 it creates topics, which it writes, empties, makes larger and deletes.
 
-    run -> AlterPartitionReassignments | ElectLeaders | IncrementalAlterConfigs
+    run -> AlterPartitionReassignments | AlterReplicaLogDirs | ElectLeaders | IncrementalAlterConfigs
          | CreateTopics, Produce, DeleteRecords, CreatePartitions, DeleteTopics … -> `violations`
 
 It remembers what was acknowledged. What was not answered may be carried out at any later time.
@@ -9,7 +9,7 @@ It remembers what was acknowledged. What was not answered may be carried out at 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from chaos.history import ACKS_ALL, partition_of, topic_of
@@ -26,6 +26,8 @@ PAUSE_S: Final = 1.5
 TIMEOUT_MS: Final = 4_000
 ACTS: Final = {"move": 5.0, "elect": 1.0, "configure": 1.5, "extra": 4.0}
 """How often each, against the others; the last is about topics of its own."""
+SHIFTS: Final = {"shift": 5.0}
+"""Where brokers have several log directories."""
 TRIM_PROBABILITY: Final = 0.4
 GROW_PROBABILITY: Final = 0.4
 """That it deletes the records of a topic of its own, or adds partitions, before it deletes the topic."""
@@ -54,13 +56,15 @@ class SimAdmin:
         keys: Sequence[str],
         brokers: Sequence[int],
         copies: int,
+        log_dirs_of: Callable[[int], Sequence[str]],
     ) -> None:
-        """`keys`: of the partitions that it moves."""
+        """`keys`: of the partitions that it moves. `log_dirs_of`: a broker's."""
         self.client = client
         self._recorder = recorder
         self._keys = keys
         self._brokers = brokers
         self._copies = copies
+        self._log_dirs_of = log_dirs_of
         self._placed: dict[str, Setting[tuple[int, ...]]] = {}
         """Where each partition was sent."""
         self._configured: dict[str, Setting[str | None]] = {}
@@ -80,10 +84,11 @@ class SimAdmin:
         client = self.client
         acts = {
             "move": self._move, "elect": self._elect, "configure": self._configure,
-            "extra": self._next_of_its_own,
+            "extra": self._next_of_its_own, "shift": self._shift,
         }  # fmt: skip
+        odds = ACTS | (SHIFTS if len(self._log_dirs_of(self._brokers[0])) > 1 else {})
         while not client.is_stopping:
-            (act,) = client.random.choices(list(ACTS), list(ACTS.values()))
+            (act,) = client.random.choices(list(odds), list(odds.values()))
             try:
                 await acts[act]()
                 client.last_ok_s = client.loop.time()
@@ -114,6 +119,17 @@ class SimAdmin:
         answer = await self.client.request_any(ApiKey.ALTER_PARTITION_REASSIGNMENTS, fields)
         code = ErrorCode(answer.error_code or answer.responses[0].partitions[0].error_code)
         self._heard(placed, replicas, code, "move")
+
+    async def _shift(self) -> None:
+        """From one log directory to another. Nothing has to be so in the end: directories are lost."""
+        chance = self.client.random
+        broker = chance.choice(list(self._brokers))
+        path = chance.choice(list(self._log_dirs_of(broker)))
+        topic, number = partition_of(chance.choice(list(self._keys)))
+        fields = {"dirs": [{"path": path, "topics": [{"name": topic, "partitions": [number]}]}]}
+        answer = await self.client.request(broker, ApiKey.ALTER_REPLICA_LOG_DIRS, fields)
+        if answer.results[0].partitions[0].error_code == ErrorCode.NONE:
+            self._recorder.visited("shift between log directories")
 
     async def _elect(self) -> None:
         """Nothing holds for good afterwards: the next fault may take the leader away."""

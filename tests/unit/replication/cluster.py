@@ -122,7 +122,7 @@ class Broker:
         loop = cluster.loop
         self.timer = WheelTimer(loop)
         self.dirs = [
-            LogDir(disk, path, UUID(int=number), boot_id=cluster.boot_id)
+            LogDir(disk, path, None if number is None else UUID(int=number), boot_id=cluster.boot_id)
             for number, path in zip(cluster.directory_ids, cluster.directories, strict=False)
         ]
         self.endpoints: list[MemoryLeader] = []
@@ -207,7 +207,8 @@ class Cluster:
         self.limits = limits or FetchLimits()
         self.log_defaults = log_defaults or LogConfig()
         self.directories = directories
-        self.directory_ids: Sequence[int] = range(len(directories))
+        self.directory_ids: Sequence[int | None] = range(len(directories))
+        """None: of one that cannot be read."""
         self.directory_channel = directory_channel
         self.session_slots = session_slots
         self.now_ms = NOW_MS

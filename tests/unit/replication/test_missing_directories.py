@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from uuid import UUID
 
 import pytest
 
@@ -87,3 +88,23 @@ async def test_a_directory_that_fails_before_its_logs_are_claimed_serves_none_of
         for topic_id in (first, second):
             cluster.delete_topic(topic_id)
         assert cluster.disks[1].exists("/more/second-0"), "a disk that has failed is left alone"
+
+
+@in_loop
+async def test_what_may_lie_in_a_directory_that_cannot_be_read_is_not_made_anew():
+    async with Cluster(1, directories=("/data", "/more")) as cluster:
+        cluster.create_topic("first", [[1]])
+        cluster.create_topic("second", [[1]])
+        run = cluster.brokers[1].partitions.logs.run_of(7)
+        await cluster.brokers.pop(1).partitions.close(broker_epoch=7)
+        cluster.directory_ids = (0, None)
+        broker = cluster.start(1)
+        logs = broker.partitions.logs
+        assert logs.previous_broker_epoch == -1
+        assert logs.run_of(9).log_dirs == run.log_dirs - {UUID(int=1)}
+        cluster.produce(b"x", topic="first")
+        with pytest.raises(BrokerError) as refused:
+            cluster.replica(1, "second")
+        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        cluster.create_topic("third", [[1]])
+        assert logs.dir_of(cluster.replica(1, "third")).path == "/data"

@@ -1,4 +1,4 @@
-"""Seeds of every profile hold: a hundred and fifty in `make test`, hundreds more in `make test-long`.
+"""Seeds of every profile hold: two hundred in `make test`, hundreds more in `make test-long`.
 Together they visit what they are there for: what was never visited was not tested."""
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ SECONDS: Final = 20.0
 HEAVY: Final = "fifty"
 """Its items come first, so that none is the last."""
 SEEDS: Final[Mapping[str, int]] = {
-    HEAVY: 2, "groups": 3, "groups-harsh": 3, "changing": 3, "five": 3, "partial": 3, "upgrade": 3,
-    "transactions-harsh": 4, "quiet": 22,
+    HEAVY: 2, "groups": 3, "groups-harsh": 3, "changing": 3, "disks": 3, "five": 3, "partial": 3,
+    "upgrade": 3, "transactions-harsh": 4, "quiet": 45,
 }  # fmt: skip
 """Of a profile, where it is not `USUAL`: for the same time on a processor more of those that cost little."""
-USUAL: Final = 13
+USUAL: Final = 16
 IN_AN_ITEM: Final = 3
 """Seeds: workers take items in turns (tests/support/suite/workers.py)."""
 AT_MOST: Final = 8
@@ -30,6 +30,7 @@ VISITS: Final[Mapping[str, frozenset[str]]] = {
     "partial": frozenset({"truncation", "raft leader"}),
     "transactions": frozenset({"aborted transaction", "coordinator move", "compaction", "snapshot"}),
     "groups": frozenset({"rebalance", "late commit refused"}),
+    "disks": frozenset({"move", "shift between log directories", "fault dir-lost"}),
     "changing": frozenset({"move", "config", "partitions created", "records deleted", "topic deleted"}),
 }
 """What the seeds of a profile come to."""

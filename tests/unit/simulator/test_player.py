@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from random import Random
 
 import pytest
 
 from chaos.sim.disk import SimDisk
-from chaos.simulator.cluster import Cluster
+from chaos.simulator.cluster import Cluster, ClusterShape
 from chaos.simulator.draws import Draws
 from chaos.simulator.faults import OF_THE_VICTIM, SimFault, Tolerance, faults_of
 from chaos.simulator.network import Network
@@ -19,17 +20,18 @@ from chaos.simulator.scheduler import Scheduler
 from chaos.simulator.sightings import SIGHTINGS
 from chaos.simulator.story import Story
 from metadata_quorum.foundation.blocking import MayBlock
+from tests.support.may_block import MAY_BLOCK
 
 
 class Played:
     """A cluster of three machines, and faults that are done to it."""
 
-    def __init__(self, *faults: str) -> None:
+    def __init__(self, *faults: str, shape: ClusterShape = COMBINED.shape) -> None:
         self.scheduler = Scheduler()
         self.story = Story()
         draws = Draws(1)
         self.network = Network(self.scheduler, draws)
-        self.cluster = Cluster(COMBINED.shape, self.scheduler, self.network, draws, self.story)
+        self.cluster = Cluster(shape, self.scheduler, self.network, draws, self.story)
         self.player = FaultPlayer(self.cluster, [SimFault.parse(fault) for fault in faults], draws)
         for node_id in self.cluster.machines:
             self.cluster.machines[node_id].start(node_id)  # a process that does nothing
@@ -175,6 +177,25 @@ def test_nodes_that_lose_power_together(monkeypatch: pytest.MonkeyPatch) -> None
     assert started == [2]
     played.at(0.6)
     assert started == [2, 1, 3]
+
+
+def test_a_lost_directory_is_replaced_while_its_broker_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+    played = Played("at 0.1 for 0.1: dir-lost 2 2 new", shape=replace(COMBINED.shape, log_dirs=2))
+    monkeypatch.setattr(Cluster, "start", lambda _, node_id: started.append(node_id))
+    disk = played.cluster.machines[2].disk
+    before = disk.read_bytes("/n2-2/data/meta.properties", MAY_BLOCK)
+    played.at(0.15)
+    with pytest.raises(OSError, match="Input/output error"):
+        disk.open("/n2-2/data/meta.properties")
+    disk.open("/n2/data/meta.properties")
+    played.at(0.25)
+    assert not started, "it does not stop"
+    played.at(5.3)
+    assert started == [2]
+    after = disk.read_bytes("/n2-2/data/meta.properties", MAY_BLOCK)
+    assert after != before, "another directory, with another id"
+    assert b"cluster.id" in after
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from chaos.sim.disk import SimDisk
 from kraft.config.node_config import Config
 from kraft.storage.formatter import format_storage, inspect_storage, lock_storage, read_storage
 from metadata_quorum.foundation.disk import OsDisk
@@ -131,3 +132,29 @@ def test_no_two_directories_have_one_id(tmp_path):
     with pytest.raises(FatalError, match=r"/b has the directory\.id of .*/a: ") as refused:
         read_storage(DISK, config)
     assert refused.value.exit_code == ExitCode.LOG_DIR_UNUSABLE
+
+
+@pytest.mark.row("L8")
+def test_a_broker_starts_without_a_log_dir_whose_disk_does_not_answer(tmp_path):
+    disk = SimDisk()
+    config = config_for("", node_id=3, roles="broker")
+    format_storage(disk, config, "cluster-1", RNG)
+    whole = read_storage(disk, config)
+    disk.lose_device("/b")
+    storage = read_storage(disk, config)
+    assert storage.directories == {"/a": whole.directories["/a"]}
+    assert storage.unreadable == ("/b",)
+    disk.lose_device("/a")  # the metadata is there
+    with pytest.raises(FatalError, match="cannot read /a: Input/output error"):
+        read_storage(disk, config)
+
+
+@pytest.mark.row("L8")
+def test_a_log_dir_that_cannot_be_read_is_not_locked(tmp_path):
+    config = config_for(tmp_path)
+    format_storage(DISK, config, "cluster-1", RNG)
+    shutil.rmtree(tmp_path / "b")
+    for fd in lock_storage(config, unreadable=(f"{tmp_path}/b",)):
+        os.close(fd)
+    with pytest.raises(FatalError, match=f"cannot use {tmp_path}/b"):
+        lock_storage(config)
