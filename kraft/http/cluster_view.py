@@ -61,7 +61,6 @@ class ClusterView:
         """What the visitor may see; of one topic only where it is named."""
         views, quorum, counts = await self._answers()
         node, image = self._node, self._node.image
-        visible = _visible_to(image, views, visitor)
         head = {
             "cluster_id": node.cluster_id,
             "told_by": node.node_id,
@@ -71,6 +70,7 @@ class ClusterView:
         }
 
         def merged() -> Json:
+            visible = _visible_to(image, views, visitor)
             partitions = _partitions(image, views, visible.topics, topic)
             return {
                 **head,
@@ -88,18 +88,25 @@ class ClusterView:
         """The topics whose names contain that text, by name, with their sizes at the leaders."""
         views, *_ = await self._answers()
         image = self._node.image
-        names = [each for each in image.topics_by_name if containing in each and visitor.may_see_topic(each)]
-        return await self._node.loop.run_in_executor(None, _topics, image, views, sorted(names))
+
+        def found() -> list[Json]:
+            names = [each for each in image.topics_by_name if containing in each]
+            return _topics(image, views, sorted(filter(visitor.may_see_topic, names)))
+
+        return await self._node.loop.run_in_executor(None, found)
 
     async def groups(self, visitor: Visitor) -> list[Json]:
         views, _, counts = await self._answers()
-        visible = _visible_to(self._node.image, views, visitor)
-        return await self._node.loop.run_in_executor(None, _groups, views, counts, visible)
+        image = self._node.image
+        return await self._node.loop.run_in_executor(
+            None, lambda: _groups(views, counts, _visible_to(image, views, visitor))
+        )
 
     async def transactions(self, visitor: Visitor) -> list[Json]:
         """What is not finished, and what nobody will finish."""
         views, *_ = await self._answers()
-        return transactions(views, self._node.image, visitor, self._node.now_ms())
+        image, now_ms = self._node.image, self._node.now_ms()
+        return await self._node.loop.run_in_executor(None, transactions, views, image, visitor, now_ms)
 
     async def _answers(self) -> _Answers:
         now = self._node.loop.time()
