@@ -12,7 +12,7 @@ from typing import Final
 
 from kraft.api.context import NodeContext
 from kraft.api.request_context import RequestContext
-from kraft.api.throttling import MS_PER_S, client_of, is_between_nodes
+from kraft.api.throttling import client_of, in_ms, is_between_nodes
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
@@ -43,4 +43,4 @@ class ControllerMutationQuota:
     @property
     def throttle_time_ms(self) -> int:
         """The throttle time for the response."""
-        return round(self._pause_s * MS_PER_S)
+        return in_ms(self._pause_s)

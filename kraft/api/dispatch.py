@@ -379,7 +379,7 @@ class Dispatcher:
         try:
             return await forward(self._node, call.ctx, body)
         except Exception as error:  # noqa: BLE001
-            return self._error_reply(call, error)
+            return await self._long_error_reply(call, error)
 
     def _open_envelope(self, call: _Call) -> tuple[_Call, int]:
         """The request inside, and its size in memory in bytes. Raises `BrokerError`."""

@@ -29,6 +29,8 @@ from metadata_quorum.security.acls import CLUSTER_NAME, AclOperation, AclResourc
 
 THROTTLE_TIME_MS: Final = "throttle_time_ms"
 MS_PER_S: Final = 1000
+LONGEST_MS: Final = 2**31 - 1
+"""More has no room in a response: 24 days."""
 
 Addresses = Mapping[str, frozenset[str]]
 
@@ -38,10 +40,15 @@ def client_of(ctx: RequestContext) -> QuotaClient:
     return QuotaClient(ctx.principal.partition(":")[2], ctx.client_id or "")
 
 
+def in_ms(pause_s: float) -> int:
+    """A quota may be as small as anybody likes, and a pause as long, even infinite."""
+    return LONGEST_MS if pause_s >= LONGEST_MS / MS_PER_S else round(pause_s * MS_PER_S)
+
+
 def throttle_connection(ctx: RequestContext, pause_s: float) -> int:
     """Mute the client's connection; returns the throttle time for its response, in ms. For a forwarded
     request only that: the broker that forwarded it has the client's connection."""
-    pause_ms = round(pause_s * MS_PER_S)
+    pause_ms = in_ms(pause_s)
     if pause_ms > 0 and ctx.forwarded_for is None:
         ctx.connection.mute(pause_ms / MS_PER_S)
     return pause_ms

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from data_plane.quotas.client_quotas import ClientQuotas
 from data_plane.quotas.rates import QuotaWindow
+from kraft.api.controller_mutation_quota import ControllerMutationQuota
+from kraft.api.request_context import RequestContext, Role
 from kraft.api.request_cost import RequestCost
-from kraft.api.throttling import QuotaUpdates, charge_connection
+from kraft.api.throttling import QuotaUpdates, charge_connection, charge_fetch, charge_produce, throttled
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.bridge import encode_response
+from metadata_quorum.foundation.errors import BrokerError
+from metadata_quorum.foundation.quota_types import USER, QuotaType
 from metadata_quorum.metadata.delta import MetadataDelta
 from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
 from tests.support.contexts import node_context
@@ -101,3 +108,36 @@ def test_nothing_is_looked_at_while_nothing_is_limited() -> None:
         assert charge_connection(node, "::1") == 0
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("rate", [1.0, 1e-4, 5e-324])
+def test_a_quota_of_next_to_nothing_makes_no_answer_that_cannot_be_sent(rate: float) -> None:
+    """It is how an operator shuts a client out. What was produced is in the log, so there must be an answer:
+    the producer would send it again."""
+    muted: list[float] = []
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        node = node_context(loop)
+        quotas = ClientQuotas(QuotaWindow(), QuotaWindow())
+        quotas.take({((USER, "a"),): {each.value: rate for each in QuotaType}})
+        node.quotas = quotas
+        connection: Any = SimpleNamespace(mute=muted.append)
+        ctx = RequestContext(
+            ApiKey.CREATE_TOPICS, 6, 1, "c", Role.BROKER, connection, "User:a", (),
+            cost=RequestCost(Stopwatch(), 100_000_000),
+        )  # fmt: skip
+        pauses_ms = [charge_produce(node, ctx), charge_fetch(node, ctx, 100_000_000)]
+        mutations = ControllerMutationQuota(node, ctx)
+        mutations.count(10_000)
+        with pytest.raises(BrokerError, match="THROTTLING_QUOTA_EXCEEDED"):
+            mutations.count(1)
+        pauses_ms.append(mutations.throttle_time_ms)
+        response = throttled(node, ctx, {"topics": [], "throttle_time_ms": pauses_ms[-1]})
+        for pause_ms in (*pauses_ms, response["throttle_time_ms"]):
+            encode_response(ApiKey.CREATE_TOPICS, 6, {"topics": [], "throttle_time_ms": pause_ms})
+            assert pause_ms > 0
+
+    asyncio.run(run())
+    assert muted
+    assert max(muted) <= 2**31 / 1000

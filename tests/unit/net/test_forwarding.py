@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kraft.api import topics
 from kraft.api.envelope import decode_address, decode_principal, encode_principal
 from kraft.api.request_context import Role
 from kraft.api.row import ApiRow
@@ -122,6 +126,36 @@ def test_a_controller_that_is_none_any_more_says_so_in_the_envelope(active: bool
             answer = await client.request(ApiKey.DELETE_TOPICS, 6, fields)
             assert [each.error_code for each in answer.responses] == [ErrorCode.NOT_CONTROLLER]
             client.close()
+
+    test()
+
+
+@pytest.mark.parametrize("names", [1, 5000], ids=["short", "long"])
+def test_where_no_controller_answers_very_many_items_are_refused_beside_the_loop(names: int) -> None:
+    """Sixty thousand of them took a quarter of a second."""
+    threads = []
+
+    def on_error(request, code, message):
+        threads.append(threading.get_ident())
+        return topics.delete_topics_error(request, code, message)
+
+    class Refuses:
+        async def request(self, *_):
+            raise BrokerError(ErrorCode.REQUEST_TIMED_OUT)
+
+    @on_a_loop
+    async def test():
+        rows = rows_with(lambda *_: None)
+        rows[ApiKey.DELETE_TOPICS] = replace(rows[ApiKey.DELETE_TOPICS], on_error=on_error)
+        async with serving(rows) as broker:
+            broker.node.controller_channel = Refuses()
+            client = await broker.client()
+            fields = {"topics": [{"name": f"topic-{n}"} for n in range(names)]}
+            answer = await client.request(ApiKey.DELETE_TOPICS, 6, fields)
+            assert [each.name for each in answer.responses] == [f"topic-{n}" for n in range(names)]
+            assert {each.error_code for each in answer.responses} == {ErrorCode.REQUEST_TIMED_OUT}
+            client.close()
+        assert (threads == [threading.get_ident()]) is (names == 1)
 
     test()
 
