@@ -22,6 +22,8 @@ LISTED_PER_SLICE: Final = 2000
 """ListGroups: each takes a microsecond or two."""
 MEMBERS_PER_SLICE: Final = 1000
 """DescribeGroups."""
+PARTS_PER_TURN: Final = 10
+"""Parts of a coordinator's partitions that are asked in one turn of the loop."""
 MEMBERS_AS_ONE: Final = 10
 """So many members take the time of a group."""
 _FIRST_TO_MISS_GROUPS: Final = 6
@@ -32,7 +34,12 @@ async def handle_list(broker: BrokerContext, ctx: RequestContext, request: Messa
     states = {state.lower() for state in request.states_filter or ()}
     types = {kind.lower() for kind in request.types_filter or ()}
     groups = []
+    turns = broker.node.long_work.request()
+    parts = 0
     async for listed in broker.group_coordinator.list_groups():
+        parts += 1
+        if parts % PARTS_PER_TURN == 0:  # there are fifty, even where there is no group
+            await turns.pause()
         async for group_id, protocol_type, state, kind in in_slices(
             broker.node.long_work, listed, LISTED_PER_SLICE
         ):

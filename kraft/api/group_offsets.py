@@ -50,7 +50,7 @@ from kraft.api.offset_partitions import (
 )
 from kraft.api.request_context import RequestContext
 from kraft.api.row import ApiRow, Response
-from kraft.api.slices import GROUPS_PER_SLICE, each_once, each_within, in_slices, of_name
+from kraft.api.slices import FIRST_SHARE, GROUPS_PER_SLICE, each_once, each_within, in_slices, of_name
 from kraft.broker.txn_verification import RETRIABLE
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
@@ -72,6 +72,10 @@ PIECE: Final = 1000
 """Partitions that are committed or deleted at once; each takes some 7 microseconds, half of that in the
 coordinator."""
 
+COMMITTED_PER_SLICE: Final = 250
+"""Partitions, and topics, that are committed in some milliseconds: their records are encoded, appended and
+applied, too."""
+
 
 # ---- OffsetCommit ------------------------------------------------------------------------------------
 
@@ -84,9 +88,13 @@ async def handle_commit(broker: BrokerContext, ctx: RequestContext, request: Mes
         state.long_commits = state.long_commits or asyncio.Lock()
         async with state.long_commits:
             return await _commit_in_pieces(broker, ctx, request)
+    takes = _slices(request.topics)
+    if takes > 1 / FIRST_SHARE:
+        state.long_commits = state.long_commits or asyncio.Lock()
     if state.long_commits is not None:
-        async with state.long_commits:
-            pass  # what came before is committed
+        async with state.long_commits:  # what came before is committed
+            if takes > 1 / FIRST_SHARE:  # sixty-four may commit at once
+                await broker.node.long_work.first(takes)
         if ctx.connection.gone:
             return {"topics": []}  # nobody reads it
     errors: Mapping[TopicPartition, ErrorCode] = {}
@@ -98,6 +106,11 @@ async def handle_commit(broker: BrokerContext, ctx: RequestContext, request: Mes
     return per_partition(
         request.topics, lambda name, index: error_of(errors, name, index), names, by_id=by_id
     )
+
+
+def _slices(topics: Sequence[Message]) -> float:
+    """How many slices of work it is to commit them."""
+    return sum(1 + len(topic.partitions) for topic in topics) / COMMITTED_PER_SLICE
 
 
 async def _commit_in_pieces(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
@@ -157,9 +170,13 @@ async def handle_transactional_commit(
 ) -> Response:
     """Offsets that take effect when the producer's transaction commits. In order, as above."""
     state = ctx.connection.state
-    if is_long := is_more_than(PIECE, request.topics):
+    is_long = is_more_than(PIECE, request.topics)
+    takes = 1.0 if is_long else _slices(request.topics)
+    if takes > 1 / FIRST_SHARE:
         state.long_commits = state.long_commits or asyncio.Lock()
     async with state.long_commits or nullcontext():
+        if takes > 1 / FIRST_SHARE and not is_long:
+            await broker.node.long_work.first(takes)
         if ctx.connection.gone:
             return {"topics": []}  # nobody reads it, and its transaction may have ended meanwhile
         return await _transactional_commit(broker, ctx, request, is_long=is_long)

@@ -111,6 +111,9 @@ async def in_batches(
     results: list[Result] = []
     request = work.request()
     start = 0
+    all_weigh = sum(map(weight, items[:ITEMS_PER_COMMAND]))
+    if all_weigh * FIRST_SHARE > ITEMS_PER_COMMAND:
+        await work.first(all_weigh / ITEMS_PER_COMMAND)
     while True:
         end, left = start, ITEMS_PER_COMMAND
         while end < len(items) and left > 0:

@@ -33,6 +33,8 @@ from metadata_quorum.security.acls import AclOperation
 CREATED_PER_SLICE: Final = 20
 """Topics answered in one turn of the loop: the response has all settings of each topic."""
 NAMED_PER_SLICE: Final = 1_000
+PARTITIONS_AS_ONE: Final = 10
+"""So many partitions of a topic that is created take the time of a topic."""
 
 Requested = TypeVar("Requested")
 
@@ -103,6 +105,7 @@ async def handle_create_topics(
             validate_only=request.validate_only,
             timeout_ms=request.timeout_ms,
         ),
+        lambda topic: max(_partitions_named(controller, topic) // PARTITIONS_AS_ONE, 1),
     )
     configs = _DescribedConfigs(controller.node)
     async for topic, result in in_slices(

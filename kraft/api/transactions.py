@@ -49,6 +49,9 @@ FIRST_TO_SAY_FENCED: Final = {  # by API
 }
 """The first versions with PRODUCER_FENCED; clients of older ones get INVALID_PRODUCER_EPOCH."""
 
+PARTS_PER_TURN: Final = 10
+"""ListTransactions: of the coordinator's partitions."""
+
 MARKERS_PER_SLICE: Final = 25
 """WriteTxnMarkers: each is an append, and the first one of a log opens its files."""
 
@@ -242,7 +245,12 @@ async def handle_list(broker: BrokerContext, ctx: RequestContext, request: Messa
         )
 
     found = []
+    turns = broker.node.long_work.request()
+    parts = 0
     async for listed in broker.transaction_coordinator.list():
+        parts += 1
+        if parts % PARTS_PER_TURN == 0:  # there are fifty, even where there is no transaction
+            await turns.pause()
         async for name, known in in_slices(broker.node.long_work, listed, 500, lambda each: 1 + len(each[0])):
             if requested(name, known):
                 found.append(

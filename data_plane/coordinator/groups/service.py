@@ -25,6 +25,7 @@ from data_plane.coordinator.groups.consumer.messages import (
     ConsumerHeartbeatReply,
     DescribedConsumerGroup,
 )
+from data_plane.coordinator.groups.consumer.state import JOINING
 from data_plane.coordinator.groups.group_metadata_manager import (
     GroupLimits,
     GroupMetadataManager,
@@ -110,7 +111,8 @@ class GroupCoordinator:
         self._loads = Loads(loop, self.become_leader, config.shards.load_turn_bytes)
         self._heartbeats: dict[tuple[str, str], asyncio.Future[None]] = {}
         """By group and member: done when the newest heartbeat that has come is answered."""
-        self._pattern_turns = Turns(loop)
+        self._turns = Turns(loop)
+        """Of heartbeats that look for topics, or may have all partitions of their group assigned anew."""
         self._sweep_timer = loop.call_later(config.retention_check_interval, self._sweep)
 
     @property
@@ -214,6 +216,8 @@ class GroupCoordinator:
         try:
             if before is not None:  # in order: a member that joins and leaves must not join after it has left
                 await asyncio.wait((before,))
+            if request.member_epoch <= JOINING or request.subscribed_topic_names is not None:
+                await self._turns.next()  # hundreds may join at once
             await self._look_up_patterns(request)
             led = self._led_for(request.group_id)
             decide = partial(led.manager.consumer_heartbeat, request)
@@ -243,13 +247,13 @@ class GroupCoordinator:
 
     async def _look_up(self, regex: str, may_see: Callable[[str], bool]) -> None:
         if not self.view.matches.is_known(regex):
-            await self._pattern_turns.next()
+            await self._turns.next()
         for _ in self.view.matches.steps(regex):
-            await self._pattern_turns.next()
+            await self._turns.next()
         for place, name in enumerate(self.view.matches.matching(regex), 1):
             may_see(name)  # which caches the outcome
             if place % _NAMES_PER_TURN == 0:
-                await self._pattern_turns.next()
+                await self._turns.next()
 
     # --- offsets -------------------------------------------------------------------------------
 

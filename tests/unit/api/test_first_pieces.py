@@ -11,11 +11,12 @@ from uuid import UUID
 
 import pytest
 
-from kraft.api import configs, metadata
+from kraft.api import configs, group_admin, group_offsets, metadata
 from kraft.api.context import NodeContext
 from kraft.api.long_work import AT_ONCE, LongWork
-from kraft.api.slices import in_slices
+from kraft.api.slices import FIRST_SHARE, ITEMS_PER_COMMAND, in_batches, in_slices
 from kraft.broker.failover_metadata import FailoverMetadata
+from kraft.net.connection_state import ConnectionState
 from kraft.net.turn_budget import SHARE
 from metadata_quorum.foundation.model import PartitionRegistration, ResourceType
 from metadata_quorum.metadata.image import MetadataImage, TopicImage
@@ -158,3 +159,97 @@ async def test_brokers_are_described_to_few_in_one_turn() -> None:
     answers = await turns.all_at_once(lambda: configs.handle_describe(node, unused, request))
     assert all(each["results"][0]["configs"][0]["value"] == "1" for each in answers)
     assert turns.most <= 3 * configs.RESOURCES_PER_SLICE
+
+
+@on_a_loop
+async def test_heavy_commands_share_a_turn() -> None:
+    """One that only validates is judged at once, before the controller is heard."""
+    turns, work = Turns(), LongWork(asyncio.get_running_loop())
+
+    async def ask(items: Any) -> Any:
+        turns.add(sum(items))
+        return items
+
+    heavy = [ITEMS_PER_COMMAND // 4] * 2
+    await turns.all_at_once(lambda: in_batches(work, heavy, ask, lambda each: each))
+    assert turns.most <= 2 * ITEMS_PER_COMMAND
+
+
+@on_a_loop
+async def test_groups_of_very_many_empty_partitions_are_asked_for_in_turns() -> None:
+    turns, parts = Turns(), 50
+
+    async def list_groups() -> Any:
+        for _ in range(parts):
+            turns.add(1)
+            yield ()
+
+    coordinator = SimpleNamespace(list_groups=list_groups)
+    broker = broker_context(node_context(asyncio.get_running_loop()), group_coordinator=coordinator)
+    request: Any = SimpleNamespace(states_filter=None, types_filter=None)
+    unused: Any = None
+    await turns.all_at_once(lambda: group_admin.handle_list(broker, unused, request))
+    assert turns.most <= (SHARE + 1) * group_admin.PARTS_PER_TURN < SHARE * parts
+
+
+class Groups:
+    """Takes every offset."""
+
+    def __init__(self) -> None:
+        self.turns = Turns()
+        self.committed: list[int] = []
+
+    async def commit_offsets(self, commit: Any) -> Any:
+        self.turns.add(len(commit.offsets))
+        self.committed.append(commit.offsets[0].offset)
+        return SimpleNamespace(errors=dict.fromkeys((each.partition for each in commit.offsets), 0))
+
+    def commit(self, broker: Any, ctx: Any, partitions: int, offset: int) -> Awaitable[Any]:
+        wanted = [
+            SimpleNamespace(
+                partition_index=n, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=""
+            )
+            for n in range(partitions)
+        ]
+        request: Any = SimpleNamespace(
+            topics=[SimpleNamespace(name="t", partitions=wanted)],
+            group_id="g",
+            member_id="",
+            generation_id_or_member_epoch=-1,
+            group_instance_id=None,
+            retention_time_ms=-1,
+        )
+        return group_offsets.handle_commit(broker, ctx, request)
+
+
+def committing(groups: Groups) -> Any:
+    image = MetadataImage(topics_by_name={"t": TopicImage("t", UUID(int=1), Partitions(groups.turns))})
+    return broker_context(node_context(asyncio.get_running_loop(), image=image), group_coordinator=groups)
+
+
+def connection() -> Any:
+    return SimpleNamespace(version=8, connection=SimpleNamespace(state=ConnectionState(), gone=False))
+
+
+@on_a_loop
+async def test_many_offsets_of_many_clients_are_committed_in_turns() -> None:
+    groups = Groups()
+    broker = committing(groups)
+    await groups.turns.all_at_once(lambda: groups.commit(broker, connection(), 200, 1))
+    assert len(groups.committed) == SHARE
+    assert groups.turns.most <= 2 * group_offsets.COMMITTED_PER_SLICE
+
+
+@on_a_loop
+async def test_the_offsets_of_one_connection_are_committed_in_their_order() -> None:
+    """Few behind many, when others have filled the turn."""
+    groups = Groups()
+    broker, ctx = committing(groups), connection()
+    few = group_offsets.COMMITTED_PER_SLICE // FIRST_SHARE - 2
+    others = [asyncio.ensure_future(groups.commit(broker, connection(), 200, 0)) for _ in range(9)]
+    asked = [
+        asyncio.ensure_future(groups.commit(broker, ctx, partitions, number))
+        for number, partitions in enumerate((few, 200, few, 200, few), 1)
+    ]
+    await asyncio.gather(*others, *asked)
+    assert [each for each in groups.committed if each] == [1, 2, 3, 4, 5]

@@ -4,11 +4,13 @@ keep nobody from an answer."""
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from data_plane.coordinator.groups.consumer.messages import ConsumerHeartbeat, ConsumerHeartbeatReply
 from data_plane.coordinator.groups.consumer.topic_patterns import NAMES_PER_STEP
+from data_plane.coordinator.groups.group_metadata_manager import GroupMetadataManager
 from data_plane.coordinator.groups.service import GroupCoordinator
 from metadata_quorum.foundation.client_pattern import ClientPattern
 from tests.unit.groups.memory_log import MemoryLog
@@ -77,3 +79,39 @@ def test_topics_that_come_all_the_time_keep_no_pattern_from_being_resolved() -> 
             assert number < 2 * TOPICS - 1, "resolved before the topics ceased to come"
 
     run(test)
+
+
+def test_members_that_join_at_once_do_so_one_per_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each may have all partitions of its group assigned anew: some milliseconds, where there are many."""
+    decided = most = 0
+    heartbeat = GroupMetadataManager.consumer_heartbeat
+
+    def counted(*asked: Any) -> Any:
+        nonlocal decided, most
+        decided += 1
+        most = max(most, decided)
+        return heartbeat(*asked)
+
+    monkeypatch.setattr(GroupMetadataManager, "consumer_heartbeat", counted)
+
+    async def test() -> None:
+        nonlocal decided
+        async with service(MemoryLog()) as groups:
+            asked = [
+                asyncio.ensure_future(
+                    groups.consumer_heartbeat(
+                        ConsumerHeartbeat(
+                            "g", f"m{number}", 0, rebalance_timeout_ms=1, subscribed_topic_names=(), owned={}
+                        )
+                    )
+                )
+                for number in range(MEMBERS)
+            ]
+            while not all(each.done() for each in asked):
+                decided = 0
+                await asyncio.sleep(0)
+            for each in asked:
+                assert (await each).member_epoch > 0
+
+    run(test)
+    assert most == 1
