@@ -31,6 +31,7 @@ from metadata_quorum.foundation.uuids import random_uuid, uuid_text
 BROKER_PORT: Final = 9092
 CONTROLLER_PORT: Final = 9093
 WORLD: Final = "world"
+SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ class ClusterShape:
     settings: Mapping[str, str] = field(default_factory=dict)
     replication_factor: int = 3
     """Of every topic, where there are so many brokers."""
+    racks: int = 0
+    """Over which the brokers are spread; consumers then read from a replica in their own."""
     log_dirs: int = 1
     """Of a broker, each on a device of its own. The metadata is in the first."""
 
@@ -86,8 +89,18 @@ class ClusterShape:
             "offsets.topic.num.partitions": "3",
             "transaction.state.log.num.partitions": "3",
             "group.initial.rebalance.delay.ms": "0",
+            **self._nearby(node_id),
             **self.settings,
         }
+
+    def _nearby(self, node_id: int) -> dict[str, str]:
+        if not self.racks:
+            return {}
+        return {"broker.rack": rack_of(node_id % self.racks), "replica.selector.class": SELECTOR}
+
+
+def rack_of(number: int) -> str:
+    return f"rack-{number}"
 
 
 def host_of(node_id: int) -> str:

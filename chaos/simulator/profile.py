@@ -75,10 +75,16 @@ class Profile:
     """For each topic."""
     readers: int = 1
     """For all topics."""
+    session_readers: int = 0
+    """For all topics, as newer clients fetch; each in a rack of its own."""
     members: int = 0
     """Of a classic group and of a consumer group each, which read everything."""
+    static_members: int = 0
+    """So many of each group's have names of their own (KIP-345)."""
     upgrade: bool = False
     """An operator restarts node after node, then raises the levels of the features."""
+    second_transactors: bool = False
+    """Every other client that writes in transactions is of transaction.version 2."""
     resends: bool = False
     """Producers without idempotence send again what was not acknowledged, too: no write fails."""
     admins: int = 0
@@ -93,7 +99,10 @@ class Profile:
     @property
     def exposed(self) -> list[str]:
         """Clients whose links faults may strike, by name: all."""
-        counts = {"reader": self.readers, "admin": self.admins, **dict.fromkeys(GROUPS, self.members)}
+        counts = {
+            "reader": self.readers, "session": self.session_readers, "admin": self.admins,
+            **dict.fromkeys(GROUPS, self.members),
+        }  # fmt: skip
         for topic, mode in self.topics.items():
             counts[topic] = self.topics[INPUT].partitions if mode.transactional else self.producers
         return [f"{name}{number}" for name, count in counts.items() for number in range(count)]
@@ -188,6 +197,31 @@ PROFILES: Final[Mapping[str, Profile]] = {
         Profile("blackout", ClusterShape((1, 2, 3), (1, 2, 3), {**SMALL, **FLUSHED}), DURABLE, BLACKOUTS),
         Profile("partial", ClusterShape((1, 2, 3, 4, 5), (1, 2, 3, 4, 5), SHORT), PLAIN, PARTIAL),
         Profile("stranded", ClusterShape((1,), (2, 3, 4), SHORT), PLAIN, STRANDING),
+        Profile(
+            "transactions-v2",
+            ClusterShape((1, 2, 3), (4, 5, 6), SMALL),
+            {**COPIED, INPUT: TopicMode(3, ACKS_ALL, idempotent=True)},
+            HARSH,
+            0.5,
+            second_transactors=True,
+        ),
+        Profile(
+            "groups-static",
+            ClusterShape((1, 2, 3), (4, 5, 6), {**SMALL, **SESSIONS}),
+            DURABLE,
+            HARSH,
+            pause_s=0.3,
+            members=3,
+            static_members=2,
+        ),
+        Profile(
+            "nearby",
+            ClusterShape((1, 2, 3), (4, 5, 6), SMALL, racks=3),
+            {**COPIED, "one": TopicMode(1, 1)},
+            HARSH,
+            0.5,
+            session_readers=2,
+        ),
         Profile("upgrade", ClusterShape((1, 2, 3), (4, 5, 6), SMALL), COPIED, RARE, 0.5, upgrade=True),
         Profile(
             "disks",

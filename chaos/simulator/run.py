@@ -25,8 +25,9 @@ from chaos.simulator.clients.operator import SimOperator
 from chaos.simulator.clients.producer import SimProducer
 from chaos.simulator.clients.reader import SimReader, bound
 from chaos.simulator.clients.recorder import Recorder
+from chaos.simulator.clients.session_reader import SimSessionReader
 from chaos.simulator.clients.transactor import SimTransactor
-from chaos.simulator.cluster import BROKER_PORT, Cluster, host_of
+from chaos.simulator.cluster import BROKER_PORT, Cluster, host_of, rack_of
 from chaos.simulator.decisions import Decisions, replicas_at
 from chaos.simulator.draws import Draws
 from chaos.simulator.faults import SimFault, faults_of
@@ -317,7 +318,11 @@ class Simulation:
         for group, classic in GROUPS.items():
             for number in range(self.profile.members):
                 client = self._client(f"{group}{number}")
-                member = SimMember(client, self.recorder, group, self.profile.keys, classic=classic)
+                is_static = number < self.profile.static_members
+                member = SimMember(
+                    client, self.recorder, group, self.profile.keys, classic=classic,
+                    instance_id=f"{group}-{number}" if is_static else None,
+                )  # fmt: skip
                 self._members.append(member)
                 self._employ(client, member.run())
         for number in range(self.profile.admins):
@@ -332,14 +337,20 @@ class Simulation:
         for number in range(self.profile.readers):
             reader = SimReader(self._client(f"reader{number}"), self.recorder, self.profile.keys)
             self._employ(reader.client, reader.run())
+        for number in range(self.profile.session_readers):
+            sessions = SimSessionReader(
+                self._client(f"session{number}"), self.recorder, self.profile.keys, rack_of(number)
+            )
+            self._employ(sessions.client, sessions.run())
 
     def _start_transactors(self, topic: str, targets: list[str]) -> None:
         """One for each partition of the input."""
         for number in range(self.profile.topics[INPUT].partitions):
             name = f"{topic}{number}"
             transactor = SimTransactor(
-                self._client(name), self.recorder, name, f"{INPUT}-{number}", targets, self._pause_s
-            )
+                self._client(name), self.recorder, name, f"{INPUT}-{number}", targets, self._pause_s,
+                is_second=self.profile.second_transactors and number % 2 == 0,
+            )  # fmt: skip
             self._transactors.append(transactor)
             self._employ(transactor.client, transactor.run())
 

@@ -6,7 +6,7 @@ leader(key) -> Metadata, where it is not known -> connection(broker) -> request 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Final
 from uuid import UUID
@@ -22,7 +22,7 @@ from kraft.wire.header import request_header
 
 CONNECT_S: Final = 1.0
 REQUEST_S: Final = 5.0
-VERSIONS: Final = {
+VERSIONS: Final[Mapping[ApiKey, int]] = {
     ApiKey.PRODUCE: 9,
     ApiKey.FETCH: 12,
     ApiKey.LIST_OFFSETS: 7,
@@ -50,7 +50,7 @@ VERSIONS: Final = {
     ApiKey.LEAVE_GROUP: 5,
     ApiKey.CONSUMER_GROUP_HEARTBEAT: 0,
 }
-"""Of the requests that clients send."""
+"""Of the requests that clients send, unless they choose others."""
 
 
 class NoLeader(OSError):
@@ -71,11 +71,15 @@ class ClusterClient:
         """Whether another broker leads a partition by now."""
         self.report: Callable[[str, str], None] = lambda rule, what: None
         """Told of the rules that an answer breaks."""
+        self.versions: Mapping[ApiKey, int] = VERSIONS
+        """Of the requests that it sends."""
         self._brokers = brokers
         self.connections: dict[int, PeerClient] = {}
         """By broker."""
         self.leaders: dict[str, int] = {}
         """By partition, as far as it knows them."""
+        self.leader_epochs: dict[str, int] = {}
+        """Of the same leaders, and of those that are forgotten."""
         self._topic_ids: dict[str, UUID] = {}
         self._coordinators: dict[tuple[CoordinatorType, str], int] = {}
 
@@ -99,7 +103,7 @@ class ClusterClient:
     ) -> Message:
         """Raises OSError."""
         connection = await self.connection(broker)
-        answer = await connection.request(api_key, VERSIONS[api_key], fields, timeout_s=timeout_s)
+        answer = await connection.request(api_key, self.versions[api_key], fields, timeout_s=timeout_s)
         for code in accusations_in(answer):
             if (api_key, code) in OF_REPEATED:
                 continue
@@ -109,7 +113,7 @@ class ClusterClient:
     async def send(self, broker: int, api_key: ApiKey, fields: Fields) -> None:
         """A request that gets no response (acks=0). Raises OSError."""
         connection = await self.connection(broker)
-        version = VERSIONS[api_key]
+        version = self.versions[api_key]
         frame = request_header(api_key, version, 0, self.loop.name) + encode_request(api_key, version, fields)
         connection.transport.write(len(frame).to_bytes(4, "big") + frame)
 
@@ -140,7 +144,8 @@ class ClusterClient:
         answer = await self.request_any(ApiKey.METADATA, fields)
         for found in answer.topics:
             for partition in found.partitions:
-                self.leaders[f"{topic}-{partition.partition_index}"] = partition.leader_id
+                key = f"{topic}-{partition.partition_index}"
+                self.leaders[key], self.leader_epochs[key] = partition.leader_id, partition.leader_epoch
 
     async def topic_ids(self) -> dict[str, UUID]:
         """Of every topic that exists. Raises OSError."""

@@ -3,6 +3,7 @@
     join -> assigned partitions -> committed offsets -> poll, commit, heartbeat … -> a rebalance: join again
 
 Classic: JoinGroup and SyncGroup, where the leader assigns by range. Consumer (KIP-848): heartbeats alone.
+A static member has a name of its own, under which each client that follows gets what the last one had.
 """
 
 from __future__ import annotations
@@ -39,11 +40,24 @@ OVERTAKEN_S: Final = REBALANCE_MS / 1000
 """So late that comes, at most."""
 STALL_S: Final = (1.2 * SESSION_MS / 1000, 2.0 * SESSION_MS / 1000)
 LATE: Final = frozenset(
-    {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.STALE_MEMBER_EPOCH}
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.FENCED_INSTANCE_ID,
+    }
 )
 """What a coordinator says to the commit of one that has been replaced."""
+LEAVES_FOR_GOOD: Final = 0.3
+"""How often a static member that ends leaves the group; else another client of its name follows."""
+LEFT, LEFT_FOR_NOW = -1, -2
+"""Epochs of a member that ends (KIP-848)."""
 REBALANCE_S: Final = REBALANCE_MS / 1000 + 2
 _COUNT: Final = struct.Struct(">i")
+
+
+REPLACED: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID})
+"""What is said to one that has to begin anew."""
 
 
 class Rejoin(Exception):
@@ -63,9 +77,18 @@ class SimMember:
     """See the module."""
 
     def __init__(
-        self, client: ClusterClient, recorder: Recorder, group: str, keys: Sequence[str], *, classic: bool
+        self,
+        client: ClusterClient,
+        recorder: Recorder,
+        group: str,
+        keys: Sequence[str],
+        *,
+        classic: bool,
+        instance_id: str | None = None,
     ) -> None:
+        """`instance_id`: of a static member."""
         self.client = client
+        self._instance_id = instance_id
         self._other_connections = client.with_own_connections()
         self._recorder = recorder
         self.group = group
@@ -100,7 +123,8 @@ class SimMember:
                     await (self._heartbeat() if self._is_classic else self._consumer_heartbeat())
                     await client.pause(0.4)
                     if not self.is_steady and client.random.random() < END_PROBABILITY:
-                        await self._end(leave=client.random.random() < LEAVE_PROBABILITY)
+                        share = LEAVE_PROBABILITY if self._instance_id is None else LEAVES_FOR_GOOD
+                        await self._end(leave=client.random.random() < share)
                         break
             except (OSError, Rejoin):
                 client.forget_coordinator(CoordinatorType.GROUP, self.group)
@@ -126,14 +150,16 @@ class SimMember:
         self._process = self._recorder.process(self._process)
         self._subscribe()
         self._recorder.visited("member leaves" if leave else "member is gone")
-        if not leave:
+        is_followed = self._instance_id is not None and not leave
+        if not leave and (self._is_classic or not is_followed or self.client.random.random() < 0.5):
             return
         if self._is_classic:
-            member = {"member_id": member_id, "group_instance_id": None, "reason": None}
+            member = {"member_id": member_id, "group_instance_id": self._instance_id, "reason": None}
             await self._ask(ApiKey.LEAVE_GROUP, {"group_id": self.group, "members": [member]})
         else:
             fields = {
-                "group_id": self.group, "member_id": member_id, "member_epoch": -1, "instance_id": None,
+                "group_id": self.group, "member_id": member_id,
+                "member_epoch": LEFT_FOR_NOW if is_followed else LEFT, "instance_id": self._instance_id,
                 "rack_id": None, "rebalance_timeout_ms": -1, "subscribed_topic_names": None,
                 "server_assignor": None, "topic_partitions": None,
             }  # fmt: skip
@@ -240,7 +266,7 @@ class SimMember:
             )  # fmt: skip
         fields = {
             "group_id": self.group, "generation_id_or_member_epoch": commit.generation,
-            "member_id": commit.member_id, "group_instance_id": None,
+            "member_id": commit.member_id, "group_instance_id": self._instance_id,
             "topics": [{"name": topic, "partitions": rows} for topic, rows in topics.items()],
         }  # fmt: skip
         codes: set[int] = set()
@@ -271,41 +297,47 @@ class SimMember:
         subscription = struct.pack(">hi", 0, len(topics)) + names + _COUNT.pack(-1)
         fields = {
             "group_id": self.group, "session_timeout_ms": SESSION_MS, "rebalance_timeout_ms": REBALANCE_MS,
-            "member_id": self._member_id, "group_instance_id": None, "protocol_type": "consumer",
+            "member_id": self._member_id, "group_instance_id": self._instance_id,
+            "protocol_type": "consumer",
             "protocols": [{"name": "range", "metadata": subscription}], "reason": None,
         }  # fmt: skip
         answer = await self._ask(ApiKey.JOIN_GROUP, fields)
         if ErrorCode(answer.error_code) is ErrorCode.MEMBER_ID_REQUIRED:
             self._member_id = answer.member_id
-        elif ErrorCode(answer.error_code) is ErrorCode.UNKNOWN_MEMBER_ID:
+        elif ErrorCode(answer.error_code) in REPLACED:
             self._member_id = ""
         _check(answer.error_code)
         self._member_id, self._generation = answer.member_id, answer.generation_id
         assignments = []
-        if answer.leader == self._member_id:
+        if answer.leader == self._member_id and not answer.skip_assignment:
             members = sorted(member.member_id for member in answer.members)
             for index, member in enumerate(members):
                 mine = [key for i, key in enumerate(self.keys) if i % len(members) == index]
                 assignments.append({"member_id": member, "assignment": "\n".join(mine).encode()})
         fields = {
             "group_id": self.group, "generation_id": self._generation, "member_id": self._member_id,
-            "group_instance_id": None, "protocol_type": "consumer", "protocol_name": "range",
+            "group_instance_id": self._instance_id, "protocol_type": "consumer", "protocol_name": "range",
             "assignments": assignments,
         }  # fmt: skip
         answer = await self._ask(ApiKey.SYNC_GROUP, fields)
+        self._note_replaced(answer)
         _check(answer.error_code)
         keys = [key for key in bytes(answer.assignment).decode().split("\n") if key]
-        await self._assign(keys, start, self._generation)
+        # Whoever follows a static member is given the same in the same generation.
+        await self._assign(keys, start, self._generation if self._instance_id is None else None)
 
     async def _heartbeat(self) -> None:
         fields = {
             "group_id": self.group, "generation_id": self._generation, "member_id": self._member_id,
-            "group_instance_id": None,
+            "group_instance_id": self._instance_id,
         }  # fmt: skip
         answer = await self._ask(ApiKey.HEARTBEAT, fields)
-        if ErrorCode(answer.error_code) is ErrorCode.UNKNOWN_MEMBER_ID:
-            self._member_id = ""
+        self._note_replaced(answer)
         _check(answer.error_code)
+
+    def _note_replaced(self, answer: Message) -> None:
+        if ErrorCode(answer.error_code) in REPLACED:
+            self._member_id = ""
 
     # ---- the consumer protocol
 
@@ -320,7 +352,8 @@ class SimMember:
         owned = by_topic(map(partition_of, self._positions))
         fields = {
             "group_id": self.group, "member_id": self._member_id, "member_epoch": self._generation,
-            "instance_id": None, "rack_id": None, "rebalance_timeout_ms": REBALANCE_MS if tells_all else -1,
+            "instance_id": self._instance_id, "rack_id": None,
+            "rebalance_timeout_ms": REBALANCE_MS if tells_all else -1,
             "subscribed_topic_names": sorted(set(map(topic_of, self.keys))) if tells_all else None,
             "server_assignor": None,
             "topic_partitions": [
@@ -332,6 +365,8 @@ class SimMember:
         code = ErrorCode(answer.error_code)
         if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH):
             self._generation = 0
+        elif code is ErrorCode.FENCED_INSTANCE_ID:
+            self._member_id, self._generation = "", 0
         _check(answer.error_code)
         self._generation = answer.member_epoch
         if answer.assignment is None:

@@ -103,27 +103,37 @@ class SimReader:
 
     async def poll(self, key: str) -> None:
         """Fetch once. Raises OSError."""
-        position = self.positions.get(key)
+        position = await self.position(key)
         if position is None:
-            found = await bound(self.client, key, EARLIEST_TIMESTAMP)
-            if found is None:
-                return
-            position = self.positions[key] = found
+            return
         start = self._recorder.now_ns()
         try:
             fetched = await fetch(self.client, key, position)
         except OffsetOutOfRange:
-            await self._out_of_range(key, position)
+            await self.out_of_range(key, position)
             return
         if fetched is None:
             await self.client.pause(0.2)
             return
+        self.take(key, start, fetched)
+
+    async def position(self, key: str) -> int | None:
+        """From where to fetch; None where nobody says yet where the log begins. Raises OSError."""
+        if key not in self.positions:
+            found = await bound(self.client, key, EARLIEST_TIMESTAMP)
+            if found is None:
+                return None
+            self.positions[key] = found
+        return self.positions[key]
+
+    def take(self, key: str, start_ns: int, fetched: Fetched) -> None:
+        """What was asked for at that time."""
         self.positions[key] = fetched.next_offset
         self.client.last_ok_s = self.client.loop.time()
         if fetched.pairs:
-            self._recorder.add(self._process, "poll", start, "ok", [fetched.poll(key)], final=self._final)
+            self._recorder.add(self._process, "poll", start_ns, "ok", [fetched.poll(key)], final=self._final)
 
-    async def _out_of_range(self, key: str, position: int) -> None:
+    async def out_of_range(self, key: str, position: int) -> None:
         """At acks=1 a log may end before what was read. A new client reads from the beginning."""
         end = await bound(self.client, key, LATEST_TIMESTAMP)
         if end is not None and end < position:

@@ -2,6 +2,9 @@
 
     committed offset -> fetch -> AddPartitionsToTxn, Produce … TxnOffsetCommit -> EndTxn -> the next one
 
+One of transaction.version 2 (KIP-890) adds nothing by itself: leaders and the group's coordinator do, when
+they are written to. Each end of a transaction gives it another epoch.
+
 A commit is asked for only when all was written. One whose commit was never asked for surely does not commit;
 where the answer to EndTxn proves nothing, the producer begins again, and the next one of its id fences it.
 """
@@ -9,7 +12,7 @@ where the answer to EndTxn proves nothing, the producer begins again, and the ne
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from chaos.history import ACKS_ALL, HistoryTransaction, MicroOperation, Outcome, Send, partition_of
@@ -29,6 +32,10 @@ PATIENCE_S: Final = 15.0
 COMMIT_PROBABILITY: Final = 0.7
 ABORT_PROBABILITY: Final = 0.2
 """The rest is left open: the next producer of the id has to clear it away."""
+SECOND: Final[Mapping[ApiKey, int]] = {
+    ApiKey.PRODUCE: 12, ApiKey.TXN_OFFSET_COMMIT: 5, ApiKey.END_TXN: 5, ApiKey.INIT_PRODUCER_ID: 5,
+}  # fmt: skip
+"""The versions in which a client of transaction.version 2 speaks."""
 LAST_WORDS: Final = 0.1
 """How often a producer that asks for a commit is gone for good: nobody asks for it again, nobody takes its id
 over, and the coordinator is alone with what it has decided."""
@@ -62,9 +69,15 @@ class SimTransactor:
         source: str,
         targets: list[str],
         pause_s: float,
+        *,
+        is_second: bool = False,
     ) -> None:
-        """`name`: its first transactional id, and its group. `source`: the key that it copies."""
+        """`name`: its first transactional id, and its group. `source`: the key that it copies. `is_second`:
+        of transaction.version 2."""
         self.client = client
+        self._is_second = is_second
+        if is_second:
+            client.versions = {**client.versions, **SECOND}
         self._recorder = recorder
         self._name = name
         self._id = name
@@ -165,7 +178,8 @@ class SimTransactor:
             key = client.random.choice(self._targets)
             values = [self._recorder.value() for _ in range(min(count, MOST_OUTPUTS))]
             count -= len(values)
-            await self._add_partition(key)
+            if not self._is_second:
+                await self._add_partition(key)
             sequence = identity.sequences.get(key, 0)
             batch = encoded(client, values, identity, sequence, transactional=True)
             deadline = client.loop.time() + PATIENCE_S
@@ -173,7 +187,8 @@ class SimTransactor:
             sent.extend(sends(key, values, Sending("info")))
             while (result := await send_once(client, key, batch, ACKS_ALL, self._id)).outcome != "ok":
                 if client.loop.time() > deadline or result.error in _FATAL:
-                    self._identity = None
+                    if result.error != ErrorCode.TRANSACTION_ABORTABLE.name:
+                        self._identity = None
                     raise Refused(f"Produce: {result.error}")
                 await client.pause(0.2)
             sent[first:] = sends(key, values, result)
@@ -201,9 +216,10 @@ class SimTransactor:
         identity = self._identity
         assert identity is not None
         of_producer = {**self._owner(identity), "group_id": self._name}
-        await self._request_with_retries(
-            CoordinatorType.TRANSACTION, ApiKey.ADD_OFFSETS_TO_TXN, of_producer, _error_code
-        )
+        if not self._is_second:
+            await self._request_with_retries(
+                CoordinatorType.TRANSACTION, ApiKey.ADD_OFFSETS_TO_TXN, of_producer, _error_code
+            )
         topic, number = partition_of(self._source)
         offset = {
             "partition_index": number, "committed_offset": upto, "committed_leader_epoch": -1,
@@ -223,11 +239,24 @@ class SimTransactor:
             return "fail"
         fields = {**self._owner(identity), "committed": committed}
         try:
-            await self._request_with_retries(CoordinatorType.TRANSACTION, ApiKey.END_TXN, fields, _error_code)
+            answer = await self._request_with_retries(
+                CoordinatorType.TRANSACTION, ApiKey.END_TXN, fields, _error_code
+            )
         except (OSError, Refused):
             self._identity = None
             return "info" if committed else "fail"
+        if self._is_second:
+            self._take_epoch(identity, ProducerIdentity(answer.producer_id, answer.producer_epoch))
         return "ok"
+
+    def _take_epoch(self, before: ProducerIdentity, given: ProducerIdentity) -> None:
+        """The epoch of the next transaction; its sequences begin anew."""
+        is_next = given.producer_id == before.producer_id and given.epoch == before.epoch + 1
+        if not is_next and given.epoch != 0:  # a producer id has been used up
+            what = f"{self._id}: {before.producer_id}, {before.epoch} -> {given.producer_id}, {given.epoch}"
+            self.client.report("epoch of the next transaction", what)
+        self._identity = given
+        self._recorder.visited("epoch of a transaction")
 
     async def _commit_and_vanish(self) -> Outcome:
         """Another producer goes on, under another id, with what the group has committed."""
@@ -320,6 +349,7 @@ _FATAL: Final = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
         ErrorCode.INVALID_TXN_STATE,
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.TRANSACTION_ABORTABLE,
     )
 )
 

@@ -16,11 +16,11 @@ SECONDS: Final = 20.0
 HEAVY: Final = "fifty"
 """Its items come first, so that none is the last."""
 SEEDS: Final[Mapping[str, int]] = {
-    HEAVY: 2, "groups": 3, "groups-harsh": 3, "changing": 3, "disks": 3, "five": 3, "partial": 3,
-    "upgrade": 3, "transactions-harsh": 4, "quiet": 45,
+    HEAVY: 2, "groups": 3, "groups-harsh": 3, "groups-static": 3, "changing": 3, "disks": 3, "five": 3,
+    "partial": 3, "upgrade": 3, "transactions-harsh": 4, "transactions-v2": 4, "nearby": 4, "quiet": 42,
 }  # fmt: skip
 """Of a profile, where it is not `USUAL`: for the same time on a processor more of those that cost little."""
-USUAL: Final = 16
+USUAL: Final = 15
 IN_AN_ITEM: Final = 3
 """Seeds: workers take items in turns (tests/support/suite/workers.py)."""
 AT_MOST: Final = 8
@@ -29,7 +29,10 @@ VISITS: Final[Mapping[str, frozenset[str]]] = {
     "stranded": frozenset({"election", "isr shrink", "isr expand", "elr", "fence"}),
     "partial": frozenset({"truncation", "raft leader"}),
     "transactions": frozenset({"aborted transaction", "coordinator move", "compaction", "snapshot"}),
+    "transactions-v2": frozenset({"aborted transaction", "epoch of a transaction"}),
+    "nearby": frozenset({"incremental fetch", "read from a follower"}),
     "groups": frozenset({"rebalance", "late commit refused"}),
+    "groups-static": frozenset({"rebalance", "member is gone"}),
     "disks": frozenset({"move", "shift between log directories", "fault dir-lost"}),
     "changing": frozenset({"move", "config", "partitions created", "records deleted", "topic deleted"}),
 }
