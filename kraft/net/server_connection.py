@@ -303,6 +303,9 @@ class ServerConnection(asyncio.BufferedProtocol):
         if prepared.cancelled():
             self.abort()  # the node is stopping
             return
+        again = partial(self._start_prepared, frame, slot, prepared)
+        if not self._services.turn_budget.may_continue(again):
+            return  # hundreds may have waited for the same schemas
         try:
             prepared.result()
             self._pipeline.resume(slot)

@@ -9,15 +9,18 @@ from functools import partial
 import pytest
 
 from kraft.net.listener import OPEN
+from kraft.net.turn_budget import SHARE_S, TurnBudget
 from kraft.wire import schemas
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.decoding import reader_of
 from kraft.wire.encoding import writer_of
 from kraft.wire.header import request_is_flexible, response_is_flexible
 from tests.unit.net.echo_node import framed, node
-from tests.unit.net.harness import on_a_loop, request_frame, response, serving
+from tests.unit.net.harness import on_a_loop, request_frame, response, serving, until
 
 pytestmark = pytest.mark.row("P7")
+
+CONNECTIONS = 60
 
 
 @on_a_loop
@@ -38,6 +41,50 @@ async def test_requests_behind_one_that_is_prepared_wait_for_it():
         assert began == [b"zero"]
         unprepared.pop(b"first").set_result(None)
         assert (await reader.readexactly(18)) == framed(b"first") + framed(b"after")
+
+
+@on_a_loop
+async def test_first_requests_of_hundreds_of_connections_share_the_turns_of_the_loop():
+    """All of them wait for the same schemas; each then takes a millisecond."""
+    async with node(CLIENTS=OPEN) as served:
+        loaded = served.loop.create_future()
+        now_s, now, most, turning = 0.0, 0, 0, True
+
+        def turn() -> None:
+            nonlocal now
+            now = 0
+            if turning:
+                served.loop.call_soon(turn)
+
+        def serve(peer, frame):
+            nonlocal now_s, now, most
+            now_s, now = now_s + 0.001, now + 1
+            most = max(most, now)
+            return (framed(bytes(frame)),)
+
+        services = served.server.services
+        asked = []
+
+        def prepare(frame):
+            if loaded.done():
+                return None
+            asked.append(frame)
+            return loaded
+
+        services.prepare, services.serve = prepare, serve
+        services.turn_budget = TurnBudget(served.loop, lambda: now_s, lambda: now_s)
+        readers = []
+        for _ in range(CONNECTIONS):
+            reader, writer = await served.connect("CLIENTS")
+            writer.write(framed(b"first") + framed(b"after"))
+            readers.append(reader)
+        await until(lambda: len(asked) == CONNECTIONS)
+        turn()
+        loaded.set_result(None)
+        for reader in readers:
+            assert (await reader.readexactly(18)) == framed(b"first") + framed(b"after")
+        turning = False
+        assert most <= 2 * SHARE_S / 0.001 + 2
 
 
 @on_a_loop
