@@ -21,6 +21,7 @@ from kraft.http.messages import MAX_MESSAGES, messages
 from kraft.http.refused import Refused
 from kraft.http.security_view import acls, quotas, users
 from kraft.metrics.sources import Sources
+from kraft.monitoring.client_telemetry import Series, TelemetryClient
 from metadata_quorum.foundation.model import ResourceType, TopicPartition
 from metadata_quorum.metadata.image import TopicImage
 
@@ -154,6 +155,12 @@ async def _acls(service: Service, asked: Asked) -> Json:
 async def _clients(service: Service, asked: Asked) -> Json:
     node = service.sources.node
     now = node.loop.time()
+    clients = [(each, dict(each.figures)) for each in node.client_telemetry.clients(now)]
+    return await node.loop.run_in_executor(None, _described_clients, clients, now)
+
+
+def _described_clients(clients: list[tuple[TelemetryClient, dict[Series, float]]], now: float) -> Json:
+    """Two hundred clients may have three hundred time series each."""
     return {
         "clients": [
             {
@@ -169,10 +176,10 @@ async def _clients(service: Service, asked: Asked) -> Json:
                         "attributes": dict(attributes),
                         "value": value if isfinite(value) else None,
                     }
-                    for (name, attributes), value in client.figures.items()
+                    for (name, attributes), value in figures.items()
                 ],
             }
-            for client in node.client_telemetry.clients(now)
+            for client, figures in clients
         ]
     }
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
 from typing import Final
 
-from kraft.metrics.metric import Kind, Metric, Number, Sample, Samples
+from kraft.metrics.metric import Kind, Metric, Number, OverManyTurns, Sample, Samples
 from kraft.metrics.sources import Broker, Sources
+from kraft.monitoring.client_telemetry import TelemetryClient
 
 
 def _known(read: Callable[[Sources], Number | None]) -> Callable[[Sources], Samples]:
@@ -69,9 +70,14 @@ def _budget(sources: Sources) -> Iterator[Sample]:
         yield (listener,), budget.used_bytes
 
 
-def _client_metrics(sources: Sources) -> Iterator[Sample]:
-    for client in sources.node.client_telemetry.clients(sources.node.loop.time()):
-        for (name, attributes), value in client.figures.items():
+def _client_metrics(sources: Sources) -> Samples:
+    return OverManyTurns(_series(list(sources.node.client_telemetry.clients(sources.node.loop.time()))))
+
+
+def _series(clients: Iterable[TelemetryClient]) -> Iterator[Sample]:
+    """Clients push meanwhile."""
+    for client in clients:
+        for (name, attributes), value in list(client.figures.items()):
             labels = ",".join(f"{key}={text}" for key, text in attributes)
             yield (client.client_id, str(client.instance_id), name, labels), value
 

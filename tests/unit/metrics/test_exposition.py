@@ -17,6 +17,8 @@ from kraft.metrics import exposition as scrape
 from kraft.metrics.metric import MBean, Metric, OverManyTurns, Sample, Style
 from kraft.metrics.sources import Controller
 from kraft.metrics.table import METRICS
+from kraft.monitoring.client_telemetry import MAX_SERIES, ClientTelemetry, TelemetryClient
+from kraft.wire.otlp import Point
 from metadata_quorum.foundation.model import NO_LEADER, PartitionRegistration
 from metadata_quorum.metadata.image import MetadataImage, TopicImage
 
@@ -143,3 +145,33 @@ def test_who_scrapes_at_the_same_time_takes_turns(monkeypatch):
 
     asyncio.run(test())
     assert most <= 2 * scrape.LINES_PER_PIECE
+
+
+def test_what_clients_push_is_told_over_many_turns_while_they_push_on(monkeypatch):
+    telemetry = ClientTelemetry()
+
+    def push(client: int, number: int, value: float = 0.0) -> None:
+        point = Point(f"m{number}", (("a", "b"),), value, is_delta=False)
+        telemetry.take(TelemetryClient(UUID(int=client + 1), "c", "s", "h"), (point,), 0.0)
+
+    for client in range(20):
+        for number in range(MAX_SERIES):
+            push(client, number)
+    row = next(each for each in METRICS if each.name == "kraft_client_metric")
+    monkeypatch.setattr(scrape, "METRICS", (row,))
+
+    async def test() -> list[bytes]:
+        loop = asyncio.get_running_loop()
+        node = SimpleNamespace(client_telemetry=telemetry, loop=SimpleNamespace(time=lambda: 1.0))
+        sources: Any = SimpleNamespace(broker=None, controller=None, node=node, turns=Turns(loop))
+        found = []
+        async for piece in scrape.exposition(sources, Style.STRIMZI):
+            found.append(piece)
+            push(19, MAX_SERIES - 1, 12345.0)
+            push(1000 + len(found), 0)
+        return found
+
+    found = asyncio.run(test())
+    assert len(found) == 20 * MAX_SERIES // scrape.LINES_PER_PIECE + 1
+    assert b"".join(found).count(b"kraft_client_metric{") == 20 * MAX_SERIES
+    assert b" 12345.0\n" in b"".join(found), "it was read when its turn came"
