@@ -28,8 +28,10 @@ NOT_SIMULATED = {
     "everything",
 }  # fmt: skip
 
-LONG = {"coordinator-kill", "leader-kill", "workload"}
-"""They cost seconds, and the seeds of test_seeds kill leaders and coordinators, too."""
+LONG = {
+    "coordinator-kill", "deaf-leader", "leader-kill", "rolling-restart", "slow-follower", "workload",
+}  # fmt: skip
+"""They cost seconds, and the seeds of test_more_seeds do the same to leaders and coordinators."""
 
 
 def plan(name: str, directory: Path, steps: str | None = None) -> Plan:
