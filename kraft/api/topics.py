@@ -33,8 +33,8 @@ from metadata_quorum.security.acls import AclOperation
 CREATED_PER_SLICE: Final = 20
 """Topics answered in one turn of the loop: the response has all settings of each topic."""
 NAMED_PER_SLICE: Final = 1_000
-PARTITIONS_AS_ONE: Final = 10
-"""So many partitions of a topic that is created take the time of a topic."""
+PARTITIONS_AS_ONE: Final = 4
+"""So many partitions of a topic that is created, or gets more, take the time of a topic."""
 
 Requested = TypeVar("Requested")
 
@@ -335,6 +335,7 @@ async def handle_create_partitions(
             validate_only=request.validate_only,
             timeout_ms=request.timeout_ms,
         ),
+        lambda topic: max(topic.count // PARTITIONS_AS_ONE, 1),  # those that it has are looked at, too
     )
     refused += hollow
     answers = [_partitions_failed(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in twice]

@@ -11,16 +11,17 @@ from uuid import UUID
 
 import pytest
 
-from kraft.api import configs, group_admin, group_offsets, metadata
+from kraft.api import configs, group_admin, group_offsets, metadata, topics
 from kraft.api.context import NodeContext
 from kraft.api.long_work import AT_ONCE, LongWork
 from kraft.api.slices import FIRST_SHARE, ITEMS_PER_COMMAND, in_batches, in_slices
 from kraft.broker.failover_metadata import FailoverMetadata
 from kraft.net.connection_state import ConnectionState
 from kraft.net.turn_budget import SHARE
+from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import PartitionRegistration, ResourceType
 from metadata_quorum.metadata.image import MetadataImage, TopicImage
-from tests.support.contexts import broker_context, node_context
+from tests.support.contexts import broker_context, controller_context, node_context
 from tests.unit.net.harness import on_a_loop
 
 pytestmark = pytest.mark.row("P7")
@@ -253,3 +254,42 @@ async def test_the_offsets_of_one_connection_are_committed_in_their_order() -> N
     ]
     await asyncio.gather(*others, *asked)
     assert [each for each in groups.committed if each] == [1, 2, 3, 4, 5]
+
+
+class Judge:
+    """Of topics: how many partitions are judged in the busiest turn of the loop."""
+
+    def __init__(self) -> None:
+        self.turns = Turns()
+        self.image = MetadataImage(topics_by_name={"t": TopicImage("t", UUID(int=1), Partitions(Turns()))})
+
+    async def create_topics(self, wanted: Any, **_: Any) -> Any:
+        self.turns.add(sum(each.num_partitions for each in wanted))
+        refused = ErrorCode.POLICY_VIOLATION
+        return [SimpleNamespace(name=each.name, error=refused, message="") for each in wanted]
+
+    async def create_partitions(self, wanted: Any, **_: Any) -> Any:
+        self.turns.add(sum(each.count for each in wanted))
+        return [SimpleNamespace(error=ErrorCode.NONE, message="") for _ in wanted]
+
+
+@on_a_loop
+@pytest.mark.parametrize("handler", [topics.handle_create_topics, topics.handle_create_partitions])
+async def test_wide_topics_of_many_clients_are_judged_in_turns(handler: Any) -> None:
+    judge: Any = Judge()
+    node = node_context(asyncio.get_running_loop(), quotas=None, config=SimpleNamespace(num_partitions=1))
+    monitored = controller_context(node, quorum_controller=judge)
+    is_new = handler is topics.handle_create_topics
+    wanted = SimpleNamespace(
+        name="new" if is_new else "t", num_partitions=PARTITIONS + 100, count=PARTITIONS + 100,
+        replication_factor=1, configs=[], assignments=[] if is_new else None,
+    )  # fmt: skip
+    request: Any = SimpleNamespace(topics=[wanted], validate_only=True, timeout_ms=0)
+    ctx: Any = SimpleNamespace(version=3, api_key=0)
+    if is_new:
+        node.config.topic_defaults, node.config.given = {}, {}
+    await judge.turns.all_at_once(lambda: handler(monitored, ctx, request))
+    assert 0 < judge.turns.most <= 2 * PARTITIONS_PER_COMMAND
+
+
+PARTITIONS_PER_COMMAND: Final = topics.PARTITIONS_AS_ONE * ITEMS_PER_COMMAND
