@@ -10,7 +10,7 @@ only so: of a partition that had only one leader nothing may be lost.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Final
 
 from chaos.checker import Anomaly, Verdict
@@ -42,10 +42,15 @@ def _broken(
             yield anomaly.kind, f"{anomaly.key}: {anomaly.summary}"
     for kind, why in verdict.not_judged.items():
         yield f"not judged: {kind}", why
-    for operation in history.operations:
+    yield from refused_sequences(history.operations)
+    yield from _idle(history)
+
+
+def refused_sequences(operations: Iterable[Operation]) -> Iterator[tuple[str, str]]:
+    """Rule and what, of each."""
+    for operation in operations:
         if operation.f in ("send", "txn") and _code_in(operation.error) in SEQUENCE_REFUSALS:
             yield "sequence refused", f"of {_keys(operation)}: {operation.error}"
-    yield from _idle(history)
 
 
 def _code_in(error: str | None) -> str:

@@ -89,6 +89,8 @@ class Profile:
     """Producers without idempotence send again what was not acknowledged, too: no write fails."""
     admins: int = 0
     """They move partitions, and make and delete topics."""
+    fleeting: Mapping[str, TopicMode] = field(default_factory=dict)
+    """What is written, too, and deleted within seconds: no history is judged by it, but its replicas are."""
     topic_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
@@ -120,7 +122,8 @@ class Profile:
     def states(self) -> dict[str, float]:
         """For which faults may wait, and how likely each is, against the others."""
         states = dict.fromkeys(SIGHTINGS, 1.0)
-        writes_in_transactions = any(mode.transactional for mode in self.topics.values())
+        written = (*self.topics.values(), *self.fleeting.values())
+        writes_in_transactions = any(mode.transactional for mode in written)
         has_directories = self.shape.log_dirs > 1
         return states | {
             OF_TRANSACTIONS: 4.0 if writes_in_transactions else 0.0,
@@ -135,7 +138,7 @@ class Profile:
             for number in range(self.producers)
             for topic, mode in self.topics.items()
             if not (mode.transactional and number)
-        ]
+        ] + [(topic, 0) for topic in self.fleeting]
 
 
 PLAIN: Final = {
@@ -151,6 +154,15 @@ MIXED: Final = {
 COMPACTED: Final = {
     "compacted": {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.05", "segment.ms": "1000"}
 }
+FLEETING: Final = {
+    "fleeting": TopicMode(2, ACKS_ALL, idempotent=True),
+    "gone": TopicMode(1, 1),
+    "passing": TopicMode(1, ACKS_ALL, idempotent=True, transactional=True),
+}
+BRIEF: Final = {
+    name: {"retention.ms": "2000", "segment.ms": "500", "file.delete.delay.ms": "1000"} for name in FLEETING
+}
+"""A follower that lags for a few seconds finds that its leader's log begins later."""
 DURABLE: Final = {"all": TopicMode(2, ACKS_ALL), "idempotent": TopicMode(1, ACKS_ALL, idempotent=True)}
 COPIED: Final = {
     INPUT: TopicMode(2, ACKS_ALL, idempotent=True),
@@ -221,6 +233,14 @@ PROFILES: Final[Mapping[str, Profile]] = {
             HARSH,
             0.5,
             session_readers=2,
+        ),
+        Profile(
+            "retention",
+            ClusterShape((1, 2, 3), (4, 5, 6), {**SMALL, "log.retention.check.interval.ms": "500"}),
+            {INPUT: TopicMode(1, ACKS_ALL, idempotent=True), **DURABLE},
+            HARSH,
+            fleeting=FLEETING,
+            topic_configs=BRIEF,
         ),
         Profile("upgrade", ClusterShape((1, 2, 3), (4, 5, 6), SMALL), COPIED, RARE, 0.5, upgrade=True),
         Profile(

@@ -31,7 +31,7 @@ from chaos.simulator.cluster import BROKER_PORT, Cluster, host_of, rack_of
 from chaos.simulator.decisions import Decisions, replicas_at
 from chaos.simulator.draws import Draws
 from chaos.simulator.faults import SimFault, faults_of
-from chaos.simulator.judgement import judge
+from chaos.simulator.judgement import judge, refused_sequences
 from chaos.simulator.network import Network
 from chaos.simulator.oracles.committed_metadata import MetadataOracle
 from chaos.simulator.oracles.coordinators import CoordinatorOracle
@@ -133,6 +133,7 @@ class Simulation:
         self.network = Network(self.scheduler, self.draws)
         self.cluster = Cluster(profile.shape, self.scheduler, self.network, self.draws, self.story, software)
         self.recorder = Recorder(self.scheduler, profile.topics, seed, self.story.visit)
+        self._fleeting = Recorder(self.scheduler, profile.fleeting, seed, self.story.visit)
         self._until = until
         self._breaking = breaking
         self._collects_at = COLLECT_S
@@ -259,6 +260,8 @@ class Simulation:
         for admin in self._admins:
             for what in admin.violations(leader.node.controller_role.state_machine.image):
                 self.violated("administration", what)
+        for rule, what in refused_sequences(self._fleeting.operations):
+            self.violated(rule, what)
         history = self.recorder.history()
         resends = self.profile.resends
         judge(history, check(history), self._metadata.elected, self.violated, resends=resends)
@@ -284,7 +287,7 @@ class Simulation:
                     for key, value in self.profile.topic_configs.get(name, {}).items()
                 ],
             }
-            for name, mode in self.profile.topics.items()
+            for name, mode in {**self.profile.topics, **self.profile.fleeting}.items()
         ]  # fmt: skip
         client = self._client("admin")
 
@@ -305,13 +308,15 @@ class Simulation:
 
     def _start_clients(self) -> None:
         for topic, number in self.profile.writers:
-            mode = self.profile.topics[topic]
+            is_judged = topic in self.profile.topics
+            mode = self.profile.topics[topic] if is_judged else self.profile.fleeting[topic]
+            recorder = self.recorder if is_judged else self._fleeting
             keys = [f"{topic}-{i}" for i in range(mode.partitions)]
             if mode.transactional:
-                self._start_transactors(topic, keys)
+                self._start_transactors(topic, keys, recorder)
                 continue
             producer = SimProducer(
-                self._client(f"{topic}{number}"), self.recorder, keys, acks=mode.acks,
+                self._client(f"{topic}{number}"), recorder, keys, acks=mode.acks,
                 idempotent=mode.idempotent, pause_s=self._pause_s, resends=self.profile.resends,
             )  # fmt: skip
             self._employ(producer.client, producer.run())
@@ -343,12 +348,12 @@ class Simulation:
             )
             self._employ(sessions.client, sessions.run())
 
-    def _start_transactors(self, topic: str, targets: list[str]) -> None:
+    def _start_transactors(self, topic: str, targets: list[str], recorder: Recorder) -> None:
         """One for each partition of the input."""
         for number in range(self.profile.topics[INPUT].partitions):
             name = f"{topic}{number}"
             transactor = SimTransactor(
-                self._client(name), self.recorder, name, f"{INPUT}-{number}", targets, self._pause_s,
+                self._client(name), recorder, name, f"{INPUT}-{number}", targets, self._pause_s,
                 is_second=self.profile.second_transactors and number % 2 == 0,
             )  # fmt: skip
             self._transactors.append(transactor)

@@ -59,6 +59,9 @@ class ReplicaOracle:
             self._batches.look_at(node_id, partition)
             if before is not None and end < before[3]:
                 self._truncated(node_id, partition, before[3], end)
+            if before is not None and start > before[0]:
+                restarts = start > before[3]
+                self._cluster.story.visit("log begins anew" if restarts else "log start moves")
         if partition.leader is not None:
             self._look_at_leader(node_id, partition, state[2], end)
 
@@ -188,24 +191,28 @@ class ReplicaOracle:
                 sizes = {node_id: len(each) for node_id, each in contents.items()}
                 what = f"{name} from {start} to {end}: {sizes} bytes"
                 self._report(Invariant.REPLICAS_AGREE.name, what)
-            self._compare_producers(name, found)
+            self._compare_producers(name, found, start)
             configs = {node_id: each.log.config for node_id, each in found.items()}
             if any(each != next(iter(configs.values())) for each in configs.values()):
                 self._report("configuration", f"{name} has another one on some brokers: {configs}")
 
-    def _compare_producers(self, name: str, found: Mapping[int, Partition]) -> None:
+    def _compare_producers(self, name: str, found: Mapping[int, Partition], start: int) -> None:
         """They follow from the batches alone, live or read again: the next leader must know a repeated batch,
-        and which transactions are open or aborted. Where each compacts by itself, batches are gone."""
+        and which transactions are open or aborted. Where each compacts by itself, batches are gone; and what
+        was deleted before a follower came to it, it never knew."""
         if next(iter(found.values())).log.config.compact:
             return
-        known = {node_id: producers_of(each) for node_id, each in found.items()}
+        known = {node_id: producers_of(each, start) for node_id, each in found.items()}
         if any(each != next(iter(known.values())) for each in known.values()):
             self._report(Invariant.REPLICAS_AGREE.name, f"{name} has other producers: {known}")
 
 
-def producers_of(partition: Partition) -> tuple[dict[int, tuple[int | None, ...]], list[tuple[int, ...]]]:
+def producers_of(
+    partition: Partition, start: int
+) -> tuple[dict[int, tuple[int | None, ...]], list[tuple[int, ...]]]:
     """Each producer's epoch, last sequence number and its offset, coordinator's epoch and where its
-    transaction begins; and the aborted transactions. A snapshot keeps of batches only the last one."""
+    transaction begins; and the aborted transactions: of those that have written from `start` on, or before
+    nothing was deleted. A snapshot keeps of batches only the last one."""
     log = partition.log
     states: dict[int, tuple[int | None, ...]] = {
         producer_id: (
@@ -216,8 +223,9 @@ def producers_of(partition: Partition) -> tuple[dict[int, tuple[int | None, ...]
             state.current_txn_first_offset,
         )
         for producer_id, state in log.producers.states.items()
+        if not start or (state.batches and state.batches[-1].last_offset >= start)
     }
-    return states, [each[:3] for each in log.aborted.entries]
+    return states, [each[:3] for each in log.aborted.entries if each.last_offset >= start]
 
 
 def records_in(batches: bytes) -> int:

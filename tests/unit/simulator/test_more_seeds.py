@@ -17,7 +17,8 @@ HEAVY: Final = "fifty"
 """Its items come first, so that none is the last."""
 SEEDS: Final[Mapping[str, int]] = {
     HEAVY: 2, "groups": 3, "groups-harsh": 3, "groups-static": 3, "changing": 3, "disks": 3, "five": 3,
-    "partial": 3, "upgrade": 3, "transactions-harsh": 4, "transactions-v2": 4, "nearby": 4, "quiet": 42,
+    "partial": 3, "upgrade": 3, "transactions-harsh": 4, "transactions-v2": 4, "nearby": 4, "retention": 4,
+    "quiet": 38,
 }  # fmt: skip
 """Of a profile, where it is not `USUAL`: for the same time on a processor more of those that cost little."""
 USUAL: Final = 15
@@ -30,6 +31,7 @@ VISITS: Final[Mapping[str, frozenset[str]]] = {
     "partial": frozenset({"truncation", "raft leader"}),
     "transactions": frozenset({"aborted transaction", "coordinator move", "compaction", "snapshot"}),
     "transactions-v2": frozenset({"aborted transaction", "epoch of a transaction"}),
+    "retention": frozenset({"log start moves", "log begins anew"}),
     "nearby": frozenset({"incremental fetch", "read from a follower"}),
     "groups": frozenset({"rebalance", "late commit refused"}),
     "groups-static": frozenset({"rebalance", "member is gone"}),
