@@ -17,8 +17,7 @@ real one. What it models:
   still shows them, to the next process too, but no later fsync writes them, as on Linux. Names
   likewise, after a failed `sync_dir`. `capacity` bytes fill the disk: ENOSPC.
 * `spoil(random)` makes a page unreadable until it is written anew.
-* `lose_device(path)` fails every operation below a directory, until `replace_device`: by itself, or by one
-  that is empty.
+* `lose_device(path)` fails every operation below a directory, until `replace_device`.
 * `durable_clone()` is the oracle of durability: the disk that a power loss would leave now if it lost
   everything that it may.
 """
@@ -29,9 +28,8 @@ import errno
 import os
 from collections.abc import Sequence
 from random import Random
-from typing import Final
 
-from chaos.sim.disk_faults import DiskFaults, Fault
+from chaos.sim.disk_faults import CHANGES, DiskFaults, Fault
 from chaos.sim.disk_tree import (
     PAGE,
     DirectoryNode,
@@ -49,13 +47,6 @@ from chaos.sim.disk_tree import (
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.disk import sync_each_below
 from metadata_quorum.foundation.primitives import Buffer
-
-_CHANGES: Final = frozenset(
-    {
-        "append", "write_at", "truncate", "sync", "create", "mkdir", "rename", "remove", "rmdir", "sync_dir",
-    }
-)  # fmt: skip
-"""The operations that change the disk: a kill between any two of them leaves another state."""
 
 
 class Killed(BaseException):
@@ -97,7 +88,7 @@ class SimFile:
         if grown > room:
             kept = max(0, len(data) - (grown - room))
             self._put(offset, data[:kept])
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
+            raise disk_error(errno.ENOSPC, self._path)
         self._put(offset, data)
 
     def _put(self, offset: int, data: bytes) -> None:
@@ -114,11 +105,10 @@ class SimFile:
     def read(self, offset: int, length: int) -> bytes:
         """Raises OSError where a page is bad."""
         self._check("read")
-        if self._inode.bad and not self._inode.bad.isdisjoint(
-            range(offset // PAGE, (offset + max(length, 1) - 1) // PAGE + 1)
-        ):
+        pages = range(offset // PAGE, (offset + max(length, 1) - 1) // PAGE + 1)
+        if self._inode.bad and not self._inode.bad.isdisjoint(pages):
             self._disk.struck += 1
-            raise OSError(errno.EIO, os.strerror(errno.EIO), self._path)
+            raise disk_error(errno.EIO, self._path)
         data = bytes(self._inode.cache[offset : offset + length])
         self._disk.bytes_read += len(data)
         return data
@@ -203,13 +193,16 @@ class SimDisk:
         return SimFile(self, path, inode)
 
     def exists(self, path: str) -> bool:
+        self._look(path)
         return self._find(path) is not None
 
     def list(self, path: str, may_block: MayBlock) -> list[str]:
+        self._look(path)
         directory = self._find(path)
         return sorted(directory.cache) if isinstance(directory, DirectoryNode) else []
 
     def sizes(self, path: str, may_block: MayBlock) -> dict[str, int]:
+        self._look(path)
         directory = self._find(path)
         if not isinstance(directory, DirectoryNode):
             return {}
@@ -279,6 +272,7 @@ class SimDisk:
         sync_each_below(self, path, may_block)
 
     def volume(self, path: str) -> tuple[int, int]:
+        self._look(path)
         room = self.room()
         return (room if self.capacity is None else self.capacity), room
 
@@ -438,7 +432,7 @@ class SimDisk:
 
     def strike(self, operation: str, path: str) -> None:
         """Raises OSError where an error is planted for this operation, and `Killed` where a kill is."""
-        if operation in _CHANGES:
+        if operation in CHANGES:
             self.operations += 1
             if self._kill_in == 0:
                 self.kill()
@@ -449,6 +443,12 @@ class SimDisk:
         if error is not None:
             self.struck += 1
             raise error
+
+    def _look(self, path: str) -> None:
+        """Raises OSError where its device is lost."""
+        if self._faults.is_lost(path):
+            self.struck += 1
+            raise disk_error(errno.EIO, path)
 
     # -- names -----------------------------------------------------------------------------------------
 

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import errno
 from dataclasses import dataclass
+from typing import Final
 
 from chaos.sim.disk_tree import disk_error
+
+CHANGES: Final = frozenset(
+    {
+        "append", "write_at", "truncate", "sync", "create", "mkdir", "rename", "remove", "rmdir", "sync_dir",
+    }
+)  # fmt: skip
+"""The operations that change the disk: a kill between any two of them leaves another state."""
 
 
 @dataclass(slots=True)
@@ -35,9 +43,13 @@ class DiskFaults:
         self.planted.clear()
         self.lost_devices.clear()
 
+    def is_lost(self, path: str) -> bool:
+        """Whether its device is."""
+        return bool(self.lost_devices) and f"/{path.split('/')[1]}" in self.lost_devices
+
     def error_of(self, operation: str, path: str) -> OSError | None:
         """Of this operation, which is done now."""
-        if self.lost_devices and f"/{path.split('/')[1]}" in self.lost_devices:
+        if self.is_lost(path):
             return disk_error(errno.EIO, path)
         for fault in self.planted:
             if fault.operation != operation or fault.path_part not in path or fault.count == 0:
