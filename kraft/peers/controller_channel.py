@@ -149,8 +149,9 @@ class ControllerChannel:
 
     async def request(self, api_key: ApiKey, version: int, fields: Fields) -> Message:
         """Send a request to the active controller, and look for the new one where it has changed. A request
-        whose connection broke may have been processed already, and is sent again all the same: the quorum
-        checks commands against epochs, or they are harmless twice. Raises BrokerError(REQUEST_TIMED_OUT)."""
+        whose connection broke may have been processed already, and is sent again all the same, as in Apache
+        Kafka: the quorum checks brokers' commands against epochs; a client's may be told the second time that
+        what it wants is there. Raises BrokerError(REQUEST_TIMED_OUT)."""
         deadline = self._loop.time() + self._request_timeout_s
         while (left := deadline - self._loop.time()) > 0:
             patience = left if api_key == ApiKey.ENVELOPE else min(left, self._attempt_timeout_s)
