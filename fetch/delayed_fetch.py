@@ -31,6 +31,7 @@ from fetch.messages import (
     FetchResponse,
 )
 from fetch.reader import Reading, read_session
+from fetch.session_ends import SessionEnds
 from fetch.sessions import FetchSession, PartitionSource, SessionCache
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
@@ -64,6 +65,8 @@ class FetchService:
         self.loop = loop
         self.max_response_bytes = max_response_bytes  # fetch.max.bytes
         self.quota = quota or ReplicationQuota()
+        self.ends = SessionEnds(loop)
+        sessions.on_end = self.ends.end
         self.parked = 0
         self.cold_reads = 0
         """How often a partition was read in another thread because its bytes were not in the page cache, or
@@ -309,7 +312,7 @@ class DelayedFetch:
         if self._request.from_follower and self._service.quota.limited:
             self._service.count_sent(reading.answered)
         if session.session_id == NO_SESSION:
-            session.close()
+            self._service.ends.end(session)
         self._reply(FetchResponse(session_id=session.session_id, partitions=reading.answered))
 
     def _answer_with_nothing(self, pause_ms: int, *, full: bool) -> None:
@@ -319,7 +322,7 @@ class DelayedFetch:
         if full and session.session_id != NO_SESSION:
             self._service.sessions.drop(session.session_id)
         elif full:
-            session.close()
+            self._service.ends.end(session)
         session_id = NO_SESSION if full else session.session_id
         self._reply(FetchResponse(session_id=session_id, throttle_time_ms=pause_ms))
 
@@ -342,6 +345,6 @@ class DelayedFetch:
         self._service.parked -= 1
         if self._deadline is not None:
             self._deadline.cancel()
-        if not keep_session and self._session.session_id == 0:
-            self._session.close()
+        if not keep_session and self._session.session_id == NO_SESSION:
+            self._service.ends.end(self._session)
         return True

@@ -280,13 +280,24 @@ class FetchSession:
         return self.prompt and self.from_follower and high_watermark != partition.sent_high_watermark
 
     def close(self) -> None:
-        """Leave all replicas; a parked fetch is answered."""
+        """It has ended, and is to be taken down; a parked fetch is answered."""
         if self.parked is not None:
             self.parked.supersede()
-        for partition in self.partitions.values():
+        self._unread = None
+        self.dirty.clear()
+        self.deferred.clear()
+
+    def take_down(self, most: int) -> int:
+        """After `close`: let up to `most` partitions leave their replicas, and forget them. Returns how many
+        did. They refer to the session and it to them: freed here, not by the cycle collector."""
+        partitions, dirty, deferred = self.partitions, self.dirty, self.deferred
+        count = min(most, len(partitions))
+        for _ in range(count):
+            _, partition = partitions.popitem()
             partition.leave()
-        # They refer to the session and it to them: freed now, not by the cycle collector.
-        self.partitions, self.dirty, self.deferred = {}, {}, {}
+            dirty.pop(partition, None)  # there was news of it since
+            deferred.pop(partition, None)
+        return count
 
 
 class SessionCache:
@@ -319,6 +330,8 @@ class SessionCache:
         self.evictions = 0
         """How many sessions had to make room for another one."""
         self.prompt = prompt
+        self.on_end: Callable[[FetchSession], None] = _take_down_at_once
+        """Takes down a session that has ended."""
         self._rng = rng
         self._sessions: dict[int, FetchSession] = {}  # least recently used first
 
@@ -398,7 +411,7 @@ class SessionCache:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self._count(session, 0)
-            session.close()
+            self.on_end(session)
 
     def _make_room(self, request: FetchRequest, now: float) -> bool:
         if not request.partitions or self._slots <= 0:
@@ -437,3 +450,8 @@ class SessionCache:
             len(self._sessions) < self._slots
             and self.partitions + len(request.partitions) <= self._max_partitions
         )
+
+
+def _take_down_at_once(session: FetchSession) -> None:
+    session.close()
+    session.take_down(len(session.partitions))

@@ -41,6 +41,7 @@ PROVEN: Final = {
     "data_plane/purgatory/timing_wheel.py": "each callback is bounded for itself, then the timer is set",
     "fetch/delayed_fetch.py": "answers its client also where it fails; who waits for a look has one anyway",
     "fetch/fetcher.py": "ring once; of the truncations each is bounded for itself, then the rest is begun",
+    "fetch/session_ends.py": "set again before the work",
     "kraft/api/long_work.py": "hands out turns; each piece is its own request's work",
     "kraft/api/metadata_reader.py": "rings once",
     "kraft/api/sasl.py": "rings once",
