@@ -36,8 +36,9 @@ from metadata_quorum.metadata.image import MetadataImage
 
 logger = logging.getLogger(__name__)
 
-CREATED_ON_LOOP: Final = 8
-"""Up to this many new logs are created on the loop; more are created in the executor beforehand."""
+CREATED_ON_LOOP: Final = 4
+"""Up to this many new logs are created on the loop in one of its turns; more are created in the executor
+beforehand."""
 
 
 @dataclass(slots=True)
@@ -74,6 +75,8 @@ class DeltaApplier:
         self._moves = moves
         self._assignments = assignments
         self._now_ms = now_ms
+        self._room = CREATED_ON_LOOP
+        """For new logs, in this turn: very many changes of one partition each may come at once."""
 
     # --- every change -------------------------------------------------------------------------
 
@@ -228,7 +231,16 @@ class DeltaApplier:
                 if here and tp not in self._registry and tp not in self._unclaimed:
                     new.append((tp, topic_id, registration, config))
         placed = list(self._logs.place(new))
-        return CreatedLogs(placed, self._now_ms()) if len(placed) > CREATED_ON_LOOP else None
+        if len(placed) > self._room:
+            return CreatedLogs(placed, self._now_ms())
+        if placed:
+            if self._room == CREATED_ON_LOOP:
+                self._loop.call_soon(self._next_turn)
+            self._room -= len(placed)
+        return None
+
+    def _next_turn(self) -> None:
+        self._room = CREATED_ON_LOOP
 
     def add_created(self, created: CreatedLogs) -> None:
         """`apply` finds these logs."""

@@ -107,6 +107,8 @@ async def handle_create_topics(
         ),
         lambda topic: max(_partitions_named(controller, topic) // PARTITIONS_AS_ONE, 1),
     )
+    if results:  # hundreds of commands of other clients may have been applied in the same turn
+        await controller.node.long_work.first(1 / CREATED_PER_SLICE)
     configs = _DescribedConfigs(controller.node)
     async for topic, result in in_slices(
         controller.node.long_work, zip(wanted, results, strict=True), CREATED_PER_SLICE

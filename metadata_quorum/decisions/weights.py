@@ -15,8 +15,8 @@ from metadata_quorum.protocol import commands as c
 
 _LOOKED_AT: Final = 16
 """This many names or entries that are read weigh as much as one partition that changes."""
-_EACH: Final = 4
-"""Reading any command, and writing a batch."""
+_EACH: Final = 8
+"""Reading any command, writing a batch, and telling this node's broker of it."""
 _TOPICS_COPIED: Final = 1000
 """The next image copies the map of all topics: this many weigh one."""
 
@@ -67,7 +67,7 @@ def elect_leaders(image: MetadataImage, command: c.ElectLeaders) -> int:
 
 
 def alter_reassignments(image: MetadataImage, command: c.AlterReassignments) -> int:
-    return len(command.reassignments)
+    return 2 * len(command.reassignments)
 
 
 def incremental_alter_configs(image: MetadataImage, command: c.IncrementalAlterConfigs) -> int:

@@ -35,6 +35,7 @@ PROVEN: Final = {
     "data_plane/log_manager/checkpoint_writer.py": "rings once",
     "data_plane/log_manager/log_executor.py": "rings once",
     "data_plane/log_manager/log_manager.py": "rings once",
+    "data_plane/replication/delta_applier.py": "sets a number",
     "data_plane/replication/isr_requests.py": "rings once",
     "data_plane/replication/replica_manager.py": "set again before the work",
     "data_plane/purgatory/purgatory.py": "rings once",

@@ -292,4 +292,35 @@ async def test_wide_topics_of_many_clients_are_judged_in_turns(handler: Any) -> 
     assert 0 < judge.turns.most <= 2 * PARTITIONS_PER_COMMAND
 
 
+@on_a_loop
+async def test_new_topics_of_many_clients_are_described_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All were created in one turn, and each has thirty settings."""
+    turns, created = Turns(), asyncio.Barrier(SHARE)
+
+    async def create_topics(wanted: Any, **_: Any) -> Any:
+        await created.wait()
+        return [
+            SimpleNamespace(
+                error=ErrorCode.NONE, name=each.name, topic_id=UUID(int=1), partitions=1, replication_factor=1
+            )
+            for each in wanted
+        ]
+
+    def described(node: Any, own: Any) -> Any:
+        turns.add(1)
+        return iter(())
+
+    monkeypatch.setattr(topics, "topic_configs", described)
+    judge: Any = SimpleNamespace(image=MetadataImage(), create_topics=create_topics)
+    node = node_context(asyncio.get_running_loop(), quotas=None, config=SimpleNamespace(num_partitions=1))
+    wanted = SimpleNamespace(name="new", num_partitions=1, replication_factor=1, configs=[], assignments=[])
+    request: Any = SimpleNamespace(topics=[wanted], validate_only=False, timeout_ms=0)
+    ctx: Any = SimpleNamespace(version=7, api_key=0)
+    answers = await turns.all_at_once(
+        lambda: topics.handle_create_topics(controller_context(node, quorum_controller=judge), ctx, request)
+    )
+    assert all(each["topics"][0]["configs"] == [] for each in answers)
+    assert 0 < turns.most <= 2 * topics.CREATED_PER_SLICE
+
+
 PARTITIONS_PER_COMMAND: Final = topics.PARTITIONS_AS_ONE * ITEMS_PER_COMMAND

@@ -14,6 +14,7 @@ from data_plane.log import checkpoints
 from data_plane.log.config import LogConfig
 from data_plane.log.flush import FlushWork
 from data_plane.log.partition_directory import SPARE_FILES
+from data_plane.replication import delta_applier
 from data_plane.replication.delta_applier import LocalReplicaChanges
 from data_plane.replication.directory_assignments import ReplicaAssignment
 from metadata_quorum.foundation.batch import Record, encode_batch
@@ -145,6 +146,27 @@ async def test_the_logs_of_many_new_partitions_are_made_ahead_and_claimed():
         for number in range(20):
             cluster.produce(b"x", number=number)
         await until(lambda: cluster.disks[1].exists("/data/t-19/partition.metadata"))
+
+
+@in_loop
+async def test_many_changes_of_one_turn_make_few_logs_on_the_loop():
+    """A hundred clients have a topic created each: as many changes of one partition."""
+    async with Cluster(1) as cluster:
+        partitions = cluster.brokers[1].partitions
+        kept, ahead = partitions.applier.apply, 0
+
+        def counted(delta: MetadataDelta, image: MetadataImage) -> LocalReplicaChanges:
+            nonlocal ahead
+            ahead += partitions.applier.logs_to_create(delta, image) is not None
+            return kept(delta, image)
+
+        partitions.applier.apply = counted  # type: ignore[method-assign]
+        for number in range(20):
+            cluster.create_topic(f"t{number}", [[1]])
+        assert ahead == 20 - delta_applier.CREATED_ON_LOOP
+        await asyncio.sleep(0)
+        cluster.create_topic("later", [[1]])
+        assert ahead == 20 - delta_applier.CREATED_ON_LOOP
 
 
 @pytest.mark.parametrize("operation", ["open", "sync", "sync_dir"])
