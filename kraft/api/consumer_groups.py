@@ -18,8 +18,8 @@ from data_plane.coordinator.groups.consumer.messages import (
     DescribedConsumerMember,
 )
 from data_plane.coordinator.groups.consumer.state import JOINING, LEAVING, LEAVING_FOR_NOW
-from kraft.api.authz.authorization import RequestPrincipal
-from kraft.api.authz.checks import READ_GROUP, authorize_names
+from kraft.api.authz.authorization import AuthorizedRequest, RequestPrincipal
+from kraft.api.authz.checks import READ_GROUP, authorize_names, requires
 from kraft.api.authz.group_checks import group_operations, hide_members, subscribed
 from kraft.api.context import BrokerContext, NodeContext
 from kraft.api.group_admin import of_group
@@ -96,6 +96,15 @@ def _check_enabled(node: NodeContext) -> None:
     finalized = node.image.features.get(GROUP_VERSION, 0) >= 1
     if not finalized or CONSUMER_PROTOCOL not in node.config.group_coordinator_rebalance_protocols:
         raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
+
+
+@requires("")
+def _enabled(
+    requester: RequestPrincipal, node: NodeContext, ctx: RequestContext, request: Message
+) -> AuthorizedRequest:
+    """As with Kafka, this comes before anybody's rights."""
+    _check_enabled(node)
+    return AuthorizedRequest(request)
 
 
 def _check(request: Message, version: int, assignors: tuple[str, ...]) -> None:
@@ -249,7 +258,7 @@ ROWS: Final = (
     ApiRow(
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
         (0, 1),
-        (READ_GROUP, subscribed),
+        (_enabled, READ_GROUP, subscribed),
         broker=handle_heartbeat,
         concurrent=True,
     ),
@@ -257,6 +266,7 @@ ROWS: Final = (
         ApiKey.CONSUMER_GROUP_DESCRIBE,
         (0, 1),
         (
+            _enabled,
             authorize_names(
                 AclOperation.DESCRIBE, AclResourceType.GROUP, "group_ids", "groups", describe_error
             ),
