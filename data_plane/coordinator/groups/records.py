@@ -55,8 +55,7 @@ _HIGHEST_VALUE_VERSION: Final = 4
 _TOPIC_ID_TAG: Final = 0
 
 
-@dataclass(frozen=True, slots=True)
-class StoredMember:
+class StoredMember(NamedTuple):
     member_id: str
     instance_id: str | None
     client_id: str

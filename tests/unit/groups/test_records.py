@@ -92,9 +92,9 @@ def test_groups_are_written_as_kafka_writes_them() -> None:
 def test_groups_of_every_version_are_read(version: int) -> None:
     members = GROUP.members
     if version < 3:
-        members = tuple(replace(m, instance_id=None) for m in members)
+        members = tuple(m._replace(instance_id=None) for m in members)
     if version < 1:
-        members = tuple(replace(m, rebalance_timeout_ms=m.session_timeout_ms) for m in members)
+        members = tuple(m._replace(rebalance_timeout_ms=m.session_timeout_ms) for m in members)
     expected = replace(
         GROUP, members=members, state_timestamp_ms=GROUP.state_timestamp_ms if version >= 2 else -1
     )

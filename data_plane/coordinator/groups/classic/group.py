@@ -13,6 +13,7 @@ Path of the data: group_metadata_manager.py (finds the group, appends what is to
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
 from itertools import islice
 from typing import Final
@@ -50,8 +51,8 @@ from data_plane.coordinator.state_machine import Instant, Ticket
 from metadata_quorum.foundation.errors import ErrorCode
 
 ENDED_AT_ONCE: Final = 1000
-"""Sessions, in one tick, which is due again at once where there are more: after a failover thousands may end
-together, and each takes some 10 microseconds."""
+"""Members that are dismissed, or answered, in one tick, which is due again at once where there are more.
+After a failover thousands of sessions may end together, and each takes some 10 microseconds."""
 
 
 class ClassicGroup:
@@ -62,6 +63,8 @@ class ClassicGroup:
         self.metadata = ClassicGroupMetadata(group_id, at.now_ms)
         self._rules = rules
         self._pending_sync: set[str] = set()
+        self._assigned: deque[ClassicGroupMember] = deque()
+        """Whose syncs wait for their answers, though there is an assignment."""
         self._join_deadline: float | None = None
         self._sync_deadline: float | None = None
         self._initial_time_left: float | None = None
@@ -88,6 +91,8 @@ class ClassicGroup:
 
     def next_deadline(self) -> float:
         """When `tick` is due, seconds; infinity where nothing waits for time."""
+        if self.metadata.roster.leaving or self._assigned or self.metadata.are_joins_unanswered:
+            return 0.0
         rebalance = [d for d in (self._join_deadline, self._sync_deadline) if d is not None]
         return min(self.metadata.roster.sessions.earliest(), self.metadata.pending.earliest(), *rebalance)
 
@@ -105,6 +110,9 @@ class ClassicGroup:
 
     def join(self, request: JoinGroup, ticket: Ticket, at: Instant) -> Effects:
         refusal = check_join(self.metadata, request, self._rules.max_size)
+        if refusal is not ErrorCode.NONE and self.metadata.roster.leaving:  # perhaps only because of those
+            self._dismiss_leaving(len(self.metadata.roster.leaving))
+            refusal = check_join(self.metadata, request, self._rules.max_size)
         if refusal is not ErrorCode.NONE:
             self._reply(ticket, JoinReply(refusal, request.member_id))
         elif not request.member_id:
@@ -164,6 +172,14 @@ class ClassicGroup:
 
     def tick(self, at: Instant) -> Effects:
         """Let time pass: sessions, rebalances and waits for syncs expire."""
+        if self.metadata.are_joins_unanswered:
+            self._answer_joins(at)
+        self._answer_syncs(at)
+        if self.metadata.roster.leaving:
+            self._dismiss_leaving(ENDED_AT_ONCE)
+            if self.metadata.roster.leaving:
+                return self._take_effects()
+            self._maybe_complete_join(at)
         for member_id in self.metadata.pending.due(at.now):
             self.metadata.pending.discard(member_id)
             self._maybe_complete_join(at)
@@ -187,7 +203,7 @@ class ClassicGroup:
         kept = {m.member_id for m in stored.members}
         for member in self.metadata.roster:
             if member.member_id not in kept:
-                self._dismiss(member, ErrorCode.UNKNOWN_MEMBER_ID)
+                self._dismiss(member)
         members: list[ClassicGroupMember] = []
         for row in stored.members:
             known = self.metadata.roster.get(row.member_id)
@@ -199,11 +215,8 @@ class ClassicGroup:
         self.metadata.roster.replace(members, stored.leader)
         self.metadata.state = ClassicGroupState.STABLE if stored.members else ClassicGroupState.EMPTY
         self.metadata.state_since_ms = stored.state_timestamp_ms
-        for member in self.metadata.roster:
-            if member.sync_ticket is not None:
-                self._reply(member.sync_ticket, self.metadata.assigned(member))
-                member.sync_ticket = None
-                self._extend_session(member, at)
+        self._assigned.extend(each for each in members if each.sync_ticket is not None)
+        self._answer_syncs(at)
         self._effects.replies += self._when_stored
         self._when_stored = []
         self._join_deadline = None
@@ -231,9 +244,7 @@ class ClassicGroup:
     def die(self, at: Instant) -> Effects:
         """The group is deleted, or changes to the consumer protocol: waiting members join again there."""
         for member in self.metadata.roster:
-            again = ErrorCode.REBALANCE_IN_PROGRESS
-            self._supersede(self.metadata.roster.take_join(member), JoinReply(again, member.member_id))
-            self._supersede(member.sync_ticket, SyncReply(again))
+            self._refuse_waiting(member, ErrorCode.REBALANCE_IN_PROGRESS)
         self.metadata.transition(ClassicGroupState.DEAD, at)
         return self._take_effects()
 
@@ -295,7 +306,7 @@ class ClassicGroup:
         """A static member has restarted: it gets a new member id, the old one is fenced. A stable group does
         not rebalance for that, unless another protocol would be chosen."""
         old_id, old_leader = member.member_id, self.metadata.roster.leader
-        self._fence(member)
+        self._refuse_waiting(member, ErrorCode.FENCED_INSTANCE_ID)
         self.metadata.roster.rename(member, request.new_member_id)
         if old_id in self._pending_sync:
             self._pending_sync.remove(old_id)
@@ -321,8 +332,7 @@ class ClassicGroup:
             self._prepare_rebalance(at)
 
     def _prepare_rebalance(self, at: Instant) -> None:
-        if self.metadata.state is ClassicGroupState.COMPLETING_REBALANCE:
-            self._refuse_assignment(ErrorCode.REBALANCE_IN_PROGRESS)
+        self._refuse_assignment(ErrorCode.REBALANCE_IN_PROGRESS)
         self._sync_deadline = None
         first = self.metadata.state is ClassicGroupState.EMPTY
         self.metadata.transition(ClassicGroupState.PREPARING_REBALANCE, at)
@@ -340,7 +350,8 @@ class ClassicGroup:
         gathering = self._initial_time_left is not None
         if self.metadata.state is not ClassicGroupState.PREPARING_REBALANCE or gathering:
             return
-        if self.metadata.roster.all_joined() and not self.metadata.pending:
+        roster = self.metadata.roster
+        if roster.all_joined() and not roster.leaving and not self.metadata.pending:
             self._complete_join(at)
 
     def _end_join_wait(self, at: Instant) -> None:
@@ -351,20 +362,23 @@ class ClassicGroup:
             delay = min(self._rules.initial_rebalance_delay, left)
             self._initial_time_left = max(left - delay, 0.0)
             self._join_deadline = at.now + delay
-        else:
+            return
+        self._initial_time_left = None
+        roster = self.metadata.roster
+        roster.let_go(each for each in roster if each.instance_id is None and not roster.has_joined(each))
+        self._dismiss_leaving(ENDED_AT_ONCE)
+        if not roster.leaving:  # else this is due still
             self._complete_join(at)
 
     def _complete_join(self, at: Instant) -> None:
+        """All that are in the group still have joined, or are static members."""
         self._initial_time_left = self._join_deadline = None
-        for member in self.metadata.roster:
-            if member.instance_id is None and not self.metadata.roster.has_joined(member):
-                self._dismiss(member, ErrorCode.UNKNOWN_MEMBER_ID)
         if len(self.metadata.roster) and not self.metadata.roster.elect_joined():
             # Only static members, none of which has joined again yet: their sessions decide.
             self._join_deadline = at.now + max(self.metadata.rebalance_timeout(), 1.0)
             return
         self.metadata.generation += 1
-        self._pending_sync.clear()
+        self._pending_sync = self.metadata.roster.member_ids()
         if not len(self.metadata.roster):
             self.metadata.protocol = None
             self.metadata.transition(ClassicGroupState.EMPTY, at)
@@ -373,27 +387,46 @@ class ClassicGroup:
         self.metadata.protocol = self.metadata.roster.select_protocol()
         self.metadata.transition(ClassicGroupState.COMPLETING_REBALANCE, at)
         self._sync_deadline = at.now + self.metadata.rebalance_timeout()
-        for member in self.metadata.roster:
-            member.is_new = False
+        for member in self.metadata.roster.not_joined():
             self._extend_session(member, at)
-            self._pending_sync.add(member.member_id)
-            if (ticket := self.metadata.roster.take_join(member)) is not None:
-                self._reply(ticket, self.metadata.joined(member))
+        self._answer_join(self.metadata.roster.leading(), at)  # who has most to do
+        self._answer_joins(at)
+
+    def _answer_joins(self, at: Instant) -> None:
+        for member in self.metadata.roster.some_joining(ENDED_AT_ONCE):
+            self._answer_join(member, at)
+
+    def _answer_join(self, member: ClassicGroupMember, at: Instant) -> None:
+        member.is_new = False
+        self._extend_session(member, at)
+        self._supersede(self.metadata.roster.take_join(member), self.metadata.joined(member))
 
     # --- syncing -------------------------------------------------------------------------------
 
     def _refuse_assignment(self, error: ErrorCode) -> None:
+        if self.metadata.state is not ClassicGroupState.COMPLETING_REBALANCE and not self._assigned:
+            return
+        self._assigned.clear()
+        refused = SyncReply(error)
         for member in self.metadata.roster:
-            self._supersede(member.sync_ticket, SyncReply(error))
+            self._supersede(member.sync_ticket, refused)
             member.sync_ticket = None
+
+    def _answer_syncs(self, at: Instant) -> None:
+        for _ in range(min(len(self._assigned), ENDED_AT_ONCE)):
+            member = self._assigned.popleft()
+            if member.sync_ticket is not None:  # else it was refused meanwhile
+                self._reply(member.sync_ticket, self.metadata.assigned(member))
+                member.sync_ticket = None
+                self._extend_session(member, at)
 
     def _end_sync_wait(self, at: Instant) -> None:
         """Some members joined the generation and never sent a SyncGroup."""
         self._sync_deadline = None
-        for member in self.metadata.roster:
-            if member.member_id in self._pending_sync:
-                self._dismiss(member, ErrorCode.UNKNOWN_MEMBER_ID)
+        roster = self.metadata.roster
+        roster.let_go(each for each in roster if each.member_id in self._pending_sync)
         self._pending_sync.clear()
+        self._dismiss_leaving(ENDED_AT_ONCE)
         self._prepare_rebalance(at)
 
     # --- sessions and leaving ------------------------------------------------------------------
@@ -412,14 +445,14 @@ class ClassicGroup:
             member = self.metadata.known_member(member_id, instance_id)
         if isinstance(member, ErrorCode):
             return member
-        self._dismiss(member, ErrorCode.UNKNOWN_MEMBER_ID)
+        self._dismiss(member)
         return ErrorCode.NONE
 
     def _end_session(self, member: ClassicGroupMember, at: Instant) -> None:
         if self.metadata.roster.waits(member) and not member.is_new:
             self._extend_session(member, at)
             return
-        self._dismiss(member, ErrorCode.UNKNOWN_MEMBER_ID)
+        self._dismiss(member)
         self._members_changed(at)
 
     def _members_changed(self, at: Instant) -> None:
@@ -428,19 +461,22 @@ class ClassicGroup:
         else:
             self._maybe_complete_join(at)
 
-    def _dismiss(self, member: ClassicGroupMember, error: ErrorCode) -> None:
+    def _dismiss_leaving(self, most: int) -> None:
+        for member in list(islice(self.metadata.roster.leaving.values(), most)):
+            self._dismiss(member)
+
+    def _dismiss(self, member: ClassicGroupMember) -> None:
         """Remove it from the group, with an answer to whatever it waits for."""
-        self._supersede(self.metadata.roster.take_join(member), JoinReply(error, member.member_id))
-        self._supersede(member.sync_ticket, SyncReply(error))
-        member.sync_ticket = None
+        self._refuse_waiting(member, ErrorCode.UNKNOWN_MEMBER_ID)
         self._pending_sync.discard(member.member_id)
         self.metadata.roster.remove(member)
 
-    def _fence(self, member: ClassicGroupMember) -> None:
-        fenced = ErrorCode.FENCED_INSTANCE_ID
-        self._supersede(self.metadata.roster.take_join(member), JoinReply(fenced, member.member_id))
-        self._supersede(member.sync_ticket, SyncReply(fenced))
-        member.sync_ticket = None
+    def _refuse_waiting(self, member: ClassicGroupMember, error: ErrorCode) -> None:
+        if (ticket := self.metadata.roster.take_join(member)) is not None:
+            self._reply(ticket, JoinReply(error, member.member_id))
+        if member.sync_ticket is not None:
+            self._reply(member.sync_ticket, SyncReply(error))
+            member.sync_ticket = None
 
     # --- inside --------------------------------------------------------------------------------
 

@@ -69,7 +69,14 @@ class ClassicGroupMetadata:
 
     def rebalance_timeout(self) -> float:
         """The longest of its members' (seconds)."""
-        return max((m.rebalance_timeout for m in self.roster), default=0.0)
+        return max((m.rebalance_timeout_ms for m in self.roster), default=0) / 1000
+
+    @property
+    def are_joins_unanswered(self) -> bool:
+        """Some, of the generation that has begun. Where the next rebalance begins before that, they take part
+        in it."""
+        begun = ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE
+        return self.state in begun and self.roster.is_any_joining()
 
     # --- replies and records
 

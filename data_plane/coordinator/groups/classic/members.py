@@ -6,8 +6,9 @@ Pure; owned by one ClassicGroup (group.py), which decides when anything here cha
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from data_plane.coordinator.groups.deadlines import Deadlines
 from data_plane.coordinator.groups.messages import (
@@ -39,10 +40,6 @@ class ClassicGroupMember:
     @property
     def session_timeout(self) -> float:
         return self.session_timeout_ms / 1000
-
-    @property
-    def rebalance_timeout(self) -> float:
-        return self.rebalance_timeout_ms / 1000
 
     def protocol_names(self) -> set[str]:
         return {name for name, _ in self.protocols}
@@ -136,9 +133,11 @@ class Roster:
         self.sessions: Deadlines[str] = Deadlines()
         """When each member's ends unless it sends a request (seconds, monotonic)."""
         self.leader: str | None = None
+        self.leaving: dict[str, ClassicGroupMember] = {}
+        """Very many are removed one after another; to whoever asks they are gone already."""
 
     def __len__(self) -> int:
-        return len(self._members)
+        return len(self._members) - len(self.leaving)
 
     def __iter__(self) -> Iterator[ClassicGroupMember]:
         return iter(list(self._members.values()))
@@ -147,13 +146,20 @@ class Roster:
         return member_id in self._members
 
     def get(self, member_id: str) -> ClassicGroupMember | None:
-        return self._members.get(member_id)
+        return None if member_id in self.leaving else self._members.get(member_id)
 
     def by_instance(self, instance_id: str | None) -> ClassicGroupMember | None:
         if instance_id is None:
             return None
         member_id = self._static.get(instance_id)
-        return None if member_id is None else self._members[member_id]
+        return None if member_id is None else self.get(member_id)
+
+    def member_ids(self) -> set[str]:
+        return set(self._members)
+
+    def let_go(self, members: Iterable[ClassicGroupMember]) -> None:
+        """They are to be removed."""
+        self.leaving.update((member.member_id, member) for member in members)
 
     def add(self, member: ClassicGroupMember) -> None:
         self._members[member.member_id] = member
@@ -166,6 +172,7 @@ class Roster:
     def remove(self, member: ClassicGroupMember) -> None:
         """Where the leader is removed, the next in order becomes leader."""
         del self._members[member.member_id]
+        self.leaving.pop(member.member_id, None)
         self._discount_protocols(member)
         self._joining.pop(member.member_id, None)
         self.sessions.discard(member.member_id)
@@ -176,6 +183,9 @@ class Roster:
 
     def replace(self, members: Sequence[ClassicGroupMember], leader: str | None) -> None:
         """All of them at once, in this order."""
+        self.leader = leader
+        if members == list(self._members.values()):  # as always where an assignment has been stored
+            return
         for gone in self._members.keys() - {m.member_id for m in members}:
             self.remove(self._members[gone])
         self._members = OrderedDict((m.member_id, m) for m in members)
@@ -184,7 +194,6 @@ class Roster:
         for member in members:
             self._count_protocols(member)
         self._static = {m.instance_id: m.member_id for m in self if m.instance_id is not None}
-        self.leader = leader
 
     def rename(self, member: ClassicGroupMember, member_id: str) -> None:
         """A static member has restarted: it keeps its place, under a new id."""
@@ -210,7 +219,8 @@ class Roster:
 
     def _count_protocols(self, member: ClassicGroupMember) -> None:
         self.protocol_bytes += bytes_of(member.protocols)
-        self.supporters.update(member.protocol_names())
+        for name in member.protocol_names():
+            self.supporters[name] += 1
 
     def _discount_protocols(self, member: ClassicGroupMember) -> None:
         self.protocol_bytes -= bytes_of(member.protocols)
@@ -231,6 +241,15 @@ class Roster:
     def has_joined(self, member: ClassicGroupMember) -> bool:
         return member.member_id in self._joining
 
+    def not_joined(self) -> list[ClassicGroupMember]:
+        return [] if self.all_joined() else [each for each in self if not self.has_joined(each)]
+
+    def is_any_joining(self) -> bool:
+        return bool(self._joining)
+
+    def some_joining(self, most: int) -> list[ClassicGroupMember]:
+        return [self._members[member_id] for member_id in islice(self._joining, most)]
+
     def all_joined(self) -> bool:
         return len(self._joining) == len(self._members)
 
@@ -246,6 +265,10 @@ class Roster:
                 return False
             self.leader = joined
         return True
+
+    def leading(self) -> ClassicGroupMember:
+        assert self.leader is not None
+        return self._members[self.leader]
 
     # --- protocols
 
