@@ -194,10 +194,7 @@ class Shard(Generic[RecordT]):
     def run(self, decide: Callable[[Instant], CoordinatorResult[RecordT]]) -> int:
         """Work of the coordinator's own, without a reply; returns how many records were appended."""
         at = self._instant()
-        decision = decide(at)
-        before = self._written
-        self._carry_out(decision, at)
-        return len(decision.records) if self._written > before else 0
+        return self._carry_out(decide(at), at)
 
     async def end_transaction(
         self, producer: ProducerIdAndEpoch, coordinator_epoch: int, *, commit: bool
@@ -243,7 +240,8 @@ class Shard(Generic[RecordT]):
 
     # --- inside --------------------------------------------------------------------------------
 
-    def _carry_out(self, decision: CoordinatorResult[RecordT], at: Instant) -> None:
+    def _carry_out(self, decision: CoordinatorResult[RecordT], at: Instant) -> int:
+        """Returns how many of the records were appended."""
         replies = decision.replies
         left: Sequence[RecordT] = decision.records
         while left:
@@ -257,10 +255,11 @@ class Shard(Generic[RecordT]):
                 break
             replies += self._replay(left[:count], decision.producer, at)
             if self.state is CoordinatorState.FAILED:
-                return
+                return 0
             left = left[count:]
         self._park(replies, at)
         self._arm_timer()
+        return len(decision.records) - len(left)
 
     def _replay(
         self, records: Sequence[RecordT], producer: ProducerIdAndEpoch | None, at: Instant

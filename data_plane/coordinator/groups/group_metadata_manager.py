@@ -279,6 +279,10 @@ class GroupMetadataManager:
         ]
         return CoordinatorResult(records, atomic=False)
 
+    def refuse_topic_deletion(self, deletion: TopicDeletion) -> None:
+        """Not all records of the last batch could be appended."""
+        self._offsets.refuse_topic_deletion(deletion)
+
     # --- looking at groups, deleting them ------------------------------------------------------
 
     def group_ids(self) -> Sequence[str]:

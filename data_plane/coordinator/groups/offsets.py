@@ -47,7 +47,9 @@ class TopicDeletion:
         self.is_late = False
         """Something of that group is held by a new transaction."""
         self.waits = False
-        """The last step found only groups to be looked at again once transactions have ended."""
+        """The last step found only groups to be looked at again once transactions have ended; or was refused."""
+        self.tombstones = 0
+        """Of the last step."""
         self.renewed: set[_Place] = set()
         """Committed since."""
 
@@ -211,9 +213,17 @@ class OffsetMetadataManager:
                 deletion.is_late = False
         deletion.left.extend(again)
         deletion.waits = bool(again) and not records
+        deletion.tombstones = len(records)
         if deletion.done:
             self._topic_deletions.remove(deletion)
         return records
+
+    def refuse_topic_deletion(self, deletion: TopicDeletion) -> None:
+        """The tombstones of the last step are not all in the log: it is looked for them again."""
+        if deletion.done:
+            self._topic_deletions.append(deletion)
+        deletion.left, deletion.group, deletion.is_late = deque(self.groups()), None, False
+        deletion.waits = True
 
     def _is_held_since(self, place: _Place, began: int) -> bool:
         return any(self._held[producer][place][0] >= began for producer in self._holders_of(place))

@@ -318,8 +318,9 @@ class GroupCoordinator:
         bounded(
             self._loop,
             f"forgetting of topics in the coordinator's partition {led.shard.partition}",
-            led.shard.run,
-            partial(led.manager.delete_some_offsets, deletion),
+            _delete_step,
+            led,
+            deletion,
         )
         left.popleft() if deletion.done else left.rotate(-1)
         if left:
@@ -414,6 +415,12 @@ class GroupCoordinator:
         if len(member_id.encode()) > MAX_STRING_BYTES:
             raise BrokerError(ErrorCode.INVALID_REQUEST)
         return member_id
+
+
+def _delete_step(led: _LedGroupPartition, deletion: TopicDeletion) -> None:
+    written = led.shard.run(partial(led.manager.delete_some_offsets, deletion))
+    if written < deletion.tombstones:
+        led.manager.refuse_topic_deletion(deletion)
 
 
 def _check_group_id(group_id: str) -> None:

@@ -20,6 +20,7 @@ from data_plane.coordinator.groups.service import GroupCoordinator, GroupCoordin
 from data_plane.coordinator.state_machine import ProducerIdAndEpoch
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
+from tests.support.virtual_loop import run_virtually
 from tests.unit.groups.memory_log import MemoryLog
 from tests.unit.groups.service_driver import ORDERS_0, commit, refusal, run, service
 from tests.unit.groups.topics import Topics
@@ -115,6 +116,30 @@ def test_the_next_coordinator_forgets_what_the_last_one_did_not_come_to(there: b
                 assert found == dict.fromkeys(ids, [1 if there else None] * 3)
 
     run(test)
+
+
+@pytest.mark.row("G3")
+def test_what_could_not_be_forgotten_at_first_is_later() -> None:
+    """The partition's ISR was too small when the topic was deleted. One of the same name was made meanwhile."""
+
+    async def test() -> None:
+        log, ids = MemoryLog(), [f"g{n}" for n in range(20)]
+        async with service(log, epoch=None, config=FEW_IN_A_TURN) as groups:
+            groups.partitions = 1
+            groups.become_leader(0, 1)
+            await groups.loaded()
+            await commit_all(groups, 1, ids)
+            log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
+            groups.topics_deleted(["orders"])
+            await asyncio.sleep(10)
+            log.refusal = None
+            await commit_all(groups, 4711, ["g15"])
+            await asyncio.sleep(10)
+            found = await all_committed(groups, ids)
+            assert found.pop("g15") == [4711] * 3
+            assert all(offsets == [None] * 3 for offsets in found.values())
+
+    run_virtually(test())
 
 
 @pytest.mark.row("G3", "P4")
