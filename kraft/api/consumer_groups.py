@@ -56,6 +56,7 @@ async def handle_heartbeat(broker: BrokerContext, ctx: RequestContext, request: 
     names = request.subscribed_topic_names
     if names is not None and len(names) > broker.group_coordinator.view.most_names:
         raise BrokerError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"A subscription to {len(names)} topics.")
+    await ctx.connection.state.earlier_commits()  # it may begin another epoch, or leave
     reply = await broker.group_coordinator.consumer_heartbeat(
         ConsumerHeartbeat(
             group_id=request.group_id,

@@ -282,6 +282,7 @@ def transactional_commit_error(request: Message, code: ErrorCode, message: str) 
 
 
 async def handle_fetch(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
+    await ctx.connection.state.earlier_commits()
     if ctx.version >= _FIRST_WITH_GROUPS:
         groups = each_once(
             broker.node.long_work,
@@ -422,6 +423,7 @@ def _no_offset(index: int, code: ErrorCode) -> dict[str, Any]:
 async def handle_delete(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     """In pieces, since a client that was interrupted repeats its request. A group may end with its last
     offset."""
+    await ctx.connection.state.earlier_commits()
     names = await all_names(broker, request.topics, by_id=False)
     known: dict[TopicPartition, None] = {}
     named = named_partitions(request.topics, names)

@@ -126,6 +126,7 @@ def _not_found(key: str, code: ErrorCode, message: str) -> dict[str, Any]:
 async def handle_join(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     if len(request.protocols) > MAX_PROTOCOLS:
         raise BrokerError(ErrorCode.GROUP_MAX_SIZE_REACHED)
+    await ctx.connection.state.earlier_commits()  # it may begin another generation
     wanted = JoinGroup(
         group_id=request.group_id,
         member_id=request.member_id,
@@ -209,6 +210,7 @@ async def handle_heartbeat(broker: BrokerContext, ctx: RequestContext, request: 
 
 async def handle_leave(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     """Very many leave in several steps, between which others may join and leave."""
+    await ctx.connection.state.earlier_commits()
     if ctx.version < _FIRST_TO_LEAVE_TOGETHER:
         reply = await _leave(broker, request.group_id, (MemberIdentity(request.member_id),))
         return {"error_code": int(reply.error or reply.members[0][1])}

@@ -82,10 +82,9 @@ def error_for_version(ctx: RequestContext, code: ErrorCode) -> ErrorCode:
 async def handle_end(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     version = NAMED_BY_WRITING if ctx.version >= _FIRST_WITH_EPOCHS else NAMED_BEFOREHAND
-    before = ctx.connection.state.long_commits
-    if before is not None:
-        async with before:
-            pass  # what came before is part of the transaction
+    state = ctx.connection.state
+    if state.long_commits is not None:
+        await state.earlier_commits()  # they are part of the transaction
         if ctx.connection.gone:
             return {"error_code": int(ErrorCode.NETWORK_EXCEPTION)}  # to nobody; it may be another one by now
     try:

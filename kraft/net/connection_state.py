@@ -22,8 +22,8 @@ class ConnectionState:
     """Produce: done when the last queued request has been appended or refused; later ones wait for it."""
 
     long_commits: asyncio.Lock | None = None
-    """OffsetCommit, TxnOffsetCommit, AddPartitionsToTxn: held by a request of very many partitions, which is
-    done in pieces; others, and EndTxn, wait."""
+    """OffsetCommit, TxnOffsetCommit, AddPartitionsToTxn: held by a request of many partitions, which waits
+    for its turn or is done in pieces; others wait, and what must find it done (`earlier_commits`)."""
 
     heartbeats_of: tuple[int, int] | None = None
     """BrokerHeartbeat: the broker whose heartbeats arrive here, and its broker epoch; a broken connection
@@ -37,3 +37,9 @@ class ConnectionState:
     """SaslAuthenticate: a login has failed; no other is allowed."""
     sasl_expiry: asyncio.Future[None] | None = None
     """SaslAuthenticate: key in `Peer.parked` of the timer that ends the login."""
+
+    async def earlier_commits(self) -> None:
+        """Wait until those are carried out that came before on this connection."""
+        if self.long_commits is not None:
+            async with self.long_commits:
+                pass

@@ -11,14 +11,15 @@ from uuid import UUID
 
 import pytest
 
-from kraft.api import configs, group_admin, group_offsets, metadata, topics
+from kraft.api import configs, consumer_groups, group_admin, group_offsets, groups, metadata, topics
 from kraft.api.context import NodeContext
 from kraft.api.long_work import AT_ONCE, LongWork
 from kraft.api.slices import FIRST_SHARE, ITEMS_PER_COMMAND, in_batches, in_slices
 from kraft.broker.failover_metadata import FailoverMetadata
 from kraft.net.connection_state import ConnectionState
 from kraft.net.turn_budget import SHARE
-from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.features import GROUP_VERSION
 from metadata_quorum.foundation.model import PartitionRegistration, ResourceType
 from metadata_quorum.metadata.image import MetadataImage, TopicImage
 from tests.support.contexts import broker_context, controller_context, node_context
@@ -224,7 +225,8 @@ class Groups:
 
 
 def committing(groups: Groups) -> Any:
-    image = MetadataImage(topics_by_name={"t": TopicImage("t", UUID(int=1), Partitions(groups.turns))})
+    topics = {"t": TopicImage("t", UUID(int=1), Partitions(groups.turns))}
+    image = MetadataImage(topics_by_name=topics, features={GROUP_VERSION: 1})
     return broker_context(node_context(asyncio.get_running_loop(), image=image), group_coordinator=groups)
 
 
@@ -254,6 +256,55 @@ async def test_the_offsets_of_one_connection_are_committed_in_their_order() -> N
     ]
     await asyncio.gather(*others, *asked)
     assert [each for each in groups.committed if each] == [1, 2, 3, 4, 5]
+
+
+def of_a_member(**fields: Any) -> Any:
+    """The request of one, in which everything else is empty."""
+    names = ("member_id", "instance_id", "group_instance_id", "subscribed_topic_names")
+    names += ("subscribed_topic_regex", "server_assignor", "topic_partitions", "rack_id", "protocol_type")
+    empty = dict.fromkeys(names, None) | {"group_id": "g", "protocols": (), "members": (), "topics": None}
+    return SimpleNamespace(**empty | fields)
+
+
+BEHIND: Final[dict[str, tuple[Any, int, Any]]] = {
+    "join": (groups.handle_join, 5, of_a_member(session_timeout_ms=1, rebalance_timeout_ms=1)),
+    "leave": (groups.handle_leave, 2, of_a_member()),
+    "fetch_offsets": (group_offsets.handle_fetch, 7, of_a_member(require_stable=False)),
+    "consumer_heartbeat": (consumer_groups.handle_heartbeat, 0, of_a_member(
+        member_id="m", member_epoch=-1, rebalance_timeout_ms=-1, topic_partitions=(),
+    )),
+    "delete_offsets": (group_offsets.handle_delete, 0, of_a_member(topics=())),
+    "delete_group": (group_admin.handle_delete, 2, of_a_member(groups_names=["g"])),
+}  # fmt: skip
+"""What one connection sends behind its commit, and the coordinator's name for it."""
+
+
+@on_a_loop
+@pytest.mark.parametrize("name", BEHIND)
+async def test_what_comes_behind_a_commit_finds_it_committed(name: str) -> None:
+    """One that has left is no member; a group that was deleted would be there again."""
+    coordinator, order = Groups(), list[str]()
+    handler, version, request = BEHIND[name]
+
+    async def asked(*_: Any) -> Any:
+        order.append(name)
+        raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
+
+    async def committed(commit: Any) -> Any:
+        order.append("committed")
+        return await Groups.commit_offsets(coordinator, commit)
+
+    setattr(coordinator, name, asked)
+    broker, ctx = committing(coordinator), connection()
+    broker.node.config.group_coordinator_rebalance_protocols = ("consumer",)
+    broker.node.config.group_consumer_assignors = ()
+    coordinator.commit_offsets = committed  # type: ignore[method-assign]
+    sent = [asyncio.ensure_future(broker.node.long_work.first(1.0)) for _ in range(3)]  # others
+    sent.append(asyncio.ensure_future(coordinator.commit(broker, ctx, 200, 1)))
+    ctx = SimpleNamespace(connection=ctx.connection, version=version, client_id="", client_host="")
+    sent.append(asyncio.ensure_future(handler(broker, ctx, request)))
+    await asyncio.gather(*sent, return_exceptions=True)
+    assert order == ["committed", name]
 
 
 class Judge:

@@ -126,7 +126,8 @@ def test_of_names_as_long_as_may_be_few_are_hashed_in_one_turn(
             transaction_coordinator=hashes,
         )
         turns = loop.create_task(hashes.count())
-        await handler(broker, told(version=8, listener="IN"), request_)
+        ctx = told(version=8, listener="IN", connection=told(state=ConnectionState()))
+        await handler(broker, ctx, request_)
         turns.cancel()
 
     asyncio.run(run())

@@ -24,6 +24,7 @@ from data_plane.coordinator.groups.messages import (
 from data_plane.coordinator.transactions.records import TransactionMetadata, TransactionState
 from data_plane.log.producers import ProducerStateEntry
 from kraft.api import config_resources, consumer_groups, group_admin, group_offsets, transactions
+from kraft.net.connection_state import ConnectionState
 from metadata_quorum.foundation.features import GROUP_VERSION
 from metadata_quorum.foundation.model import ResourceType, TopicPartition
 from metadata_quorum.metadata.image import MetadataImage, TopicImage
@@ -174,7 +175,7 @@ def test_all_offsets_of_a_group_are_answered_in_slices(version: int) -> None:
         groups: Any = SimpleNamespace(fetch_offsets=fetch_offsets)
         group = SimpleNamespace(group_id="g", member_id=None, member_epoch=-1, topics=None)
         request = SimpleNamespace(groups=[group], require_stable=False)
-        ctx: Any = SimpleNamespace(version=version)
+        ctx: Any = SimpleNamespace(version=version, connection=SimpleNamespace(state=ConnectionState()))
         broker = broker_context(node, group_coordinator=groups)
         return await turns.watched(group_offsets.handle_fetch(broker, ctx, request))
 
