@@ -47,7 +47,7 @@ class TopicDeletion:
         self.is_late = False
         """Something of that group is held by a new transaction."""
         self.waits = False
-        """The last step found only groups to be looked at again once transactions have ended; or was refused."""
+        """The last step found only groups to be looked at again once transactions end; or was refused."""
         self.tombstones = 0
         """Of the last step."""
         self.renewed: set[_Place] = set()

@@ -120,7 +120,7 @@ def test_the_next_coordinator_forgets_what_the_last_one_did_not_come_to(there: b
 
 @pytest.mark.row("G3")
 def test_what_could_not_be_forgotten_at_first_is_later() -> None:
-    """The partition's ISR was too small when the topic was deleted. One of the same name was made meanwhile."""
+    """The ISR was too small when the topic was deleted. One of the same name was made meanwhile."""
 
     async def test() -> None:
         log, ids = MemoryLog(), [f"g{n}" for n in range(20)]
