@@ -1,5 +1,5 @@
-"""Requests of brokers to the controller: BrokerRegistration, BrokerHeartbeat, AlterPartition,
-AssignReplicasToDirs, AllocateProducerIds, UnregisterBroker.
+"""Requests of nodes to the active controller: BrokerRegistration, BrokerHeartbeat, AlterPartition,
+AssignReplicasToDirs, AllocateProducerIds, UnregisterBroker; of other controllers, ControllerRegistration.
 
     broker/lifecycle, broker/isr_channel, … -> controllers' listener -> here -> controller/controller.py
 
@@ -40,20 +40,36 @@ async def handle_registration(
             broker_id=request.broker_id,
             cluster_id=request.cluster_id,
             incarnation_id=request.incarnation_id,
-            endpoints=tuple(
-                Endpoint(each.name, each.host, each.port, each.security_protocol)
-                for each in request.listeners
-            ),
-            features=tuple(
-                FeatureRange(each.name, each.min_supported_version, each.max_supported_version)
-                for each in request.features
-            ),
+            endpoints=_endpoints(request),
+            features=_features(request),
             rack=request.rack,
             log_dirs=tuple(request.log_dirs),
             previous_broker_epoch=request.previous_broker_epoch,
         )
     )
     return {"error_code": int(ErrorCode.NONE), "broker_epoch": epoch}
+
+
+async def handle_controller_registration(
+    controller: ControllerContext, ctx: RequestContext, request: Message
+) -> Response:
+    await controller.quorum_controller.register_controller(
+        request.controller_id, request.incarnation_id, _endpoints(request), _features(request)
+    )
+    return {"error_code": int(ErrorCode.NONE), "error_message": None}
+
+
+def _endpoints(request: Message) -> tuple[Endpoint, ...]:
+    return tuple(
+        Endpoint(each.name, each.host, each.port, each.security_protocol) for each in request.listeners
+    )
+
+
+def _features(request: Message) -> tuple[FeatureRange, ...]:
+    return tuple(
+        FeatureRange(each.name, each.min_supported_version, each.max_supported_version)
+        for each in request.features
+    )
 
 
 async def handle_heartbeat(controller: ControllerContext, ctx: RequestContext, request: Message) -> Response:
@@ -201,6 +217,12 @@ ROWS: Final = (
         (CLUSTER_ACTION,),
         controller=handle_allocate_producer_ids,
         on_error=error_code_only,
+    ),
+    ApiRow(
+        ApiKey.CONTROLLER_REGISTRATION,
+        (0, 0),
+        (CLUSTER_ACTION,),
+        controller=handle_controller_registration,
     ),
     ApiRow(
         ApiKey.ASSIGN_REPLICAS_TO_DIRS,

@@ -17,6 +17,7 @@ from kraft.api.context import BrokerContext, ControllerContext, NodeContext
 from kraft.api.request_context import RequestContext
 from kraft.api.row import ApiRow, Response
 from kraft.api.slices import in_slices
+from kraft.config.node_config import NodeAddress
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -174,7 +175,9 @@ def handle_describe_controllers(
     """Asked of a controller: the controllers."""
     _check_endpoint_type(request, _CONTROLLERS)
     node = controller.node
-    return _described_cluster(node, request, _describe_controllers(node), controller.raft.leader_id)
+    return _described_cluster(
+        node, request, _describe_controllers(node, ctx.listener), controller.raft.leader_id
+    )
 
 
 def _check_endpoint_type(request: Message, served: int) -> None:
@@ -223,11 +226,16 @@ def _describe_brokers(image: MetadataImage, listener: str, *, with_fenced: bool)
     return nodes
 
 
-def _describe_controllers(node: NodeContext) -> list[dict[str, Any]]:
-    """The voters are static: they need no registration to be known, as Kafka's do."""
+def _describe_controllers(node: NodeContext, listener: str) -> list[dict[str, Any]]:
+    """Those that have registered such a listener, as in Kafka. Our voters are static: until they have
+    registered, they are known all the same."""
+    found: dict[int, NodeAddress | Endpoint | None] = {voter.node_id: voter for voter in node.config.voters}
+    registered = node.committed_metadata.image.controllers
+    found |= {each.controller_id: each.endpoint(listener) for each in registered.values()}
     return [
-        {"broker_id": voter.node_id, "host": voter.host, "port": voter.port, "rack": None}
-        for voter in node.config.voters
+        {"broker_id": controller_id, "host": address.host, "port": address.port, "rack": None}
+        for controller_id, address in sorted(found.items())
+        if address is not None
     ]
 
 

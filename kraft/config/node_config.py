@@ -30,6 +30,7 @@ from metadata_quorum.foundation.model import Endpoint, SecurityProtocol
 logger = logging.getLogger(__name__)
 
 LISTENER_PREFIX: Final = "listener.name."
+_EVERY_INTERFACE: Final = ("", "0.0.0.0", "::")
 
 
 class NodeAddress(NamedTuple):
@@ -175,6 +176,16 @@ class Config(ConfigKeys):
             return _parse_listeners("advertised.listeners", self.advertised_listeners, self._protocols)
         return tuple(
             dataclasses.replace(e, host=e.host or socket.gethostname()) for e in self.broker_listeners
+        )
+
+    @cached_property
+    def controller_endpoints(self) -> tuple[Endpoint, ...]:
+        """What is registered of a controller: its listeners, in place of every interface with the host by
+        which the other voters know it."""
+        hosts = {voter.node_id: voter.host for voter in self.voters}
+        return tuple(
+            dataclasses.replace(e, host=hosts[self.node_id] if e.host in _EVERY_INTERFACE else e.host)
+            for e in self.controller_listeners
         )
 
     @cached_property
@@ -423,7 +434,7 @@ def _check_listeners(config: Config) -> None:
     advertised = config.advertised_listeners
     if advertised:
         for endpoint in config.advertised_endpoints:
-            if endpoint.host in ("", "0.0.0.0", "::") or endpoint.port == 0:
+            if endpoint.host in _EVERY_INTERFACE or endpoint.port == 0:
                 reject("advertised.listeners", advertised, "clients cannot connect to such an address")
     if config.inter_broker_listener in names:
         reject(

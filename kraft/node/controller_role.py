@@ -16,6 +16,7 @@ from kraft.api.context import ControllerContext, NodeContext
 from kraft.api.metadata_reader import MetadataReader
 from kraft.net.connection_security import ConnectionSecurity
 from kraft.node import settings
+from kraft.node.controller_registrar import ControllerRegistrar
 from kraft.node.environment import NodeEnvironment
 from kraft.peers.broker_addresses import BrokerAddresses
 from kraft.peers.liveness_probe import LivenessProbe
@@ -26,6 +27,7 @@ from metadata_quorum.controller.state_machine import MetadataStateMachine
 from metadata_quorum.foundation.blocking import Blocking
 from metadata_quorum.foundation.model import METADATA_TOPIC
 from metadata_quorum.foundation.supervision import report_fault
+from metadata_quorum.foundation.uuids import random_uuid
 from metadata_quorum.metadata.metadata_log import MetadataLog
 from metadata_quorum.metadata.records import UserScramCredentialRecord
 from metadata_quorum.raft.voter import SyncObjRaft
@@ -90,6 +92,16 @@ class ControllerRole:
         )
         self.metadata_reader = MetadataReader(self._metadata_log, loop, node.now_ms)
         self.state_machine.subscribe(lambda delta, image: self.metadata_reader.committed())
+        self._registrar = ControllerRegistrar(
+            loop,
+            config.node_id,
+            random_uuid(node.random),
+            config.controller_endpoints,
+            node.controller_channel,
+            lambda: self.raft.leader_id,
+            config.controller_quorum_request_timeout_ms * settings.MS,
+        )
+        self.state_machine.subscribe(self._registrar.take)
         self._loop = loop
 
     def context(self, node: NodeContext, broker_heard: Callable[[int], None]) -> ControllerContext:
@@ -105,8 +117,10 @@ class ControllerRole:
     def start(self) -> None:
         self._transport.start(self._loop, self.raft)
         self.raft.wake()
+        self._registrar.start()
 
     async def stop(self) -> None:
+        await self._registrar.close()
         self.controller.close()
         await self.liveness_probe.close()
         self.raft.close()

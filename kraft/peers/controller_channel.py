@@ -103,6 +103,11 @@ class ControllerChannel:
         client = self._clients.get(voter)
         return client is not None and client.connected
 
+    def answers(self, voter: int, api_key: ApiKey) -> bool:
+        """Whether it is connected, and its software has that API."""
+        client = self._clients.get(voter)
+        return client is not None and client.connected and client.answers(api_key)
+
     def may_ask(self, voter: int) -> bool:
         """Whether the voter takes it well where it is not active. A bootstrap server (its id is below 0) is
         asked for metadata alone."""

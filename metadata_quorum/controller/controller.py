@@ -30,9 +30,11 @@ from metadata_quorum.controller.proposer import NOT_ACTIVE, Proposer
 from metadata_quorum.controller.state_machine import MetadataStateMachine
 from metadata_quorum.decisions.brokers import check_protocols
 from metadata_quorum.decisions.decision import check_broker_epoch
+from metadata_quorum.decisions.features import check_voters
 from metadata_quorum.decisions.table import decide, weight
 from metadata_quorum.foundation.blocking import Blocking
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.features import KNOWS_CONTROLLERS, METADATA_VERSION
 from metadata_quorum.foundation.model import (
     ZERO_UUID,
     BrokerRegistration,
@@ -285,7 +287,10 @@ class QuorumController:
         endpoints: Sequence[Endpoint],
         features: Sequence[FeatureRange] = (),
     ) -> None:
-        """Register a controller node's endpoints. Raises `BrokerError`."""
+        """Register a controller's process. Raises `BrokerError`."""
+        if self.active_image.features.get(METADATA_VERSION, 0) < KNOWS_CONTROLLERS:
+            why = "The current MetadataVersion is too old to support controller registrations."
+            raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, why)
         check_protocols(endpoints)
         await self._proposer.propose(
             c.RegisterController(
@@ -465,6 +470,7 @@ class QuorumController:
             min_insync_replicas=self.config.min_insync_replicas,
             takes_leaderless=True,
         )
+        check_voters(self.active_image, command, self.config.voters)
         await self._run(command, validate_only, None)
 
     async def alter_client_quotas(

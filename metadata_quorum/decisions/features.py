@@ -6,14 +6,14 @@ that can be reached from a new cluster's have it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import Final
 
 from metadata_quorum.decisions.decision import Decision
 from metadata_quorum.decisions.elections import MIN_INSYNC_REPLICAS
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from metadata_quorum.foundation.features import ELR_VERSION, METADATA_VERSION
+from metadata_quorum.foundation.features import ELR_VERSION, KNOWS_CONTROLLERS, METADATA_VERSION
 from metadata_quorum.foundation.model import NO_LEADER, FeatureRange, ResourceType
 from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.metadata.records import ConfigRecord, FeatureLevelRecord, PartitionChangeRecord
@@ -54,6 +54,27 @@ def update_features(image: MetadataImage, command: UpdateFeatures) -> Decision:
     return decision
 
 
+def check_voters(image: MetadataImage, command: UpdateFeatures, voters: Iterable[int]) -> None:
+    """For the controller, before it proposes the command: what a voter can run that has not registered is not
+    known. Not a part of the decision, which voters of every version make alike; it is as good before, for a
+    voter that has registered stays so. Raises `BrokerError`, INVALID_UPDATE_VERSION."""
+    if image.features.get(METADATA_VERSION, 0) < KNOWS_CONTROLLERS:
+        return  # none can register
+    unknown = [voter for voter in voters if voter != command.controller_id and not _is_known(image, voter)]
+    if not unknown or not command.updates:
+        return
+    first = {update.name: update for update in command.updates}[command.updates[0].name]
+    if _not_runnable(list(_nodes(image, command)), first) is None:  # else the decision says it
+        why = f"controller {unknown[0]} has not registered, and may not support this feature"
+        raise BrokerError(ErrorCode.INVALID_UPDATE_VERSION, _FOR_ALL + _invalid(first) + why)
+
+
+def _is_known(image: MetadataImage, voter: int) -> bool:
+    """Whether the levels that it can run are known."""
+    registration = image.controllers.get(voter)
+    return registration is not None and bool(registration.features)
+
+
 def _leaderless_to_elr(image: MetadataImage) -> Iterator[PartitionChangeRecord]:
     """Without ELR the last member stays in an ISR that has no leader, and leads again however it comes back.
     With ELR it is eligible, and the last known leader: otherwise an unclean restart would take it out of the
@@ -83,17 +104,11 @@ def _one_min_insync(image: MetadataImage, proposers: int) -> Iterator[ConfigReco
 
 def _problem(image: MetadataImage, nodes: list[tuple[str, Ranges]], update: FeatureUpdate) -> str | None:
     name, level = update.name, update.level
-    invalid = f"Invalid update version {level} for feature {name}. "
+    invalid = _invalid(update)
     present = image.features.get(name, 0)
-    if update.upgrade_type not in UpgradeType.__members__.values():
-        return invalid + "The controller does not support the given upgrade type."
-    if level < 0:
-        return invalid + "A feature version cannot be less than 0."
-    for node, features in nodes:
-        low, high = features.get(name, (0, 0))
-        if not low <= level <= high:
-            runs = f"only supports versions {low}-{high}" if high else "does not support this feature."
-            return f"{invalid}{node} {runs}"
+    problem = _not_runnable(nodes, update)
+    if problem is not None:
+        return problem
     if level < present and update.upgrade_type == UpgradeType.UPGRADE:
         return invalid + (
             "Can't downgrade the version of this feature without setting the upgrade type to either safe or "
@@ -108,6 +123,24 @@ def _problem(image: MetadataImage, nodes: list[tuple[str, Ranges]], update: Feat
             if unsafe
             else "Refusing to perform the requested downgrade because it might delete metadata information."
         )
+    return None
+
+
+def _invalid(update: FeatureUpdate) -> str:
+    return f"Invalid update version {update.level} for feature {update.name}. "
+
+
+def _not_runnable(nodes: list[tuple[str, Ranges]], update: FeatureUpdate) -> str | None:
+    """Why it is no level that all nodes can run, or no update at all."""
+    if update.upgrade_type not in UpgradeType.__members__.values():
+        return _invalid(update) + "The controller does not support the given upgrade type."
+    if update.level < 0:
+        return _invalid(update) + "A feature version cannot be less than 0."
+    for node, features in nodes:
+        low, high = features.get(update.name, (0, 0))
+        if not low <= update.level <= high:
+            runs = f"only supports versions {low}-{high}" if high else "does not support this feature."
+            return f"{_invalid(update)}{node} {runs}"
     return None
 
 

@@ -16,5 +16,8 @@ SUPPORTED_FEATURES: Final[dict[str, tuple[int, int]]] = {
     GROUP_VERSION: (0, 1),
 }
 
+KNOWS_CONTROLLERS: Final = 15
+"""3.7-IV0: the first metadata.version in which controllers register (KIP-919)."""
+
 BOOTSTRAP_FEATURES: Final = {name: highest for name, (_, highest) in SUPPORTED_FEATURES.items()}
 """What a new cluster starts with."""

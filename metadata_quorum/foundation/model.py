@@ -118,10 +118,7 @@ class BrokerRegistration:
         return not self.fenced and not self.in_controlled_shutdown
 
     def endpoint(self, listener: str) -> Endpoint | None:
-        for endpoint in self.endpoints:
-            if endpoint.name == listener:
-                return endpoint
-        return None
+        return _named(self.endpoints, listener)
 
     @property
     def has_any_dir(self) -> bool:
@@ -145,6 +142,16 @@ class ControllerRegistration:
     zk_migration_ready: bool = False
     endpoints: tuple[Endpoint, ...] = ()
     features: tuple[FeatureRange, ...] = ()
+
+    def endpoint(self, listener: str) -> Endpoint | None:
+        return _named(self.endpoints, listener)
+
+
+def _named(endpoints: tuple[Endpoint, ...], listener: str) -> Endpoint | None:
+    for endpoint in endpoints:
+        if endpoint.name == listener:
+            return endpoint
+    return None
 
 
 @dataclass(frozen=True, slots=True)

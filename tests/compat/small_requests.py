@@ -288,6 +288,12 @@ class SmallRequests:
     def _SaslAuthenticate(self, version: int) -> dict[str, Any]:
         return {"auth_bytes": b"\0user\0password"}
 
+    def _ControllerRegistration(self, version: int) -> dict[str, Any]:
+        return {
+            "controller_id": 77, "incarnation_id": UUID(int=0x7000), "zk_migration_ready": False,
+            "listeners": [], "features": [],
+        }  # fmt: skip
+
     def _AssignReplicasToDirs(self, version: int) -> dict[str, Any]:
         return {"broker_id": 77, "broker_epoch": 1, "directories": []}
 

@@ -61,7 +61,6 @@ DIFFERENT: Final[Mapping[str, str]] = {
     "controller | FetchSnapshot 1 | of a snapshot that is not there": NO_SNAPSHOT,
     "controller | FetchSnapshot 1 | at a position below 0": NO_SNAPSHOT,
     # Our controllers have a Raft of their own.
-    "controller | ControllerRegistration 0 | of a controller that is no voter": "hangs up",
     "controller | Vote 2 | of a voter": "hangs up",
     "controller | BeginQuorumEpoch 1 | in an older epoch": "hangs up",
     "controller | EndQuorumEpoch 1 | in an older epoch": "hangs up",

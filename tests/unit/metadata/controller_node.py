@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 from uuid import UUID
 
@@ -12,7 +12,8 @@ from metadata_quorum.controller.controller import QuorumController
 from metadata_quorum.controller.controller_config import ControllerConfig
 from metadata_quorum.controller.state_machine import MetadataStateMachine
 from metadata_quorum.foundation.blocking import NOT_SERVING
-from metadata_quorum.foundation.model import Endpoint
+from metadata_quorum.foundation.features import SUPPORTED_FEATURES
+from metadata_quorum.foundation.model import Endpoint, FeatureRange
 from metadata_quorum.metadata.metadata_log import MetadataLog
 from metadata_quorum.protocol.requests import (
     BrokerHeartbeatRequest,
@@ -22,6 +23,8 @@ from tests.support.one_voter import OneVoter
 from tests.support.virtual_loop import run_virtually
 
 CLUSTER = "test-cluster"
+
+Ranges = Mapping[str, tuple[int, int]]
 
 
 class Node:
@@ -83,6 +86,18 @@ class Node:
             await self.register(broker)
             reply = await self.beat(broker)
             assert not reply.is_fenced
+
+    async def controllers(
+        self, *ids: int, incarnation: int = 1, features: Ranges = SUPPORTED_FEATURES
+    ) -> None:
+        """They register, with the levels that they can run."""
+        for node_id in ids:
+            await self.controller.register_controller(
+                node_id,
+                UUID(int=node_id << 64 | incarnation),
+                (Endpoint("CONTROLLER", "localhost", 9190 + node_id),),
+                tuple(FeatureRange(name, low, high) for name, (low, high) in features.items()),
+            )
 
     def fenced(self, broker: int) -> bool:
         return self.controller.image.brokers[broker].fenced

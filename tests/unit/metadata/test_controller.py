@@ -466,6 +466,7 @@ async def test_with_elr_leaders_and_controllers_come_to_go_by_one_min_insync_rep
     node = Node(min_insync_replicas=2)
     await node.lead()
     await node.brokers(1)
+    await node.controllers(2, 3)
     runs = [FeatureRange(ELR_VERSION, 0, 1)]
     off = c.FeatureUpdate(name=ELR_VERSION, level=0, upgrade_type=2)
     await node.controller.update_features([off], runs)

@@ -82,7 +82,7 @@ def test_who_is_named_leader_and_does_not_lead_is_found(monkeypatch: pytest.Monk
         return not registration.leader_epoch and become_leader(self, registration, now)
 
     monkeypatch.setattr(Partition, "become_leader", become_first_leader)
-    assert "liveness: leaders" in rules(STRANDED, ["at 1 for 20: isolate 2"], 19.0)
+    assert "liveness: leaders" in rules(STRANDED, ["at 1 for 20: isolate leader"], 19.0)
 
 
 def test_a_majority_that_talks_has_a_controller_and_a_minority_none() -> None:

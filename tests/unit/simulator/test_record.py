@@ -45,7 +45,7 @@ def test_a_recorded_run_is_the_run_that_is_not(tmp_path: Path) -> None:
     ]
     happened = [(event.kind, event.fault, event.detail) for event in events.read(tmp_path / EVENTS)]
     assert happened[:3] == [
-        ("begin", "isolate 2", None), ("begin", "kill 3", "leader is 3"), ("end", "isolate 2", None),
+        ("begin", "isolate 2", None), ("begin", "kill 2", "leader is 2"), ("end", "isolate 2", None),
     ]  # fmt: skip
     assert [what for kind, what, _ in happened if kind == "point"] == [events.CALM, events.HEALED]
     told = [json.loads(line)["what"] for line in (tmp_path / STORY).read_text().splitlines()]

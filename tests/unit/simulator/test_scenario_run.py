@@ -108,7 +108,8 @@ def test_what_the_simulator_cannot_play_is_refused_first(name: str, tmp_path: Pa
 
 
 def test_the_command_plays_a_schedule_in_virtual_time(tmp_path: Path) -> None:
-    (tmp_path / "steps").write_text("at 0.2 for 0.5: cut leader(all-0)-controller\nat 0.5: kill leader\n")
+    steps = ("at 0.2 for 0.5: cut leader(all-0)-follower(all-0)", "at 0.5: kill leader")
+    (tmp_path / "steps").write_text("\n".join(steps))
     result = chaos(
         "run", "workload", "--minutes", "0.02", "--simulate", "--schedule", tmp_path / "steps",
         "--report", tmp_path / "run",

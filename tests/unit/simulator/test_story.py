@@ -24,7 +24,7 @@ def test_a_story_names_the_rule_behind_each_decision() -> None:
     assert len(last) == 5
     assert "a rule: broken on purpose" in last[-1].what
     at = outcome.partitions.index(
-        next(line for line in outcome.partitions if line.startswith("all-0: leader "))
+        next(line for line in outcome.partitions if line.startswith("all-1: leader "))
     )
     assert "ISR [" in outcome.partitions[at]
     replicas = outcome.partitions[at + 1 : at + 4]
