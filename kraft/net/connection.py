@@ -341,8 +341,8 @@ class Pipeline:
 
     @property
     def idle(self) -> bool:
-        """Whether no request is queued or running."""
-        return not self.queued and not self._slots
+        """Whether no request is running, and none is queued but behind a quota: that pause may be days."""
+        return not self._slots and (self.muted or not self.queued)
 
     @property
     def waiting_replies(self) -> int:

@@ -184,3 +184,27 @@ async def test_what_came_before_the_end_is_read_when_a_quota_allows_it(monkeypat
         writer.close()
         await until(lambda: not len(running.server.connections))
         assert served == [b"1st.", b"2nd."]
+
+
+@on_a_loop
+async def test_what_waits_for_a_quota_keeps_its_connection_for_no_longer_than_an_idle_one():
+    """A quota of a byte a second shuts a client out for days: it gives up and comes again, and each time its
+    pipelined requests would keep one more connection."""
+    async with node(ServerLimits(max_idle_s=0.1), OPEN=OPEN) as running:
+        served: list[bytes] = []
+
+        def serve(peer: Peer, frame: memoryview) -> Reply:
+            served.append(bytes(frame[:4]))
+            peer.mute(100_000.0)
+            return ()
+
+        running.server.services.serve = serve
+        _, writer = await running.connect("OPEN")
+        writer.write(framed(b"1st.") + framed(b"2nd."))
+        await until(lambda: served)
+        (connection,) = running.server.connections
+        assert connection.waiting_requests == 1
+        writer.close()
+        await until(lambda: not len(running.server.connections))
+        assert served == [b"1st."]
+        assert running.server.memory.queued["OPEN"].used_bytes == 0
