@@ -182,6 +182,8 @@ class TransactionStateManager:
         """The transaction of that producer. Raises BrokerError if it is not the latest one. No producer is
         given the epoch that only fences: a transaction begun by guessing it could not be ended."""
         known = self._transactions.get(transactional_id)
+        if known is not None and _is_next(known, producer):
+            raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
         if known is None or known.producer_id != producer.producer_id:
             raise BrokerError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         if known.producer_epoch != producer.epoch or producer.epoch > LAST_EPOCH:
@@ -382,6 +384,12 @@ def _producer_of(known: TransactionMetadata) -> ProducerIdAndEpoch:
     if known.next_producer_id != NO_PRODUCER_ID:
         return ProducerIdAndEpoch(known.next_producer_id, known.next_producer_epoch)
     return ProducerIdAndEpoch(known.producer_id, known.producer_epoch)
+
+
+def _is_next(known: TransactionMetadata, producer: ProducerIdAndEpoch) -> bool:
+    """Whether it was given this id for its next transaction, and the last one is completing still."""
+    next_producer = known.next_producer_id, known.next_producer_epoch
+    return known.next_producer_id != NO_PRODUCER_ID and producer == next_producer
 
 
 def _may_go_on(known: TransactionMetadata, expected: ProducerIdAndEpoch) -> bool:

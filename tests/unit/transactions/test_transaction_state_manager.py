@@ -189,6 +189,25 @@ def test_epochs_that_run_out_bring_a_new_producer_id(version: int) -> None:
     assert driver.add("x", fresh, [T0]) is ErrorCode.NONE
 
 
+@pytest.mark.row("P4")
+def test_the_next_transaction_under_a_new_producer_id_waits_for_the_end_of_the_last_one() -> None:
+    """Its producer has the new id with the response to EndTxn, and does not wait for the markers."""
+    driver = TransactionDriver()
+    last = at_epoch(driver, "x", LAST_EPOCH)
+    assert driver.add("x", last, [T0], V2) is ErrorCode.NONE
+    fresh = driver.end("x", last, commit=True, version=V2)
+    assert isinstance(fresh, ProducerIdAndEpoch)
+    for _ in range(2):
+        assert driver.add("x", fresh, [T0], V2) is ErrorCode.CONCURRENT_TRANSACTIONS
+        verified = driver.ask(lambda: driver.manager.verify("x", fresh, [T0], 0, driver.at))
+        assert verified is ErrorCode.CONCURRENT_TRANSACTIONS
+        assert driver.end("x", fresh, commit=True, version=V2) is ErrorCode.CONCURRENT_TRANSACTIONS
+        driver.failover()
+    driver.complete("x")
+    assert driver.add("x", fresh, [T0], V2) is ErrorCode.NONE
+    assert driver.add("x", last, [T0], V2) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
 def test_the_fence_of_the_last_epoch_is_given_to_nobody() -> None:
     driver = TransactionDriver()
     last = at_epoch(driver, "x", LAST_EPOCH)
