@@ -1,5 +1,5 @@
-"""An empty log that begins inside one of its leader's batches (DeleteRecords): the batch is kept whole, with the
-transactions and producers that follow from it."""
+"""An empty log that begins inside one of its leader's batches (DeleteRecords): the batch is kept whole, with
+the transactions and producers that follow from it."""
 
 from __future__ import annotations
 
