@@ -131,13 +131,15 @@ class UnclaimedLogs:
         """What was found there is served no more than what could not be opened."""
         for tp, found in list(self._logs.items()):
             left = tuple(each for each in found if each.directory is not directory)
+            for lost in found:
+                if lost.directory is directory:
+                    self._offline[tp] = f"{tp} stays offline: {directory.path} has failed: {error}"
+                    self._unreadable[tp] = (*self._unreadable.get(tp, ()), directory)
+                    directory.unopened[tp] = lost.topic_id if lost.topic_id.int != _NO_TOPIC_ID else None
             if left:
                 self._logs[tp] = left
             else:
                 del self._logs[tp]
-                self._offline[tp] = f"{tp} stays offline: {directory.path} has failed: {error}"
-                self._unreadable[tp] = (*self._unreadable.get(tp, ()), directory)
-                directory.unopened[tp] = found[0].topic_id
 
     @property
     def whole(self) -> bool:
@@ -194,12 +196,19 @@ class UnclaimedLogs:
 
     def is_offline(self, tp: TopicPartition, topic_id: UUID) -> bool:
         """Whether the topic's partition is assigned here but cannot be served. A log on disk is in the way of
-        any topic of its name; a log that could not be created concerns one topic."""
-        if tp in self._offline:
+        any topic of its name, unless its directory has failed; a log that could not be created concerns one
+        topic."""
+        if tp in self._offline and self._is_in_the_way(tp, topic_id):
             self._offline_ids[topic_id, tp.partition] = tp
             return True
         not_created = self._not_created.get(tp)
         return not_created is not None and not_created.topic_id == topic_id
+
+    def _is_in_the_way(self, tp: TopicPartition, topic_id: UUID) -> bool:
+        """Another topic's log is made beside one in a directory that has failed."""
+        directories = self._unreadable.get(tp, ())
+        may_be_its_own = (each.online or each.unopened.get(tp) in (None, topic_id) for each in directories)
+        return not directories or any(may_be_its_own)
 
     @property
     def unreadable(self) -> Mapping[TopicPartition, Sequence[LogDir]]:

@@ -88,6 +88,25 @@ async def test_a_directory_that_fails_before_its_logs_are_claimed_serves_none_of
         for topic_id in (first, second):
             cluster.delete_topic(topic_id)
         assert cluster.disks[1].exists("/more/second-0"), "a disk that has failed is left alone"
+        cluster.create_topic("second", [[1]])
+        assert cluster.brokers[1].partitions.logs.dir_of(cluster.replica(1, "second")).path == "/data"
+
+
+@in_loop
+async def test_what_has_failed_is_not_made_anew_where_an_older_topic_of_its_name_was():
+    """The disk of one was missing while the topic was deleted, and made again on the other."""
+    async with Cluster(1, directories=("/data", "/more")) as cluster:
+        cluster.create_topic("first", [[1]])
+        cluster.create_topic("second", [[1]])
+        await cluster.brokers.pop(1).partitions.close()
+        cluster.disks[1].rename("/data/first-0", "/data/second-0")
+        failure = OSError(errno.EIO, "a failed write")
+        cluster.start(
+            1, loaded=lambda broker: broker.partitions.log_dir_failures.fail(broker.dirs[1], failure)
+        )
+        with pytest.raises(BrokerError) as refused:
+            cluster.replica(1, "second")
+        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
 
 
 @in_loop
