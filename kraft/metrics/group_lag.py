@@ -70,14 +70,18 @@ class GroupLags:
     """When each partition was seen to end where."""
     _refreshing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _begun: int = 0
+    """How many looks have begun."""
+    _newest: int = 0
+    """Which of them has come to its end last."""
 
     async def refresh(self) -> None:
         """Look at the groups and at their partitions."""
         begun = self._begun
         async with self._refreshing:
-            if self._begun == begun:  # else somebody has looked since
+            if self._newest <= begun:  # else somebody has looked since
                 self._begun += 1
                 await self._look()
+                self._newest = self._begun
 
     async def _look(self) -> None:
         work = self._broker.node.long_work

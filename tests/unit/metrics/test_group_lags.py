@@ -119,6 +119,16 @@ async def test_who_scrapes_while_another_does_looks_once_for_all_who_wait() -> N
 
 
 @on_a_loop
+async def test_a_scraper_that_is_gone_has_looked_for_nobody() -> None:
+    cluster = Cluster()
+    scrapes = [asyncio.ensure_future(cluster.lags.refresh()) for _ in range(3)]
+    cluster.on_asked = lambda: scrapes[cluster.looks - 1].cancel() if cluster.looks < 3 else None
+    await asyncio.wait(scrapes)
+    assert [each.cancelled() for each in scrapes] == [True, True, False]
+    assert len(cluster.lags.groups) == GROUPS
+
+
+@on_a_loop
 async def test_groups_that_go_while_they_are_looked_at() -> None:
     """Their coordinator moves; a second scrape does not see them any more."""
     cluster = Cluster()
