@@ -27,7 +27,14 @@ from kraft.config.node_config import Config
 from kraft.monitoring.stall_watch import StallLog, StallWatch
 from kraft.node.environment import NodeEnvironment
 from kraft.node.node import Node
-from kraft.storage.formatter import Storage, boot_id, hold_against_kafka, lock_storage, read_storage
+from kraft.storage.formatter import (
+    Storage,
+    boot_id,
+    hold_against_kafka,
+    lock_storage,
+    read_storage,
+    without_read_only,
+)
 from kraft.variant import described, refuse_stale_modules
 from metadata_quorum.foundation.disk import Disk, OsDisk
 from metadata_quorum.foundation.errors import ExitCode, FatalError
@@ -49,8 +56,8 @@ def run(config: Config, disk: Disk | None = None, now_ms: Callable[[], int] = wa
     """Run a node until a signal ends it; the process's exit code. Raises FatalError at the start."""
     refuse_stale_modules()
     disk = disk or OsDisk()
-    storage = read_storage(disk, config)
-    locks = lock_storage(config, storage.unreadable)
+    storage = without_read_only(config, read_storage(disk, config))
+    locks = lock_storage(config, storage.unusable)
     try:
         if config.is_controller:
             hold_against_kafka(disk, config)

@@ -3,7 +3,7 @@
 Every log dir carries Kafka's `meta.properties` (cluster id, node id, directory id); a controller's
 metadata dir also carries the marker of its voter (metadata_quorum/raft/identity.py). A node refuses
 to start on directories of another cluster or node, or on ones that another process has in use. A broker
-starts without a log dir whose disk does not answer.
+starts without a log dir whose disk does not answer, or takes nothing any more (Linux remounts it read-only).
 """
 
 from __future__ import annotations
@@ -43,8 +43,17 @@ class Storage:
     cluster_id: str
     directories: dict[str, UUID]
     """Log dir -> its directory id."""
-    unreadable: tuple[str, ...] = ()
-    """Log dirs whose disk does not answer: they are offline until the next start."""
+    unusable: tuple[str, ...] = ()
+    """Log dirs whose disk has failed: they are offline until the next start."""
+
+    def without(self, directory: str, error: OSError) -> Storage:
+        """Where that log dir is unusable, too. Raises FatalError where none is left."""
+        logger.error("log directory %s is offline: it cannot be used: %s", directory, error.strerror)
+        usable = {each: its_id for each, its_id in self.directories.items() if each != directory}
+        unusable = (*self.unusable, directory)
+        if not usable:
+            raise FatalError(ExitCode.DISK_FAILED, f"no log directory can be used: {', '.join(unusable)}")
+        return Storage(self.cluster_id, usable, unusable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,15 +159,14 @@ def read_storage(disk: Disk, config: Config) -> Storage:
     cluster and for this node, but for log dirs that cannot be read, where others and the metadata can."""
     cluster_id = ""
     directories: dict[str, UUID] = {}
-    unreadable: list[str] = []
+    failed: dict[str, OSError] = {}
     for directory in _all_dirs(config):
         try:
             meta = _read_fields(disk, directory)
         except OSError as error:
-            if not is_of_disk(error) or directory == config.metadata_dir or not config.is_broker:
+            if not _can_do_without(config, directory, error):
                 raise _cannot_read(directory, error) from None
-            logger.error("log directory %s is offline: it cannot be read: %s", directory, error.strerror)
-            unreadable.append(directory)
+            failed[directory] = error
             continue
         if not meta:
             raise FatalError(
@@ -176,10 +184,27 @@ def read_storage(disk: Disk, config: Config) -> Storage:
                     "it from the new one of the two, and format that",
                 )
         directories[directory] = directory_id
-    readable = [each for each in config.data_dirs if each not in unreadable]
-    if unreadable and not readable:
-        raise FatalError(ExitCode.DISK_FAILED, f"no log directory can be read: {', '.join(unreadable)}")
-    return Storage(cluster_id, {each: directories[each] for each in readable}, tuple(unreadable))
+    storage = Storage(
+        cluster_id, {each: directories[each] for each in config.data_dirs if each in directories}
+    )
+    for directory, why in failed.items():
+        storage = storage.without(directory, why)
+    return storage
+
+
+def without_read_only(config: Config, storage: Storage) -> Storage:
+    """But for log dirs whose disk takes nothing any more; the metadata's is left to `lock_storage`."""
+    for directory in tuple(storage.directories):
+        try:
+            os.close(_open_lock_file(directory))
+        except OSError as error:
+            if _can_do_without(config, directory, error):
+                storage = storage.without(directory, error)
+    return storage
+
+
+def _can_do_without(config: Config, directory: str, error: OSError) -> bool:
+    return is_of_disk(error) and directory != config.metadata_dir and config.is_broker
 
 
 def check_ours(disk: Disk, config: Config) -> None:
@@ -204,15 +229,15 @@ def hold_against_kafka(disk: Disk, config: Config) -> None:
         mark_ours(disk, config)
 
 
-def lock_storage(config: Config, unreadable: Collection[str] = ()) -> list[int]:
+def lock_storage(config: Config, unusable: Collection[str] = ()) -> list[int]:
     """Lock the directories for this process, but for those; returns descriptors, which hold the locks until
     they are closed. Raises FatalError where another process has one in use."""
     held: list[int] = []
     for directory in _all_dirs(config):
-        if directory in unreadable:
+        if directory in unusable:
             continue
         try:
-            fd = os.open(f"{directory}/{LOCK_FILE}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+            fd = _open_lock_file(directory)
             held.append(fd)
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -222,6 +247,10 @@ def lock_storage(config: Config, unreadable: Collection[str] = ()) -> list[int]:
             why = "another node is running on it" if in_use else error.strerror
             raise FatalError(ExitCode.LOG_DIR_UNUSABLE, f"cannot use {directory}: {why}") from None
     return held
+
+
+def _open_lock_file(directory: str) -> int:
+    return os.open(f"{directory}/{LOCK_FILE}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
 
 
 def boot_id() -> str:

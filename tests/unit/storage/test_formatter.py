@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
@@ -12,7 +13,13 @@ import pytest
 
 from chaos.sim.disk import SimDisk
 from kraft.config.node_config import Config
-from kraft.storage.formatter import format_storage, inspect_storage, lock_storage, read_storage
+from kraft.storage.formatter import (
+    format_storage,
+    inspect_storage,
+    lock_storage,
+    read_storage,
+    without_read_only,
+)
 from metadata_quorum.foundation.disk import OsDisk
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.uuids import random_uuid, uuid_text
@@ -143,7 +150,7 @@ def test_a_broker_starts_without_a_log_dir_whose_disk_does_not_answer(tmp_path):
     disk.lose_device("/b")
     storage = read_storage(disk, config)
     assert storage.directories == {"/a": whole.directories["/a"]}
-    assert storage.unreadable == ("/b",)
+    assert storage.unusable == ("/b",)
     disk.lose_device("/a")  # the metadata is there
     with pytest.raises(FatalError, match="cannot read /a: Input/output error"):
         read_storage(disk, config)
@@ -154,7 +161,49 @@ def test_a_log_dir_that_cannot_be_read_is_not_locked(tmp_path):
     config = config_for(tmp_path)
     format_storage(DISK, config, "cluster-1", RNG)
     shutil.rmtree(tmp_path / "b")
-    for fd in lock_storage(config, unreadable=(f"{tmp_path}/b",)):
+    for fd in lock_storage(config, unusable=(f"{tmp_path}/b",)):
         os.close(fd)
     with pytest.raises(FatalError, match=f"cannot use {tmp_path}/b"):
         lock_storage(config)
+
+
+@pytest.fixture
+def remounted(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Directories on disks that Linux has remounted read-only."""
+    directories: set[str] = set()
+    open_ = os.open
+
+    def refused(path, flags, *more, **others):
+        if flags & os.O_RDWR and os.path.dirname(path) in directories:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+        return open_(path, flags, *more, **others)
+
+    monkeypatch.setattr(os, "open", refused)
+    return directories
+
+
+@pytest.mark.row("L8")
+def test_a_broker_starts_without_a_log_dir_whose_disk_takes_nothing(tmp_path, remounted):
+    config = config_for(tmp_path)
+    format_storage(DISK, config, "cluster-1", RNG)
+    storage = read_storage(DISK, config)
+    assert without_read_only(config, storage) == storage
+    remounted.add(f"{tmp_path}/b")
+    rest = without_read_only(config, storage)
+    assert rest.directories == {f"{tmp_path}/a": storage.directories[f"{tmp_path}/a"]}
+    for fd in lock_storage(config, rest.unusable):
+        os.close(fd)
+    remounted.add(f"{tmp_path}/a")  # the metadata is there
+    with pytest.raises(FatalError, match=r"cannot use .*/a: Read-only file system"):
+        lock_storage(config, without_read_only(config, storage).unusable)
+
+
+@pytest.mark.row("L8")
+def test_a_broker_does_not_start_without_any_log_dir(tmp_path, remounted):
+    config = config_for(tmp_path, node_id=3, roles="broker")
+    apart = Config.from_properties({**config.given, "metadata.log.dir": f"{tmp_path}/m"})
+    format_storage(DISK, apart, "cluster-1", RNG)
+    remounted.update((f"{tmp_path}/a", f"{tmp_path}/b"))
+    with pytest.raises(FatalError, match=r"no log directory can be used: .*/a, .*/b") as refused:
+        without_read_only(apart, read_storage(DISK, apart))
+    assert refused.value.exit_code == ExitCode.DISK_FAILED
