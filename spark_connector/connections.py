@@ -329,6 +329,7 @@ class ClusterClient:
     # ---- fetches and connections
 
     async def _fetch(self, leader: PartitionLeader, request: FetchRequest) -> FetchedPartition:
+        client: PeerClient | None = None
         try:
             client = await self.connected(self._address(leader.node_id))
             version = common_version(
@@ -341,9 +342,10 @@ class ClusterClient:
                 ApiKey.FETCH, version, body, partial(read_fetch_response, version), FOREVER
             )
         except asyncio.CancelledError:
-            client.close()  # a late response would be taken for the next one's
+            if client is not None:  # else it was still connecting
+                client.close()  # a late response would be taken for the next one's
             raise
-        except OSError as error:
+        except (OSError, MalformedMessage) as error:
             raise Retry(f"broker {leader.node_id}: {problem_of(error)}") from error
         if answer.error:
             raise Retry(f"broker {leader.node_id}: {answer.error.name}")

@@ -30,10 +30,14 @@ DEFAULT_MAX_MESSAGE_BYTES: Final = 1_000_000
 """librdkafka's `message.max.bytes`."""
 
 _MOST_BUFFER_KIB: Final = 2**31 - 1
+_MOST_IN_FLIGHT: Final = 5
+_HIGHEST_LEVEL: Final = 12
+"""Of compression, to librdkafka; Java's goes up to 22."""
+_CODECS: Final = ("gzip", "lz4", "zstd")
+_OF_THE_SYSTEM: Final = "-1"
+"""Where librdkafka writes 0: the system's own size of a socket's buffer, and idle connections that stay."""
 
 RENAMED: Final = {
-    "receive.buffer.bytes": "socket.receive.buffer.bytes",
-    "send.buffer.bytes": "socket.send.buffer.bytes",
     "max.request.size": "message.max.bytes",
     "ssl.truststore.certificates": "ssl.ca.pem",
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
@@ -46,8 +50,13 @@ LEFT_OUT: Final = frozenset(
         "max.poll.interval.ms", "session.timeout.ms", "heartbeat.interval.ms", "fetch.min.bytes",
         "fetch.max.bytes", "fetch.max.wait.ms", "max.partition.fetch.bytes", "default.api.timeout.ms",
         "check.crcs", "exclude.internal.topics", "allow.auto.create.topics", "client.rack",
+        "key.deserializer", "value.deserializer",
         # Java's own
-        "max.block.ms", "auto.include.jmx.reporter", "metric.reporters",
+        "max.block.ms", "auto.include.jmx.reporter", "metric.reporters", "metadata.max.idle.ms",
+        "socket.connection.setup.timeout.max.ms", "sasl.login.connect.timeout.ms",
+        "sasl.login.read.timeout.ms", "sasl.login.refresh.buffer.seconds",
+        "sasl.login.refresh.min.period.seconds", "sasl.login.refresh.window.factor",
+        "sasl.login.refresh.window.jitter", "sasl.login.retry.backoff.max.ms", "sasl.login.retry.backoff.ms",
         "metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms", "security.providers",
         "ssl.provider", "ssl.protocol", "ssl.enabled.protocols", "ssl.keymanager.algorithm",
         "ssl.trustmanager.algorithm", "ssl.secure.random.implementation", "partitioner.ignore.keys",
@@ -59,6 +68,7 @@ _REFUSED: Final = {
     "sasl.client.callback.handler.class": "names a Java class",
     "sasl.login.class": "names a Java class",
     "ssl.engine.factory.class": "names a Java class",
+    "config.providers": "names Java classes",
     "partitioner.class": "names a Java class; set the column 'partition' instead",
 }
 _TO_PEM: Final = {
@@ -83,11 +93,22 @@ def producer_config(properties: Mapping[str, str]) -> Config:
             config |= SPECIAL[key](value, properties)
         elif key not in LEFT_OUT and key not in _STORE_TYPES:
             config[RENAMED.get(key, key)] = value
-    if str(config.get("acks", "all")) not in ("all", "-1") and "enable.idempotence" not in properties:
-        config["enable.idempotence"] = False  # as Java's: less than acks=all cannot be idempotent
+    if "enable.idempotence" not in properties and not _may_be_idempotent(properties):
+        config["enable.idempotence"] = False  # as Java's
     if "queue.buffering.max.kbytes" not in properties:
         config["queue.buffering.max.kbytes"] = _buffer_kib(properties, config)
     return config
+
+
+def _may_be_idempotent(properties: Mapping[str, str]) -> bool:
+    """Not with less than acks=all, without retries, or with more requests in flight than brokers
+    remember."""
+    in_flight = properties.get("max.in.flight.requests.per.connection", "1").strip()
+    return (
+        properties.get("acks", "all").strip() in ("all", "-1")
+        and properties.get("retries", "1").strip() != "0"
+        and not (in_flight.isdecimal() and int(in_flight) > _MOST_IN_FLIGHT)
+    )
 
 
 def _buffer_kib(properties: Mapping[str, str], config: Config) -> int:
@@ -157,7 +178,27 @@ def _buffer_memory(_: str, __: Mapping[str, str]) -> Config:
     return {}  # set together with the largest message
 
 
+def _level_of(codec: str) -> Callable[[str, Mapping[str, str]], Config]:
+    """Java has a level for each codec, of which one is used."""
+
+    def level(value: str, properties: Mapping[str, str]) -> Config:
+        if properties.get("compression.type", "").strip().lower() != codec:
+            return {}
+        given = value.strip()
+        return {"compression.level": min(int(given), _HIGHEST_LEVEL) if given.isdecimal() else given}
+
+    return level
+
+
+def _zero_where_unset(name: str) -> Callable[[str, Mapping[str, str]], Config]:
+    return lambda value, _: {name: "0" if value.strip() == _OF_THE_SYSTEM else value}
+
+
 SPECIAL: Final[Mapping[str, Callable[[str, Mapping[str, str]], Config]]] = {
+    **{f"compression.{codec}.level": _level_of(codec) for codec in _CODECS},
+    "connections.max.idle.ms": _zero_where_unset("connections.max.idle.ms"),
+    "receive.buffer.bytes": _zero_where_unset("socket.receive.buffer.bytes"),
+    "send.buffer.bytes": _zero_where_unset("socket.send.buffer.bytes"),
     "buffer.memory": _buffer_memory,
     "sasl.jaas.config": _login,
     "ssl.truststore.location": _truststore,

@@ -230,11 +230,14 @@ def _resolve(
             f"no record of {_names(unmatched)} is as young as {times_ms[unmatched[0]]}. Set the option"
             " 'startingOffsetsByTimestampStrategy' to 'latest' to start such partitions at their end.",
         )
-    return by_time | lookup.latest(unmatched) if unmatched else by_time
+    if not unmatched:
+        return by_time
+    return {each: at for each, at in by_time.items() if at != NO_OFFSET} | lookup.latest(unmatched)
 
 
 def _with_edges(offsets: Mapping[TopicPartition, int], lookup: OffsetLookup) -> Offsets:
-    resolved = dict(offsets)
+    """Without partitions that have been deleted meanwhile."""
+    resolved = {each: offset for each, offset in offsets.items() if offset not in (LATEST, EARLIEST)}
     if latest := [partition for partition, offset in offsets.items() if offset == LATEST]:
         resolved |= lookup.latest(latest)
     if earliest := [partition for partition, offset in offsets.items() if offset == EARLIEST]:

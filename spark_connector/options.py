@@ -441,16 +441,21 @@ def _check_batch(starting: Bound, ending: Bound) -> None:
     if isinstance(ending, AtOffsets) and EARLIEST in ending.offsets.values():
         raise OptionError("endingOffsets", "can't be earliest (-2) for batch queries")
     match starting, ending:
-        case (AtOffsets(first), AtOffsets(last)) | (AtTimes(first), AtTimes(last)):
-            _check_order(first, last)
+        case AtOffsets(first), AtOffsets(last):
+            _check_order("Offsets", first, last)
+        case AtTimes(first), AtTimes(last):
+            _check_order("OffsetsByTimestamp", first, last)
 
 
-def _check_order(starting: Mapping[TopicPartition, int], ending: Mapping[TopicPartition, int]) -> None:
+def _check_order(
+    of: str, starting: Mapping[TopicPartition, int], ending: Mapping[TopicPartition, int]
+) -> None:
+    """`of`: what follows `starting` and `ending` in the options' names."""
     if starting.keys() != ending.keys():
-        raise OptionError("endingOffsets", "must name the same partitions as startingOffsets")
+        raise OptionError(f"ending{of}", f"must name the same partitions as starting{of}")
     for partition, start in starting.items():
         if 0 <= ending[partition] < start:
             raise OptionError(
-                "startingOffsets",
+                f"starting{of}",
                 f"{start} is greater than the end of {partition}, which is {ending[partition]}",
             )

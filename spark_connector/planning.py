@@ -98,12 +98,12 @@ def _pieces(size: int, total: int, pieces: int) -> int:
 
 
 def _divided(whole: OffsetRange, pieces: int) -> list[OffsetRange]:
-    """The last pieces take what is left over."""
+    """The last pieces take what is left over; none is empty, however many are wanted."""
+    pieces = min(pieces, whole.size)
     divided = []
     start = whole.start
     for piece in range(pieces):
         end = start + (whole.end - start) // (pieces - piece)
-        if end > start:
-            divided.append(OffsetRange(whole.partition, start, end))
+        divided.append(OffsetRange(whole.partition, start, end))
         start = end
     return divided

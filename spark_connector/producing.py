@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
@@ -27,6 +28,8 @@ POLL_EVERY_ROWS: Final = 10_000
 FULL_QUEUE_WAIT_S: Final = 0.02
 """Short, because librdkafka does not notify us of room: only failures are reported."""
 FLUSH_WAIT_S: Final = 1.0
+METADATA_WAIT_S: Final = 10.0
+"""For a topic's partitions, where a row names one that is not known yet."""
 PARTITION_UNSET: Final = -1
 """The partitioner decides."""
 _NULL: Final = b"\x00null\xff"
@@ -84,10 +87,11 @@ def write_rows(
 def _produce(producer: Producer, columns: Columns, delivered: Any, failures: list[str]) -> int:
     """Hand a batch over to librdkafka, waiting where its queue is full. Raises `SinkError` for a row that it
     does not take."""
-    from confluent_kafka import KafkaException
+    from confluent_kafka import KafkaError, KafkaException
 
     for row, (topic, key, value, headers, given) in enumerate(columns):
         partition = PARTITION_UNSET if given is None else given
+        may_be_new = True
         while True:
             try:
                 producer.produce(topic, value, key, partition, on_delivery=delivered, headers=headers)
@@ -96,7 +100,11 @@ def _produce(producer: Producer, columns: Columns, delivered: Any, failures: lis
                 producer.poll(FULL_QUEUE_WAIT_S)
                 _check(failures)
             except KafkaException as error:
-                raise SinkError("KAFKA_WRITE_FAILED", f"{topic}: {error.args[0].str()}") from None
+                if error.args[0].code() != KafkaError._UNKNOWN_PARTITION or not may_be_new:
+                    raise SinkError("KAFKA_WRITE_FAILED", f"{topic}: {error.args[0].str()}") from None
+                may_be_new = False  # a producer is kept, and so is what it knows: the topic may have grown
+                with suppress(KafkaException):
+                    producer.list_topics(topic, METADATA_WAIT_S)
         if row % POLL_EVERY_ROWS == 0:
             producer.poll(0)
             _check(failures)

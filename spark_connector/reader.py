@@ -18,7 +18,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from kraft.wire.fast_fetch import FetchedPartition
-from metadata_quorum.foundation.batch import BATCH_OVERHEAD, read_header
+from metadata_quorum.foundation.batch import BATCH_OVERHEAD, CorruptBatchError, read_header
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID, TopicPartition
 from spark_connector.connections import (
@@ -244,7 +244,10 @@ class _Answers:
             self._leader = self._leader._replace(node_id=answer.preferred_read_replica)
             return []
         records = answer.records if answer.records is not None else memoryview(b"")
-        batches = whole_batches(records)
+        try:
+            batches = whole_batches(records)
+        except CorruptBatchError as error:
+            raise CorruptBatchError(f"{self._partition}: {error}") from error
         if batches:
             if batches[-1].header.next_offset <= self._position:
                 raise Retry(f"all of the answer lies before offset {self._position}")

@@ -90,6 +90,9 @@ def stream_writer(options: SinkOptions, schema: StructType) -> DataSourceStreamW
 
 def check_columns(schema: StructType, topic: str | None) -> None:
     """Raises `SinkError` where the rows cannot be written."""
+    names = [field.name for field in schema.fields]
+    if twice := [name for name in _COLUMNS if names.count(name) > 1]:
+        raise SinkError("KAFKA_SINK_COLUMNS", f"there is more than one column '{twice[0]}'")
     types = {field.name: field.dataType for field in schema.fields}
     if "value" not in types:
         raise SinkError("KAFKA_SINK_COLUMNS", "the required column 'value' is missing")

@@ -147,7 +147,8 @@ class KraftBatchReader(DataSourceReader):
         self._pushed = PushedFilters()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Raises SourceError where a range would end before it starts."""
+        """Raises SourceError where a range would end before it starts, or a partition has just been
+        deleted."""
         options, cluster = self._options, _cluster(self._options)
         assigned = assigned_partitions(options.topics, cluster)
         require_all(options.topics, assigned)
@@ -157,6 +158,11 @@ class KraftBatchReader(DataSourceReader):
         end = resolve_end(options.ending, assigned, cluster)
         topic_ids = ids_of(assigned, cluster)
         selected = self._pushed.partitions(assigned)
+        if deleted := sorted(str(each) for each in selected if each not in start or each not in end):
+            raise SourceError(
+                "UNKNOWN_TOPIC_OR_PARTITION",
+                f"{', '.join(deleted)}: deleted while the query was planned",
+            )
         ranges = [OffsetRange(each, start[each], end[each]) for each in sorted(selected)]
         for each in ranges:
             if each.size < 0:

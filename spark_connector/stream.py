@@ -97,6 +97,7 @@ class StreamPlanner:
         if self._delay is not None and not self._until_available_now:
             now_ms = round(self._cluster.now() * 1000)
             if self._delay.holds_back(begin, ends.offsets, now_ms):
+                self._ends.rest()  # the same answer at once would have Spark ask again at once
                 return start
         if self._options.max_offsets_per_trigger is None:
             return ends
@@ -175,11 +176,9 @@ class LogEnds:
 
     def after(self, start: StreamOffset) -> StreamOffset:
         """New ends, or the cached ones where they differ from `start`."""
-        wait_s = self._asked_at + ASK_INTERVAL_S - self._cluster.now()
-        if wait_s > 0:
-            if self.known is not None and self.known.offsets != start.offsets:
-                return self.known
-            self._cluster.pause(wait_s)
+        if self._too_soon_s > 0 and self.known is not None and self.known.offsets != start.offsets:
+            return self.known
+        self.rest()
         ends = self._ask()
         for _ in range(self._options.fetch_offset_retries - 1):
             if not (behind := _behind(start, ends)):
@@ -190,6 +189,15 @@ class LogEnds:
             ends = self._ask()
         self.known = ends
         return ends
+
+    def rest(self) -> None:
+        """Until the leaders may be asked again."""
+        if (wait_s := self._too_soon_s) > 0:
+            self._cluster.pause(wait_s)
+
+    @property
+    def _too_soon_s(self) -> float:
+        return self._asked_at + ASK_INTERVAL_S - self._cluster.now()
 
     def _ask(self) -> StreamOffset:
         now = self._cluster.now()

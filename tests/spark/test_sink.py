@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from spark_connector.errors import SinkError
+from spark_connector.options import sink_options
+from spark_connector.producing import write_task
 from tests.spark.topics import Topics, read
 from tests.support.clients.rdkafka import read as consume
 
@@ -62,6 +66,25 @@ def murmur2(data: bytes) -> int:
         h = (h ^ int.from_bytes(tail, "little")) * m & 0xFFFFFFFF
     h = (h ^ h >> 13) * m & 0xFFFFFFFF
     return (h ^ h >> 15) & 0x7FFFFFFF
+
+
+@pytest.mark.row("S3")
+def test_rows_for_partitions_that_came_after_the_producer(topics: Topics):
+    """A worker keeps its producer, which asks for the number of partitions every few minutes."""
+    name = topics.make(1)
+    task = write_task(sink_options({**topics.options(), "topic": name}))
+
+    def write(partition: int) -> int:
+        return task.run(
+            iter([pa.record_batch({"value": [b"v"], "partition": pa.array([partition], pa.int32())})])
+        )
+
+    assert write(0) == 1
+    topics.grow(name, 3)
+    assert write(2) == 1
+    assert len(consume(topics.bootstrap, name, 1, partition=2)) == 1
+    with pytest.raises(SinkError, match=r"KAFKA_WRITE_FAILED.*Unknown partition"):
+        write(3)
 
 
 @pytest.mark.row("S3")

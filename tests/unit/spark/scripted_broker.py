@@ -31,9 +31,10 @@ VERSIONS = {
 }
 
 HANG_UP = "hang up"
+GARBAGE = "garbage"
 Failure = ErrorCode | str | Callable[["Partition"], None]
-"""For one request: an answer with that error, no answer but the end of the connection, or a change of the
-partition before it is answered."""
+"""For one request: an answer with that error, no answer but the end of the connection, an answer that no
+schema has (of fetches), or a change of the partition before it is answered."""
 
 
 @dataclass
@@ -140,6 +141,8 @@ class ScriptedBroker:
         error = self._failure(self.fetch_failures)
         if error == HANG_UP:
             return HANG_UP
+        if error == GARBAGE:
+            return b"\xff"
         held = self.partition
         if error == ErrorCode.NONE and (not held.is_there or wanted.topic_id != held.topic_id):
             error = ErrorCode.UNKNOWN_TOPIC_ID

@@ -94,6 +94,12 @@ def test_what_a_bound_means(bound, offsets):
     assert resolve_end(bound, {A0, A1}, LOGS) == offsets
 
 
+def test_a_partition_that_is_deleted_meanwhile_has_no_offset():
+    """-1 and -2 are no offsets."""
+    for bound in (AtOffsets({A0: 7, A1: -1, B0: -1}), AtOffsets({A0: 7, A1: -1, B0: -2}), AtTime(5)):
+        assert resolve_end(bound, {A0, A1, B0}, LOGS) == {A0: 7, A1: 20}
+
+
 @pytest.mark.parametrize("bound", [AtTime(5), AtTimes({A0: 5, A1: 5})])
 def test_no_record_is_young_enough(bound):
     with pytest.raises(SourceError, match="a-1 is as young as 5"):

@@ -25,6 +25,7 @@ from spark_connector.options import (
     sink_options,
     source_options,
 )
+from spark_connector.producing import new_producer
 
 CLUSTER = {"kafka.bootstrap.servers": "a:1,b:2"}
 FLIGHTS = {**CLUSTER, "subscribe": "flights"}
@@ -170,6 +171,13 @@ def test_a_mistake_is_reported_by_the_name_of_its_option(wrong, option, says):
             "startingOffsets",
         ),
         ({"startingOffsets": '{"flights":{"0":5}}', "endingOffsets": '{"flights":{"1":9}}'}, "endingOffsets"),
+        (
+            {
+                "startingOffsetsByTimestamp": '{"flights":{"0":5}}',
+                "endingOffsetsByTimestamp": '{"flights":{"0":4}}',
+            },
+            "startingOffsetsByTimestamp",
+        ),
     ],
 )
 def test_what_a_batch_query_cannot_mean(wrong, option):
@@ -221,6 +229,33 @@ def test_the_sink_is_idempotent_and_partitions_as_java_does():
 def test_fewer_acknowledgements_end_idempotence_as_in_java():
     assert producer_config({"acks": "1"})["enable.idempotence"] is False
     assert producer_config({"acks": "-1"})["enable.idempotence"] is True
+    assert producer_config({"retries": "0"})["enable.idempotence"] is False
+    assert producer_config({"max.in.flight.requests.per.connection": "6"})["enable.idempotence"] is False
+    assert producer_config({"max.in.flight.requests.per.connection": "5"})["enable.idempotence"] is True
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"retries": "0"},
+        {"max.in.flight.requests.per.connection": "10"},
+        {"send.buffer.bytes": "-1", "receive.buffer.bytes": "-1", "connections.max.idle.ms": "-1"},
+        {"compression.type": "zstd", "compression.zstd.level": "22", "compression.gzip.level": "9"},
+        {"compression.type": "lz4", "compression.lz4.level": "17"},
+        {"compression.type": "gzip", "compression.gzip.level": "-1"},
+        {"metadata.max.idle.ms": "300000", "socket.connection.setup.timeout.max.ms": "30000"},
+        {"sasl.login.refresh.window.factor": "0.8", "sasl.login.retry.backoff.ms": "100"},
+        {"key.deserializer": "a consumer's"},
+    ],
+)
+def test_what_javas_producer_takes_librdkafka_takes(given):
+    new_producer(producer_config({"bootstrap.servers": "127.0.0.1:1", "log_level": "0", **given}))
+
+
+def test_of_the_levels_of_compression_one_is_used():
+    levels = {"compression.gzip.level": "9", "compression.zstd.level": "3"}
+    assert producer_config({**levels, "compression.type": "zstd"})["compression.level"] == 3
+    assert "compression.level" not in producer_config(levels)
 
 
 def test_javas_names_become_those_of_librdkafka():

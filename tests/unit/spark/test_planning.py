@@ -96,6 +96,11 @@ def test_both_limits():
     ]
 
 
+def test_more_tasks_than_records_are_as_many_as_there_are_records():
+    """And no more are looked at: the driver would be busy for hours."""
+    assert sizes_of(split(ranges_of(2, 1), min_partitions=10**12)) == [(0, 1), (0, 1), (1, 1)]
+
+
 def test_nothing_to_read_is_no_task():
     assert split(ranges_of(0, -5), min_partitions=4, max_records=2) == []
 

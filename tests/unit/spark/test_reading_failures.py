@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import socket
 import time
 from collections.abc import Iterator
 from itertools import count
@@ -10,6 +12,7 @@ from uuid import UUID
 
 import pytest
 
+from kraft.local.free_ports import HOST
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.batch import CorruptBatchError, Record, encode_batch, encode_end_txn_marker
 from metadata_quorum.foundation.errors import ErrorCode
@@ -17,8 +20,12 @@ from metadata_quorum.foundation.model import TopicPartition
 from spark_connector import connections, reader
 from spark_connector.connections import close_clusters, cluster_client
 from spark_connector.errors import DataLossError, SourceError
+from spark_connector.leaders import KnownLeader, PartitionLeader
+from spark_connector.options import source_options
 from spark_connector.reader import read_range
+from spark_connector.source import KraftBatchReader
 from tests.unit.spark.scripted_broker import (
+    GARBAGE,
     HANG_UP,
     TOPIC,
     TOPIC_ID,
@@ -159,6 +166,9 @@ def test_a_corrupt_batch(broker: ScriptedBroker) -> None:
     with pytest.raises(CorruptBatchError, match="scripted-0: CRC of the batch at offset 0 is wrong"):
         offsets_read(broker, 0, 1)
     assert offsets_read(broker, 0, 1, check_crcs="false") == [0]
+    broker.partition.batches = [good[:16] + b"\5" + good[17:]]
+    with pytest.raises(CorruptBatchError, match="scripted-0: batch of magic 5 at offset 0"):
+        offsets_read(broker, 0, 1)
 
 
 # ---- leaders -----------------------------------------------------------------------------------------
@@ -175,6 +185,7 @@ def test_a_corrupt_batch(broker: ScriptedBroker) -> None:
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.OFFSET_OUT_OF_RANGE,  # of a follower that is behind; the offset is there
         HANG_UP,
+        GARBAGE,
     ],
 )
 def test_failures_that_pass(broker: ScriptedBroker, failure: Failure) -> None:
@@ -211,6 +222,26 @@ def test_a_leader_that_is_silent(broker: ScriptedBroker) -> None:
     with pytest.raises(SourceError, match=r"no answer within 0\.2 s"):
         offsets_read(broker, 0, 1, timeout_s=0.5, request_timeout_ms=200)
     assert len(broker.fetches) > 1
+
+
+def test_a_leader_that_takes_connections_and_is_silent(
+    broker: ScriptedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As one that is paused does. A reader may also stop before it is connected there."""
+    broker.partition.batches = [batch(0, 0)]
+    properties = {"bootstrap.servers": broker.bootstrap, "request.timeout.ms": "100"}
+    with socket.create_server((HOST, 0)) as silent:
+        planned = KnownLeader(PartitionLeader(TOPIC_ID, 0, 3), HOST, silent.getsockname()[1])
+        rows = read_range(properties, TOPIC, 0, 0, 1, leader=planned)
+        assert [each["offset"].to_pylist() for each in rows] == [[0]]
+        close_clusters()
+        cluster = cluster_client(properties)
+        leader = cluster.learn_leader(TopicPartition(TOPIC, 0), planned)
+        fetching = cluster.start_fetch(TopicPartition(TOPIC, 0), leader, 0, 1)
+        fetching.give_up()
+        del fetching
+        gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 def test_an_error_that_stays(broker: ScriptedBroker) -> None:
@@ -370,6 +401,15 @@ def test_what_does_not_exist_is_left_out(broker: ScriptedBroker) -> None:
     assert len(broker.questions) == asked + 1, "it is waited for once"
     broker.partition.is_there = True
     assert source.partitions_of([TOPIC]) == {TopicPartition(TOPIC, 0)}
+
+
+def test_a_topic_that_is_deleted_while_a_batch_query_is_planned(broker: ScriptedBroker) -> None:
+    broker.partition.batches = [batch(0, 0)]
+    given = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": TOPIC}
+    batch_reader = KraftBatchReader(source_options(given, streaming=False))
+    broker.offsets_failures.extend([deletion, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
+    with pytest.raises(SourceError, match=r"\[UNKNOWN_TOPIC_OR_PARTITION\] scripted-0: deleted while"):
+        batch_reader.partitions()
 
 
 def test_nobody_there() -> None:

@@ -55,6 +55,14 @@ def test_what_cannot_be_written(columns: dict[str, object], topic: str | None, s
         check_columns(schema(**columns), topic)
 
 
+def test_two_columns_of_one_name() -> None:
+    """Only those that are written matter."""
+    twice = [StructField(name, StringType()) for name in ("value", "other", "other")]
+    check_columns(StructType(twice), "t")
+    with pytest.raises(SinkError, match="more than one column 'value'"):
+        check_columns(StructType([*twice, twice[0]]), "t")
+
+
 def test_a_row_without_topic() -> None:
     with pytest.raises(SinkError, match="KAFKA_NULL_TOPIC_IN_DATA"):
         Columns(pa.record_batch({"value": ["v", "w"], "topic": ["t", None]}), None)

@@ -143,6 +143,18 @@ def test_a_micro_batch_that_would_be_small_waits():
     assert plan.latest(at({A: 100}), limited=True) == at({A: 109})
 
 
+def test_while_a_micro_batch_is_held_back_spark_is_made_to_wait():
+    """It asks again at once, whatever the answer."""
+    world = World({A: (0, 100)})
+    plan = planner(world, minOffsetsPerTrigger="10")
+    plan.latest(at({A: 0}), limited=True)
+    world.append(A, 9)
+    began = world.time_s
+    for _ in range(10):
+        assert plan.latest(at({A: 100}), limited=True) == at({A: 100})
+    assert world.time_s - began == pytest.approx(10 * ASK_INTERVAL_S, rel=0.2)
+
+
 def test_available_now_does_not_move_and_does_not_wait():
     world = World({A: (0, 7)})
     plan = planner(world, minOffsetsPerTrigger="5", maxOffsetsPerTrigger="5")
