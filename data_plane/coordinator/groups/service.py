@@ -85,6 +85,8 @@ class _LedGroupPartition(NamedTuple):
 
     shard: Shard[CoordinatorRecord]
     manager: GroupMetadataManager
+    deleted: dict[str, None]
+    """Topics that were deleted while it could not be served: what it finds was committed before."""
 
 
 class GroupCoordinator:
@@ -128,10 +130,13 @@ class GroupCoordinator:
     def become_leader(self, partition: int, leader_epoch: int) -> None:
         """Load the partition and serve its groups. An epoch that is not newer changes nothing."""
         led = self._led.get(partition)
+        deleted: dict[str, None] = {}
         if led is not None:
             if led.shard.leader_epoch >= leader_epoch and led.shard.state is not CoordinatorState.FAILED:
                 return
             led.shard.close()
+            if leader_epoch <= led.shard.leader_epoch + 1:  # nobody else has led it meanwhile
+                deleted = led.deleted
         max_batch_bytes = partial(self._max_batch_bytes, partition)
         manager = GroupMetadataManager(self._config.groups, self.view, max_batch_bytes)
         shard = Shard[CoordinatorRecord](
@@ -144,7 +149,7 @@ class GroupCoordinator:
             self._config.shards,
             self._loads,
         )
-        led = self._led[partition] = _LedGroupPartition(shard, manager)
+        led = self._led[partition] = _LedGroupPartition(shard, manager, deleted)
         shard.before_serving(partial(self._forget_what_is_gone, led))
 
     def resign(self, partition: int) -> None:
@@ -293,21 +298,19 @@ class GroupCoordinator:
         deletions = [(led, led.manager.begin_topic_deletion(topics)) for led in self._active()]
         self._delete_some_offsets(deque(deletions))
         for led in self._led.values():
-            if led.shard.state is CoordinatorState.LOADING:  # what it finds was committed before
-                led.shard.before_serving(partial(self._begin_to_forget, led, topics))
+            if led.shard.state is not CoordinatorState.ACTIVE:
+                led.deleted.update(dict.fromkeys(topics))
 
     def _forget_what_is_gone(self, led: _LedGroupPartition) -> None:
         """Offsets of deleted topics that the last coordinator did not come to: a new topic of the name begins
         without any. This broker knows every topic that the other one did."""
-        if self.view.topic_id(OFFSETS_TOPIC) is None:
-            return  # no metadata is here yet
-        gone = [name for name in led.manager.topics_committed() if self.view.topic_id(name) is None]
+        gone = list(led.deleted)
+        led.deleted.clear()
+        if self.view.topic_id(OFFSETS_TOPIC) is not None:  # else no metadata is here yet
+            gone += [name for name in led.manager.topics_committed() if self.view.topic_id(name) is None]
         if gone:
-            self._begin_to_forget(led, gone)
-
-    def _begin_to_forget(self, led: _LedGroupPartition, topics: Collection[str]) -> None:
-        deletion = deque([(led, led.manager.begin_topic_deletion(topics))])
-        self._loop.call_later(0.0, self._delete_some_offsets, deletion)  # once it serves
+            deletion = deque([(led, led.manager.begin_topic_deletion(gone))])
+            self._loop.call_later(0.0, self._delete_some_offsets, deletion)  # once it serves
 
     def _delete_some_offsets(self, left: deque[tuple[_LedGroupPartition, TopicDeletion]]) -> None:
         while left and left[0][0].shard.state is not CoordinatorState.ACTIVE:
@@ -333,7 +336,7 @@ class GroupCoordinator:
     async def list_groups(self) -> AsyncIterator[tuple[ListedGroup, ...]]:
         """Every group that is coordinated here, some at a time. Raises while a partition is being loaded, for
         the list would have holes."""
-        for shard, manager in list(self._led.values()):
+        for shard, manager, _ in list(self._led.values()):
             group_ids = manager.group_ids()
             for start in range(0, max(len(group_ids), 1), LISTED_AT_ONCE):
                 part = group_ids[start : start + LISTED_AT_ONCE]
@@ -341,7 +344,7 @@ class GroupCoordinator:
 
     def summaries(self) -> Iterator[GroupSummary]:
         """Every group of the partitions that are loaded. May be taken over many turns of the loop."""
-        for shard, manager in self._active():
+        for shard, manager, _ in self._active():
             for group_id in manager.group_ids():
                 summary = manager.summary(group_id) if shard.state is CoordinatorState.ACTIVE else None
                 if summary is not None:
@@ -387,7 +390,7 @@ class GroupCoordinator:
         """`groups`: what is left of the first shard. `more`: a part's share of records was used up, so come
         back soon."""
         if left:
-            shard, manager = left[0]
+            shard, manager, _ = left[0]
             groups = groups or manager.groups_to_expire()
             try:
                 if shard.state is CoordinatorState.ACTIVE:

@@ -31,6 +31,8 @@ class MemoryLog:
         """What every append is answered with, if anything."""
         self.max_bytes = 1 << 20
         self.reads = 0
+        self.is_broken = False
+        """Whether reads fail."""
 
     def partition(self, number: int) -> MemoryPartition:
         return self.partitions.setdefault(number, MemoryPartition())
@@ -70,6 +72,8 @@ class MemoryLog:
 
     async def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
         self.reads += 1
+        if self.is_broken:
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR)
         if offset < self.partition(partition).start:
             raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE)
         data = bytes(self.partition(partition).data)

@@ -17,6 +17,7 @@ from data_plane.coordinator.groups.messages import (
 from data_plane.coordinator.groups.offsets import OffsetMetadataManager
 from data_plane.coordinator.groups.records import OffsetRecord
 from data_plane.coordinator.groups.service import GroupCoordinator, GroupCoordinatorConfig
+from data_plane.coordinator.runtime import CoordinatorState
 from data_plane.coordinator.state_machine import ProducerIdAndEpoch
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
@@ -87,6 +88,38 @@ def test_a_partition_that_is_being_loaded_hears_of_a_deleted_topic_too() -> None
             assert all(offsets == [None] * 3 for offsets in found.values())
 
     run(test)
+
+
+@pytest.mark.row("G3")
+@pytest.mark.parametrize("state", [CoordinatorState.LOADING, CoordinatorState.FAILED])
+def test_who_loads_it_anew_has_not_forgotten_that_the_topic_was_deleted(state: CoordinatorState) -> None:
+    """The load failed, or the leader epoch changed meanwhile. One of the same name is there by now."""
+
+    async def test() -> None:
+        log, ids, topics = MemoryLog(), [f"g{n}" for n in range(20)], Topics()
+        topics.create("__consumer_offsets", 1)
+        topics.create("orders", 3)
+        async with service(log, epoch=None, config=FEW_IN_A_TURN) as groups:
+            groups.partitions, groups.view = 1, topics.view
+            groups.become_leader(0, 1)
+            await groups.loaded()
+            await commit_all(groups, 1, ids)
+        async with service(log, epoch=None, config=FEW_IN_A_TURN) as groups:
+            groups.partitions, groups.view = 1, topics.view
+            log.is_broken = state is CoordinatorState.FAILED
+            groups.become_leader(0, 2)
+            if log.is_broken:
+                await groups.loaded()
+            log.is_broken = False
+            assert groups.shards[0].state is state
+            groups.topics_deleted(["orders"])
+            if state is CoordinatorState.LOADING:
+                groups.become_leader(0, 3)
+            await asyncio.sleep(10)
+            found = await all_committed(groups, ids)
+            assert all(offsets == [None] * 3 for offsets in found.values())
+
+    run_virtually(test())
 
 
 @pytest.mark.row("G3")
