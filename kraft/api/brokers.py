@@ -9,6 +9,7 @@ most likely died (`kraft/node/node.py` informs the controller).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, Final
 from uuid import UUID
@@ -25,6 +26,9 @@ from metadata_quorum.foundation.model import Endpoint, FeatureRange
 from metadata_quorum.protocol.commands import DirectoryAssignment, IsrChange, IsrMember
 from metadata_quorum.protocol.requests import BrokerHeartbeatRequest, RegisterBrokerRequest
 
+MOST_OF_A_KIND: Final = 1000
+"""Of listeners, features or log directories, that a node has."""
+
 
 async def handle_registration(
     controller: ControllerContext, ctx: RequestContext, request: Message
@@ -32,6 +36,7 @@ async def handle_registration(
     controller.quorum_controller.check_registrant(request.cluster_id)
     if request.is_migrating_zk_broker:
         raise BrokerError(ErrorCode.BROKER_ID_NOT_REGISTERED, "There is no migration from ZooKeeper")
+    _check_few(request.listeners, request.features, request.log_dirs)
     if request.broker_id < 0 or not request.features or not request.log_dirs:
         why = "A registration has a broker id from 0 on, features, and log directories"
         raise BrokerError(ErrorCode.INVALID_REGISTRATION, why)
@@ -53,10 +58,17 @@ async def handle_registration(
 async def handle_controller_registration(
     controller: ControllerContext, ctx: RequestContext, request: Message
 ) -> Response:
+    _check_few(request.listeners, request.features)
     await controller.quorum_controller.register_controller(
         request.controller_id, request.incarnation_id, _endpoints(request), _features(request)
     )
     return {"error_code": int(ErrorCode.NONE), "error_message": None}
+
+
+def _check_few(*kinds: Sequence[object]) -> None:
+    """Raises `BrokerError`: what is registered is in the memory of every node, and is read by decisions."""
+    if max(map(len, kinds)) > MOST_OF_A_KIND:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, f"More than {MOST_OF_A_KIND} of a kind")
 
 
 def _endpoints(request: Message) -> tuple[Endpoint, ...]:
@@ -73,6 +85,7 @@ def _features(request: Message) -> tuple[FeatureRange, ...]:
 
 
 async def handle_heartbeat(controller: ControllerContext, ctx: RequestContext, request: Message) -> Response:
+    _check_few(request.offline_log_dirs)
     state, incarnation = ctx.connection.state, (request.broker_id, request.broker_epoch)
     if state.heartbeats_of != incarnation:
         if state.heartbeats_of is not None:

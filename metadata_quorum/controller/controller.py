@@ -247,7 +247,7 @@ class QuorumController:
         sessions = self._liveness.sessions
         sessions.touch(broker.broker_id, self._loop.time(), request.current_metadata_offset)
         caught_up = request.current_metadata_offset >= broker.broker_epoch
-        if any(directory in broker.log_dirs for directory in request.offline_log_dirs):
+        if not frozenset(request.offline_log_dirs).isdisjoint(broker.log_dirs):
             # Before anything else: an unfenced broker may be elected.
             await self._proposer.propose(
                 c.FailLogDirs(

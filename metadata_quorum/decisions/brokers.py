@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
-from uuid import UUID
 
 from metadata_quorum.decisions.decision import Decision, check_broker_epoch
 from metadata_quorum.decisions.elections import MIN_INSYNC_REPLICAS, broker_leaves, broker_returns
@@ -155,25 +154,22 @@ def _check_features(image: MetadataImage, command: RegisterBroker) -> None:
 
 def _check_directories(image: MetadataImage, command: RegisterBroker) -> None:
     ids = command.log_dirs
-    if len(set(ids)) != len(ids):
+    distinct = frozenset(ids)
+    if len(distinct) != len(ids):
         raise BrokerError(ErrorCode.INVALID_REGISTRATION, "A log directory id is repeated")
     reserved = [d for d in ids if d.int < _RESERVED_DIRECTORIES]
     if reserved:
         raise BrokerError(ErrorCode.INVALID_REGISTRATION, f"Reserved log directory id {reserved[0]}")
     for broker in image.brokers.values():
-        taken = _shared(broker.log_dirs, ids) if broker.broker_id != command.broker_id else None
-        if taken is not None:
+        taken = [directory for directory in broker.log_dirs if directory in distinct]
+        if taken and broker.broker_id != command.broker_id:
             raise BrokerError(
                 ErrorCode.INVALID_REGISTRATION,
-                f"Log directory id {taken} is already registered by broker {broker.broker_id}",
+                f"Log directory id {taken[0]} is already registered by broker {broker.broker_id}",
             )
 
 
 _RESERVED_DIRECTORIES = 100
-
-
-def _shared(some: tuple[UUID, ...], others: tuple[UUID, ...]) -> UUID | None:
-    return next((d for d in some if d in others), None)
 
 
 def unregister_broker(image: MetadataImage, command: UnregisterBroker) -> Decision:

@@ -29,8 +29,9 @@ from metadata_quorum.protocol.replies import DirectoryResult
 def fail_log_dirs(image: MetadataImage, command: FailLogDirs) -> Decision:
     """Directories are offline for as long as this registration lasts; a broker with none left is fenced."""
     broker = check_broker_epoch(image, command.broker_id, command.broker_epoch)
-    lost = [directory for directory in broker.log_dirs if directory in command.offline]
-    online = tuple(directory for directory in broker.log_dirs if directory not in lost)
+    offline = frozenset(command.offline)
+    lost = [directory for directory in broker.log_dirs if directory in offline]
+    online = tuple(directory for directory in broker.log_dirs if directory not in offline)
     if not lost:
         return Decision()
     if not online:
@@ -39,7 +40,7 @@ def fail_log_dirs(image: MetadataImage, command: FailLogDirs) -> Decision:
         broker_id=command.broker_id, broker_epoch=command.broker_epoch, log_dirs=online
     )
     decision = Decision([record])
-    decision.records += directories_fail(image, broker.broker_id, lost)
+    decision.records += directories_fail(image, broker.broker_id, frozenset(lost))
     return decision
 
 

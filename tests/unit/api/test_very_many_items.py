@@ -15,6 +15,7 @@ import pytest
 from kraft.api import (
     acls,
     add_partitions,
+    brokers,
     config_validation,
     configs,
     features,
@@ -72,6 +73,9 @@ class Controller:
     """Decides nothing, and refuses nobody."""
 
     image = active_image = EMPTY_IMAGE
+
+    def check_registrant(self, cluster_id: str) -> None:
+        pass
 
     async def propose(self, command: Any) -> Any:
         for field in ("acls", "filters"):
@@ -372,6 +376,23 @@ def test_so_many_features_are_updated_at_once() -> None:
     updates = [told(feature=f"{n}") for n in range(features.MOST_UPDATES + 1)]
     with pytest.raises(BrokerError, match="INVALID_REQUEST"):
         asyncio.run(_asked(features.handle, told(feature_updates=updates)))
+
+
+@pytest.mark.parametrize("kind", ["listeners", "features", "log_dirs"])
+def test_so_many_of_a_kind_are_registered_of_a_node(kind: str) -> None:
+    """Two brokers with four thousand log directories each held every voter up for six seconds."""
+    kinds = {"listeners": [], "features": [], "log_dirs": []} | {kind: [None] * (brokers.MOST_OF_A_KIND + 1)}
+    node = told(cluster_id="c", is_migrating_zk_broker=False, broker_id=1, controller_id=1, **kinds)
+    handlers = [brokers.handle_registration, brokers.handle_controller_registration]
+    for handler in handlers[: 1 if kind == "log_dirs" else 2]:
+        with pytest.raises(BrokerError, match="INVALID_REQUEST"):
+            asyncio.run(_asked(handler, node))
+
+
+def test_so_many_log_directories_fail_at_once() -> None:
+    request = told(broker_id=1, broker_epoch=1, offline_log_dirs=[ZERO_UUID] * (brokers.MOST_OF_A_KIND + 1))
+    with pytest.raises(BrokerError, match="INVALID_REQUEST"):
+        asyncio.run(_asked(brokers.handle_heartbeat, request))
 
 
 class Watching(dict[Any, Any]):

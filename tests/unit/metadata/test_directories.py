@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
 
+from metadata_quorum.decisions.table import decide
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from metadata_quorum.foundation.model import LOST_DIR, NO_LEADER, LeaderRecoveryState
+from metadata_quorum.foundation.model import LOST_DIR, NO_LEADER, BrokerRegistration, LeaderRecoveryState
+from metadata_quorum.metadata.records import EndpointField
 from metadata_quorum.protocol import commands as c
 from metadata_quorum.protocol.commands import AssignReplicasToDirs
 from metadata_quorum.protocol.replies import DirectoryResult, IsrResult
@@ -250,3 +253,34 @@ def test_who_comes_onto_a_disk_or_into_a_partition_leads_it_where_that_may_be_un
         machine.assign_dir(1, "t", directory(1, 1))
     leads = 4 if moved else 1
     assert machine.partition("t").leader == (leads if unclean == "true" else NO_LEADER)
+
+
+def test_directories_are_not_compared_each_with_each() -> None:
+    """Commands that are in the log are decided again at every start."""
+    machine, many, compared = ready(), 500, 0
+
+    class Counted(UUID):
+        __hash__ = UUID.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return UUID.__eq__(self, other)
+
+    def register(broker: int) -> None:
+        directories = tuple(Counted(int=1_000_000 * broker + number) for number in range(many))
+        command = c.RegisterBroker(
+            broker_id=broker,
+            incarnation_id=UUID(int=broker),
+            endpoints=(EndpointField(name="P", host="h", port=1, security_protocol=0),),
+            log_dirs=directories,
+        )
+        decide(machine.image, command)
+        known = BrokerRegistration(broker, 1, UUID(int=broker), log_dirs=directories)
+        machine.machine.image = replace(machine.image, brokers={**machine.image.brokers, broker: known})
+
+    for broker in (4, 5):
+        register(broker)
+    lost = machine.image.brokers[5].log_dirs
+    decide(machine.image, c.FailLogDirs(broker_id=5, broker_epoch=1, offline=lost))
+    assert compared < 10 * many
