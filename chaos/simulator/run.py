@@ -147,6 +147,7 @@ class Simulation:
         self._tasks: list[Any] = []
         self._transactors: list[SimTransactor] = []
         self._members: list[SimMember] = []
+        self._session_readers: list[SimSessionReader] = []
         self._admins: list[SimAdmin] = []
         if faults is None:
             chance = self.draws.stream("faults")
@@ -226,7 +227,12 @@ class Simulation:
             member.is_steady = True
         self._expect("restarts", self._await(lambda: not self.player.restarting, CALM_S))
         recovery = RecoveryOracle(
-            self.cluster, self.clients, self._members, self._coordinators, self.violated
+            self.cluster,
+            self.clients,
+            self._members,
+            self._session_readers,
+            self._coordinators,
+            self.violated,
         )
         self._expect("recovery", self._await(lambda: recovery.is_calm, CALM_S))
         for client in self.clients:
@@ -346,6 +352,7 @@ class Simulation:
             sessions = SimSessionReader(
                 self._client(f"session{number}"), self.recorder, self.profile.keys, rack_of(number)
             )
+            self._session_readers.append(sessions)
             self._employ(sessions.client, sessions.run())
 
     def _start_transactors(self, topic: str, targets: list[str], recorder: Recorder) -> None:

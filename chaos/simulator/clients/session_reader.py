@@ -66,10 +66,15 @@ class SimSessionReader:
         self.client = client
         self._reader = SimReader(client, recorder, keys)
         self._recorder = recorder
-        self._keys = keys
+        self.keys = keys
         self._rack = rack
         self._sessions: dict[int, _FetchSession] = {}
         self._nearby: dict[str, _Nearby] = {}
+
+    @property
+    def positions(self) -> dict[str, int]:
+        """How far each key has been read."""
+        return self._reader.positions
 
     async def run(self) -> None:
         """Until it is asked to stop."""
@@ -85,7 +90,7 @@ class SimSessionReader:
     async def _rows(self) -> dict[int, dict[str, _Row]]:
         """What to read next from each broker."""
         client, found = self.client, dict[int, dict[str, _Row]]()
-        for key in self._keys:
+        for key in self.keys:
             with contextlib.suppress(OSError):
                 position = await self._reader.position(key)
                 leader = await client.leader(key)

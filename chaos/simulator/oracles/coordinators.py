@@ -99,6 +99,12 @@ class CoordinatorOracle:
                     found[partition.tp] = max(found.get(partition.tp, 0), partition.log.log_end_offset)
         return found
 
+    def stable_end(self, image: MetadataImage, tp: TopicPartition) -> int:
+        """Up to where a read_committed consumer can read, as its leader has it; 0 where none serves."""
+        state = image.partition(tp)
+        leader = None if state is None else self._partition(state.leader, tp)
+        return 0 if leader is None or leader.leader is None else leader.last_stable_offset
+
     def open_transactions(self, image: MetadataImage, ends: dict[TopicPartition, int]) -> str:
         """In which partitions a transaction that was open at those ends is open yet."""
         stuck = []

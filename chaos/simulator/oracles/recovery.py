@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from chaos.history import partition_of
 from chaos.simulator.clients.cluster_client import ClusterClient
 from chaos.simulator.clients.member import SimMember
+from chaos.simulator.clients.session_reader import SimSessionReader
 from chaos.simulator.cluster import Cluster
 from chaos.simulator.oracles.coordinators import CoordinatorOracle
 from chaos.simulator.oracles.quorum import Report
@@ -34,6 +36,7 @@ CLIENTS_S: Final = LEADERS_S + 15.0
 """A client notices a lost connection by a timeout of its own."""
 TRANSACTIONS_S: Final = LEADERS_S + 8.0 + 2 * 10.0 + RECONNECT_S
 """The clients' timeout of a transaction; then its coordinator looks for such, and writes markers."""
+READERS_S: Final = TRANSACTIONS_S + RECONNECT_S
 GROUPS_S: Final = CLIENTS_S + 8.0 + RECONNECT_S
 """The partitions of a member that never came back are free after its session."""
 REST_S: Final = 5.0
@@ -59,12 +62,14 @@ class RecoveryOracle:
         cluster: Cluster,
         clients: Sequence[ClusterClient],
         members: Sequence[SimMember],
+        readers: Sequence[SimSessionReader],
         coordinators: CoordinatorOracle,
         report: Report,
     ) -> None:
         self._cluster = cluster
         self._clients = clients
         self._members = members
+        self._readers = readers
         self._coordinators = coordinators
         self._ends = coordinators.ends()
         self._report = report
@@ -78,6 +83,7 @@ class RecoveryOracle:
             Condition("coordinators", LEADERS_S, self._unloaded),
             Condition("transactions", TRANSACTIONS_S, self._open_transactions),
             Condition("clients", CLIENTS_S, self._stuck),
+            Condition("readers", READERS_S, self._left_behind),
             Condition("groups", GROUPS_S, self._unread),
             Condition("rebalances", RESTING_S, self._restless),
         ]
@@ -152,6 +158,23 @@ class RecoveryOracle:
             each.loop.name for each in self._clients if each.loop.clock.simulated(each.last_ok_s) <= since
         ]
         return f"{stuck} make no progress" if stuck else ""
+
+    def _left_behind(self) -> str:
+        """A session may forget a partition that it goes on without: each is read up to where it ended at the
+        heal, or as far as it is committed."""
+        image = self._image()
+        if image is None:
+            return "no controller"
+        left = [
+            f"{key} by {reader.client.loop.name}"
+            for reader in self._readers
+            for key in reader.keys
+            if reader.positions.get(key, 0)
+            < min(
+                self._ends.get(partition_of(key), 0), self._coordinators.stable_end(image, partition_of(key))
+            )
+        ]
+        return f"{left} are not read to their ends" if left else ""
 
     def _unread(self) -> str:
         """Each group has to read each of its partitions; a member that is given nothing is well, too."""

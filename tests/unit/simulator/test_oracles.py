@@ -422,11 +422,38 @@ def test_nothing_recovers_and_each_bound_is_over_in_its_time(cluster: Cluster) -
         reported[rule] = cluster.scheduler.now
 
     coordinators = CoordinatorOracle(cluster, report)
-    oracle = RecoveryOracle(cluster, [stuck], [member], coordinators, report)
+    oracle = RecoveryOracle(cluster, [stuck], [member], [], coordinators, report)
     cluster.scheduler.run(120.0)
     assert oracle.is_calm
     rounded = {rule.removeprefix("recovery: "): round(at_s) for rule, at_s in reported.items()}
     assert rounded == {
         "controller": 9, "nodes": 18, "brokers": 18, "leaders": 18, "coordinators": 18, "clients": 33,
-        "isr": 45, "groups": 46, "transactions": 51, "rebalances": 63,
+        "isr": 45, "groups": 46, "transactions": 51, "readers": 56, "rebalances": 63,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("position", "is_missed"), [(None, True), (6, True), (7, False)])
+def test_a_consumer_whose_session_has_forgotten_a_partition(
+    cluster: Cluster, position: int | None, is_missed: bool
+) -> None:
+    """It reads all others. What is not committed it need not read."""
+    state_machine = SimpleNamespace(image=changed(FIRST, 4)[1])
+    role = SimpleNamespace(
+        controller=SimpleNamespace(is_active=True), raft=SimpleNamespace(term=1), state_machine=state_machine
+    )
+    controller: Any = SimpleNamespace(node=SimpleNamespace(controller_role=role, broker_role=None))
+    controller.is_ready = True
+    cluster.running[1] = controller
+    coordinators: Any = SimpleNamespace(
+        ends=lambda: {TopicPartition("t", 0): 10}, stable_end=lambda image, tp: 7,
+        unloaded=lambda image: "", open_transactions=lambda image, ends: "",
+    )  # fmt: skip
+    reader: Any = SimpleNamespace(
+        keys=["t-0"],
+        positions={} if position is None else {"t-0": position},
+        client=SimpleNamespace(loop=SimpleNamespace(name="session0")),
+    )
+    reported: dict[str, str] = {}
+    RecoveryOracle(cluster, [], [], [reader], coordinators, reported.__setitem__)
+    cluster.scheduler.run(70.0)
+    assert ("recovery: readers" in reported) == is_missed
