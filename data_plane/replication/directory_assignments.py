@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
+from data_plane.replication.request_size import RequestSize
 from metadata_quorum.foundation.errors import BrokerError
 from metadata_quorum.foundation.supervision import report_fault, supervised
 
@@ -47,6 +49,7 @@ class AssignmentsManager:
         self._loop = loop
         self._queue: dict[tuple[UUID, int], ReplicaAssignment] = {}
         self._task: asyncio.Task[None] | None = None
+        self._size = RequestSize(MAX_IN_REQUEST)
         self._closed = False
 
     def assign(self, place: ReplicaAssignment) -> None:
@@ -70,16 +73,18 @@ class AssignmentsManager:
         retry_after = FIRST_RETRY_SECONDS
         try:
             while self._queue:
-                batch = list(self._queue.values())[:MAX_IN_REQUEST]
+                batch = list(islice(self._queue.values(), self._size.items))
                 try:
                     await self._channel.assign_replicas(batch)
                 except Exception as error:  # noqa: BLE001
                     if not isinstance(error, BrokerError | OSError):
                         report_fault(self._loop, "reporting where replicas lie", error)
+                    self._size.refused(len(batch))
                     await asyncio.sleep(retry_after)
                     retry_after = min(retry_after * 2, LAST_RETRY_SECONDS)
                     continue
                 retry_after = FIRST_RETRY_SECONDS
+                self._size.taken()
                 for place in batch:
                     if self._queue.get(place[:2]) == place:
                         del self._queue[place[:2]]

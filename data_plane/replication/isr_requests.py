@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Final, Protocol
 
 from data_plane.replication.leader_state import AlterPartitionItem, AlterPartitionResult, IsrOutcome
+from data_plane.replication.request_size import RequestSize
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from metadata_quorum.foundation.supervision import report_fault, supervised
@@ -90,6 +91,7 @@ class AlterPartitionManager:
         self._queue: dict[IsrRequester, AlterPartitionItem] = {}
         self._task: asyncio.Task[None] | None = None
         self._retry_after = FIRST_RETRY_SECONDS
+        self._size = RequestSize(MOST_IN_REQUEST)
         self._closed = False
         self.stats = IsrStats()
 
@@ -108,9 +110,10 @@ class AlterPartitionManager:
     async def _drain(self) -> None:
         try:
             while self._queue:
-                taken = islice(self._queue.items(), MOST_IN_REQUEST)
+                size = self._size.items
+                taken = islice(self._queue.items(), size)
                 batch = {p: item for p, item in taken if p.awaits(item)}
-                self._queue = dict(islice(self._queue.items(), MOST_IN_REQUEST, None))
+                self._queue = dict(islice(self._queue.items(), size, None))
                 if batch and await self._send(batch):
                     await asyncio.sleep(self._retry_after)
                     self._retry_after = min(self._retry_after * 2, LAST_RETRY_SECONDS)
@@ -128,11 +131,12 @@ class AlterPartitionManager:
         items = list(batch.values())
         try:
             answers = await self._channel.alter_partitions(items)
-        except (BrokerError, OSError, TimeoutError):
-            answers = [_NO_ANSWER] * len(items)
+            self._size.taken()
         except Exception as error:  # noqa: BLE001
-            report_fault(self._loop, "asking for ISRs", error)
+            if not isinstance(error, BrokerError | OSError):
+                report_fault(self._loop, "asking for ISRs", error)
             answers = [_NO_ANSWER] * len(items)
+            self._size.refused(len(items))
         again = False
         now = self._loop.time()
         for (partition, item), answer in zip(batch.items(), answers, strict=True):

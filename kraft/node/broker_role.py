@@ -84,7 +84,9 @@ class BrokerRole:
             heartbeat_interval_s=node.config.broker_heartbeat_interval_ms * settings.MS,
             session_timeout_s=node.config.broker_session_timeout_ms * settings.MS,
         )
-        self._controller = ControllerRequests(node.node_id, self.lifecycle, node.controller_channel)
+        self._controller = ControllerRequests(
+            node.node_id, self.lifecycle, node.controller_channel, node.config.socket_request_max_bytes
+        )
         log_dirs = [
             LogDir(environment.disk, path, storage.directories.get(path), environment.boot_id)
             for path in node.config.data_dirs
