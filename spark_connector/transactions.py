@@ -5,19 +5,21 @@
 Each attempt of a task has a transactional id of its own, PREFIX-...-TASK-ATTEMPT, so that a second one (a
 retry, a speculative copy) does not abort what the first has finished: Spark decides which of the two counts.
 There are `IDS_PER_TASK` ids for a task, the same in every run of the query. Starting a transaction fences the
-former producer of that id, and aborts what it left open. The driver's part is in micro_batches.py."""
+former producer of that id, and aborts what it left open; so does the end of a task that fails. The driver's
+part is in micro_batches.py."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from spark_connector.coordinators import OpenTransaction
-from spark_connector.errors import SinkError
+from spark_connector.connections import cluster_client
+from spark_connector.coordinators import OpenTransaction, fence
+from spark_connector.errors import ConnectorError, SinkError
 from spark_connector.librdkafka import Config, producer_config
 from spark_connector.options import SinkOptions
 from spark_connector.producing import Digest, new_producer, write_rows
@@ -57,6 +59,8 @@ class TransactionalTask:
     """This is sent to the workers."""
 
     config: Config
+    client: Mapping[str, str]
+    """The same connection for requests of our own."""
     topic: str | None
 
     def __repr__(self) -> str:
@@ -77,12 +81,29 @@ class TransactionalTask:
             }
         )
         digest = Digest()
-        with _transactional(producer):
+        with self._transactional(producer, transactional_id):
             producer.init_transactions(self.patience_s)
             producer.begin_transaction()
             number = write_rows(producer, chain([first], batches), self.topic, digest)
             topic = self.topic if self.topic is not None else first.column("topic")[0].as_py()
             return Rows(number, digest.value, topic, identity.of(producer, transactional_id))
+
+    @contextmanager
+    def _transactional(self, producer: Producer, transactional_id: str) -> Iterator[None]:
+        """An error ends the transaction, and is raised as `SinkError`."""
+        from confluent_kafka import KafkaException
+
+        try:
+            yield
+        except BaseException as problem:
+            with suppress(KafkaException, ConnectorError):
+                producer.abort_transaction(ABORT_PATIENCE_S)
+                # librdkafka forgets a partition whose addition to the transaction is not answered yet, and
+                # where there is no other it ends nothing. The coordinator knows, and refuses what comes yet.
+                fence(cluster_client(self.client), [transactional_id])
+            if isinstance(problem, KafkaException):
+                raise SinkError("KAFKA_TRANSACTION_FAILED", problem.args[0].str()) from None
+            raise
 
     @property
     def patience_s(self) -> float:
@@ -94,27 +115,12 @@ class TransactionalTask:
 def transactional_task(options: SinkOptions, timeout_ms: int) -> TransactionalTask:
     """Raises `OptionError`."""
     config: Config = {"transaction.timeout.ms": timeout_ms, **producer_config(options.client)}
-    return TransactionalTask(config, options.topic)
+    return TransactionalTask(config, options.client, options.topic)
 
 
 def transactional_id_of(prefix: str, task: int, attempt: int) -> str:
     """The transactional id of an attempt; later attempts use the ids of the first ones again."""
     return f"{prefix}-{task}-{attempt % IDS_PER_TASK}"
-
-
-@contextmanager
-def _transactional(producer: Producer) -> Iterator[None]:
-    """An error ends the transaction, and is raised as `SinkError`."""
-    from confluent_kafka import KafkaException
-
-    try:
-        yield
-    except BaseException as problem:
-        with suppress(KafkaException):
-            producer.abort_transaction(ABORT_PATIENCE_S)
-        if isinstance(problem, KafkaException):
-            raise SinkError("KAFKA_TRANSACTION_FAILED", problem.args[0].str()) from None
-        raise
 
 
 class _Identity:

@@ -86,18 +86,21 @@ def test_a_full_metadata_disk_ends_the_node(make_node: MakeNode):
         admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{node.client_port}", **QUIET})
         full_from(process.pid, (node.data / "raft" / "journal").stat().st_size)
 
+        reasons: list[str] = []
+
         def refused_and_ended() -> bool:
             """Whoever asked for what could not be written is not answered that it was. A node that stood
             still may not have heard it in time."""
             topic = NewTopic("one-too-many", 1, 1)
             wanted = admin.create_topics([topic], operation_timeout=2, request_timeout=5)
-            with pytest.raises(KafkaException):
+            with pytest.raises(KafkaException) as refused:
                 wanted["one-too-many"].result()
+            reasons.append(str(refused.value))
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(5)
             return process.poll() is not None
 
-        wait_until(refused_and_ended, "the node ends")
+        wait_until(refused_and_ended, "the node ends", on_failure=lambda: (reasons, node.said))
         assert process.wait(180) == ExitCode.DISK_FAILED
     assert "Traceback" not in node.said
     assert node.last_line.startswith("kraft: the metadata log's disk failed: ")

@@ -24,10 +24,11 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.row("U1")
 
 
-def refused(node: NodeFiles, capfd: pytest.CaptureFixture[str]) -> tuple[int, str]:
-    """The start in this process, which is enough for what is refused before the loop runs."""
+def refused(node: NodeFiles, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """The start in this process, which is enough for what is refused before the loop runs. By `capsys`: to
+    the descriptor another test's client may write, too, until it is collected."""
     code = run_node(str(node.properties))
-    sentence = capfd.readouterr().err
+    sentence = capsys.readouterr().err
     assert sentence.startswith("kraft: ")
     assert sentence.count("\n") == 1
     return code, sentence
@@ -51,19 +52,19 @@ def own_signals():
         ({"listeners": "PLAINTEXT://h:99999"}, "each listener is NAME://HOST:PORT"),
     ],
 )
-def test_a_wrong_configuration(make_node: MakeNode, capfd, changes, sentence):
-    code, said = refused(make_node(**changes), capfd)
+def test_a_wrong_configuration(make_node: MakeNode, capsys, changes, sentence):
+    code, said = refused(make_node(**changes), capsys)
     assert code == ExitCode.BAD_CONFIG
     assert sentence in said
 
 
 @pytest.mark.parametrize("content", [None, bytes(range(128, 256)), b"these are just words\n"])
-def test_a_file_that_is_no_configuration(make_node: MakeNode, capfd, content):
+def test_a_file_that_is_no_configuration(make_node: MakeNode, capsys, content):
     node = make_node()
     node.properties.unlink()
     if content is not None:
         node.properties.write_bytes(content)
-    assert refused(node, capfd)[0] == ExitCode.BAD_CONFIG
+    assert refused(node, capsys)[0] == ExitCode.BAD_CONFIG
 
 
 def test_an_unknown_key_is_reported_with_the_nearest_one(make_node: MakeNode):
@@ -154,11 +155,11 @@ AT_THE_QUORUMS_START = {
 
 @pytest.mark.row("Q9")
 @pytest.mark.parametrize("damage", [*BEFORE_THE_LOOP, *AT_THE_QUORUMS_START])
-def test_damaged_directories(lived: Callable[[], NodeFiles], capfd, damage):
+def test_damaged_directories(lived: Callable[[], NodeFiles], capsys, damage):
     node = lived()
     damage(node)
     expected, sentence = (BEFORE_THE_LOOP | AT_THE_QUORUMS_START)[damage]
-    code, said = refused(node, capfd)
+    code, said = refused(node, capsys)
     assert code == expected
     assert sentence in said
 
@@ -178,12 +179,12 @@ def test_a_lost_voter_is_formatted_again_and_keeps_its_partitions(lived: Callabl
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is unwritable for root")
-def test_an_unwritable_directory(lived: Callable[[], NodeFiles], capfd):
+def test_an_unwritable_directory(lived: Callable[[], NodeFiles], capsys):
     node = lived()
     (node.data / ".lock").unlink()
     node.data.chmod(0o500)
     try:
-        code, said = refused(node, capfd)
+        code, said = refused(node, capsys)
     finally:
         node.data.chmod(0o700)
     assert code == ExitCode.LOG_DIR_UNUSABLE
@@ -198,11 +199,11 @@ def test_a_port_in_use(lived: Callable[[], NodeFiles]):
     assert said == f"kraft: cannot listen on {HOST}:{node.client_port}: Address already in use"
 
 
-def test_two_processes_on_one_directory(lived: Callable[[], NodeFiles], capfd):
+def test_two_processes_on_one_directory(lived: Callable[[], NodeFiles], capsys):
     node = lived()
     with node.running() as process:
-        capfd.readouterr()
-        code, said = refused(node, capfd)
+        capsys.readouterr()
+        code, said = refused(node, capsys)
         assert code == ExitCode.LOG_DIR_UNUSABLE
         assert said == f"kraft: cannot use {node.data}: another node is running on it\n"
         assert process.poll() is None

@@ -12,14 +12,17 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import pytest
+from confluent_kafka import Producer
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
 from kraft.local.local_cluster import LocalCluster
+from spark_connector import transactions
 from spark_connector.connections import close_clusters
 from spark_connector.coordinators import OpenTransaction
 from spark_connector.errors import SinkError
 from spark_connector.micro_batches import commit_all
+from spark_connector.producing import new_producer
 from spark_connector.stopping import AbortWhenStopped
 from spark_connector.transactional_sink import Prepared
 from tests.spark.copying import Copying
@@ -132,6 +135,28 @@ def test_what_dead_tasks_left_open_is_aborted(sink: Sink, prepared: int):
 
 
 def test_a_row_that_cannot_be_written_aborts_the_rest(sink: Sink):
+    with pytest.raises(SinkError, match="Message size too large"):
+        sink.task(0, "fine", "v" * 3_000_000)
+    assert sink.open() == set()
+    assert sink.seen() == []
+
+
+class Forgetful:
+    """librdkafka's producer, which has no answer yet about its transaction's one partition when it is to end
+    that: nothing ends."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._producer, name)
+
+    def abort_transaction(self, patience_s: float) -> None:
+        assert self._producer.flush(patience_s) == 0
+
+
+def test_what_librdkafka_forgets_to_abort(sink: Sink, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(transactions, "new_producer", lambda config: Forgetful(new_producer(config)))
     with pytest.raises(SinkError, match="Message size too large"):
         sink.task(0, "fine", "v" * 3_000_000)
     assert sink.open() == set()

@@ -166,7 +166,8 @@ def test_what_waits_for_a_controller_is_called_off_with_its_client(names: int) -
 
     @on_a_loop
     async def test():
-        async with serving(rows_with(lambda *_: None)) as broker:
+        often = ServerLimits(max_idle_s=0.1)  # is looked for who has gone
+        async with serving(rows_with(lambda *_: None), often) as broker:
             broker.node.controller_channel = nobody = ToNobody()
             client = await broker.client()
             fields = {"topics": [{"name": f"topic-{n}"} for n in range(names)]}
