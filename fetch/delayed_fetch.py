@@ -88,7 +88,9 @@ class FetchService:
         now = self.loop.time()
         request = params.request
         try:
-            session = self.sessions.open(request, now)
+            # Whoever names a broker's id would be preferred to all consumers.
+            is_stranger = request.from_follower and params.may_read is not None
+            session = self.sessions.open(request, now, remembers=not is_stranger)
         except BrokerError as e:
             reply(FetchResponse(e.code))
             return None

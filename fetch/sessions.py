@@ -305,8 +305,9 @@ class SessionCache:
 
     When it is full, a new session takes the place of one that has not been used for long; otherwise a
     follower's takes a consumer's; otherwise a larger one takes the smallest of its kind that has existed
-    for long. It is also full when its sessions together have as many partitions as it may remember. If no
-    session gives way, the fetch is answered without a session. A session ends with the
+    for long. It is also full when its sessions together have as many partitions as it may remember; then the
+    largest of consumers give way to a follower's. If no session gives way, the fetch is answered without a
+    session. A session ends with the
     connection on which it was last used (api/fetch): an abandoned one would watch its
     partitions, and be woken by every append, until the cache is full.
     """
@@ -338,8 +339,9 @@ class SessionCache:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, request: FetchRequest, now: float) -> FetchSession:
-        """The session that serves `request`; it may be one for this request only (session_id 0).
+    def open(self, request: FetchRequest, now: float, *, remembers: bool = True) -> FetchSession:
+        """The session that serves `request`; it may be one for this request only (session_id 0), as it always
+        is if it opens one and not `remembers`.
 
         Raises BrokerError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,
         FETCH_SESSION_TOPIC_ID_ERROR.
@@ -347,7 +349,8 @@ class SessionCache:
         if request.session_epoch in (SESSIONLESS_EPOCH, INITIAL_EPOCH):
             if request.session_id != NO_SESSION:
                 self.drop(request.session_id)
-            if request.session_epoch == SESSIONLESS_EPOCH or not self._make_room(request, now):
+            keeps = remembers and request.session_epoch == INITIAL_EPOCH
+            if not keeps or not self._make_room(request, now):
                 return FetchSession(NO_SESSION, request, now)
             session = FetchSession(self._new_id(), request, now, prompt=self.prompt)
             self._sessions[session.session_id] = session
@@ -388,6 +391,8 @@ class SessionCache:
         session.counted = partitions
 
     def _check(self, session: FetchSession) -> None:
+        if session.from_follower:
+            self._take_from_consumers(0)
         if self.partitions > self._max_partitions or session.counted > self.max_request_partitions():
             session.parked = None  # it is answered with the error
             self.drop(session.session_id)
@@ -421,6 +426,8 @@ class SessionCache:
             if now - oldest.last_used < MIN_EVICTION_SECONDS:
                 break
             self._evict(oldest)
+        if request.from_follower:
+            self._take_from_consumers(len(request.partitions))
         if self.partitions + len(request.partitions) > self._max_partitions:
             return False
         if len(self._sessions) < self._slots:
@@ -440,6 +447,20 @@ class SessionCache:
         # Consumers before followers, then the smallest, then the least recently used.
         self._evict(min(victims, key=lambda s: (s.from_follower, len(s.partitions))))
         return True
+
+    def _take_from_consumers(self, more: int) -> None:
+        """Make room for `more` partitions of a follower, if that helps: without a session it names all that
+        it has in each of its requests. Any client may fill the cache, so the largest go first."""
+        excess = self.partitions + more - self._max_partitions
+        if excess <= 0:
+            return
+        consumers = [each for each in self._sessions.values() if not each.from_follower]
+        if sum(each.counted for each in consumers) < excess:
+            return
+        for each in sorted(consumers, key=lambda each: each.counted, reverse=True):
+            if self.partitions + more <= self._max_partitions:
+                break
+            self._evict(each)
 
     def _evict(self, session: FetchSession) -> None:
         self.evictions += 1
