@@ -24,6 +24,7 @@ from functools import partial
 from itertools import count
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
+from data_plane.coordinator.append_errors import AS_COORDINATOR
 from data_plane.coordinator.loading import Loads
 from data_plane.coordinator.partition_log import PartitionLog
 from data_plane.coordinator.state_machine import (
@@ -94,21 +95,6 @@ class _DeferredReply(NamedTuple):
     deadline: float
     ticket: Ticket
     reply: object
-
-
-_AS_COORDINATOR: Final = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.UNKNOWN_LEADER_EPOCH: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
-"""What an append's error means to a client, which did not request an append."""
 
 
 class Shard(Generic[RecordT]):
@@ -235,10 +221,15 @@ class Shard(Generic[RecordT]):
             self._timer.cancel()
         self._deferred.clear()
         self._before_serving.clear()
-        for ticket in list(self._waiting):
-            self._answer(ticket, BrokerError(ErrorCode.NOT_COORDINATOR))
+        self._refuse_some(deque(self._waiting))
 
     # --- inside --------------------------------------------------------------------------------
+
+    def _refuse_some(self, left: deque[Ticket]) -> None:
+        for _ in range(min(len(left), ANSWERED_PER_TURN)):
+            self._answer(left.popleft(), BrokerError(ErrorCode.NOT_COORDINATOR))
+        if left:
+            self._loop.call_soon(self._refuse_some, left)
 
     def _carry_out(self, decision: CoordinatorResult[RecordT], at: Instant) -> int:
         """Returns how many of the records were appended."""
@@ -248,7 +239,7 @@ class Shard(Generic[RecordT]):
             try:
                 count = self._append(left, decision, at)
             except BrokerError as e:
-                code = _AS_COORDINATOR.get(e.code, e.code)
+                code = AS_COORDINATOR.get(e.code, e.code)
                 logger.warning("%d records for partition %d: %s", len(left), self.partition, e)
                 replies = [(ticket, BrokerError(code)) for ticket, _ in replies]
                 replies += self._state_machine.refused(left, code, at)
@@ -392,7 +383,9 @@ class Shard(Generic[RecordT]):
             self._not_before = at.now + GRACE_S
             self._arm_timer()
             return
-        while self._deferred and self._deferred[0].deadline <= at.now:
+        for _ in range(ANSWERED_PER_TURN):  # the others with the next turn: they are due still
+            if not self._deferred or self._deferred[0].deadline > at.now:
+                break
             parked = self._deferred.popleft()
             late = parked.until > self._replicated
             unknown = BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -362,7 +362,7 @@ def test_what_no_batch_could_hold_is_split_into_several() -> None:
 
 
 async def most_answered_in_a_turn(waiting: list[asyncio.Task[object]]) -> int:
-    most = before = 0
+    most, before = 0, sum(task.done() for task in waiting)
     while before < len(waiting):
         await asyncio.sleep(0)
         done = sum(task.done() for task in waiting)
@@ -421,6 +421,31 @@ def test_what_is_replicated_and_not_answered_yet_is_answered_when_its_time_is_up
             waiting = [started(groups.commit_offsets(commit(n))) for n in range(3 * ANSWERED_PER_TURN)]
             for each in waiting:
                 assert await each == CommitReply({ORDERS_0: ErrorCode.NONE})
+
+    run_virtually(test())
+
+
+@pytest.mark.row("G3", "P7")
+@pytest.mark.parametrize("ends", ["its leadership", "their time"])
+def test_requests_whose_wait_ends_together_are_refused_some_in_each_turn_of_the_loop(ends: str) -> None:
+    config = replace(CONFIG, shards=ShardLimits(commit_timeout=5.0))
+
+    async def test() -> None:
+        log = MemoryLog()
+        async with service(log, config=config) as groups:
+            log.replicating = False
+            waiting = [started(groups.commit_offsets(commit(n))) for n in range(5 * ANSWERED_PER_TURN)]
+            await settle()
+            if ends == "its leadership":
+                groups.resign(groups.partition_for("g"))
+                expected = ErrorCode.NOT_COORDINATOR
+            else:
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                assert sum(task.done() for task in waiting) <= 2 * ANSWERED_PER_TURN
+                expected = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            assert await most_answered_in_a_turn(waiting) <= ANSWERED_PER_TURN
+            for each in waiting:
+                assert await refusal(each) is expected
 
     run_virtually(test())
 

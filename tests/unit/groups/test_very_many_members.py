@@ -7,6 +7,7 @@ import pytest
 
 from data_plane.coordinator.groups.classic import group as classic_group
 from data_plane.coordinator.groups.messages import (
+    DescribedGroup,
     Heartbeat,
     HeartbeatReply,
     JoinReply,
@@ -15,7 +16,7 @@ from data_plane.coordinator.groups.messages import (
     SyncReply,
 )
 from metadata_quorum.foundation.errors import ErrorCode
-from tests.unit.groups.clients import GROUP
+from tests.unit.groups.clients import GROUP, ConsumerClient
 from tests.unit.groups.group_driver import GroupDriver, join
 
 AT_ONCE = 3
@@ -125,26 +126,43 @@ def test_a_rebalance_between_the_pieces_refuses_the_rest(driver: GroupDriver) ->
     assert not is_due(driver)
 
 
-@pytest.mark.row("P7")
-def test_members_that_never_sync_are_out_in_pieces(driver: GroupDriver) -> None:
-    """And to whoever asks they are gone together."""
+def never_sync(driver: GroupDriver) -> None:
+    """All of them, who live, and only do not ask for their assignments. Some are dismissed."""
     all_join(driver)
     driver.advance(0.0)
-    for each in IDS:  # they live, and only do not ask for their assignments
-        driver.now = REBALANCE_TIMEOUT_S - 0.1
+    driver.now = REBALANCE_TIMEOUT_S - 0.1
+    for each in IDS:
         assert driver.answer("heartbeat", Heartbeat(GROUP, each, 2)) == HeartbeatReply(ErrorCode.NONE)
     driver.now = REBALANCE_TIMEOUT_S
     driver.run("tick")
+
+
+@pytest.mark.row("P7")
+def test_members_that_never_sync_are_out_in_pieces(driver: GroupDriver) -> None:
+    """And to whoever asks they are gone together."""
+    never_sync(driver)
     group = driver.manager.group(GROUP)
     assert isinstance(group, classic_group.ClassicGroup)
     assert len(list(group.metadata.roster)) == len(IDS) - AT_ONCE
     assert members(driver) == 0
+    described = driver.answer("describe", GROUP)
+    assert isinstance(described, DescribedGroup)
+    assert described.members == ()
     for each in IDS:
         unknown = HeartbeatReply(ErrorCode.UNKNOWN_MEMBER_ID)
         assert driver.answer("heartbeat", Heartbeat(GROUP, each, 2)) == unknown
     other = driver.ask("join", join(new="other", protocols=(MemberProtocol("another", b""),)))
     driver.advance(0.0)
     assert generation(driver, other) == 3
+    assert members(driver) == 1
+
+
+@pytest.mark.row("P7", "G6")
+def test_who_is_about_to_be_out_is_not_taken_into_the_consumer_protocol(driver: GroupDriver) -> None:
+    never_sync(driver)
+    client = ConsumerClient("c", ("a",))
+    assert client.beat(driver) is None
+    assert client.is_member(driver)
     assert members(driver) == 1
 
 

@@ -110,7 +110,7 @@ class ClassicGroupMetadata:
 
     def describe(self) -> DescribedGroup:
         protocol = self.protocol if self.state is ClassicGroupState.STABLE else None
-        members = tuple(m.described(protocol) for m in self.roster)
+        members = tuple(m.described(protocol) for m in self.roster.staying())
         return DescribedGroup(self.group_id, self.state.value, self.protocol_type, protocol or "", members)
 
     def subscribed_topics(self) -> frozenset[str] | None:

@@ -154,6 +154,9 @@ class Roster:
         member_id = self._static.get(instance_id)
         return None if member_id is None else self.get(member_id)
 
+    def staying(self) -> list[ClassicGroupMember]:
+        return [each for each in self if each.member_id not in self.leaving]
+
     def member_ids(self) -> set[str]:
         return set(self._members)
 

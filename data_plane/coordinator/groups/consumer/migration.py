@@ -53,8 +53,9 @@ def may_upgrade(group: ClassicGroup, rules: ConsumerGroupConfig) -> bool:
 
 def upgrade(draft: Draft, group: ClassicGroup, view: ClusterView) -> None:
     """The group as one of the consumer protocol; the classic one's tombstone comes before it."""
-    assigned = {member.member_id: _assigned(member, view) for member in group.metadata.roster}
-    for member in group.metadata.roster:
+    members = group.metadata.roster.staying()
+    assigned = {member.member_id: _assigned(member, view) for member in members}
+    for member in members:
         draft.write_member(member.member_id, _metadata(member))
     draft.write_group(group.metadata.generation, 0)
     for member_id, partitions in assigned.items():
