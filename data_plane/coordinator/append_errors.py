@@ -1,6 +1,6 @@
 """Why a coordinator's records could not be appended, in the words that its clients know.
 
-    log's refusal -> runtime.Shard -> here -> the reply to the request that led to the records
+The log's refusal -> runtime.Shard -> here -> the replies to the request that led to the records.
 """
 
 from __future__ import annotations
