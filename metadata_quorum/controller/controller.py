@@ -28,7 +28,7 @@ from metadata_quorum.controller.controller_config import ControllerConfig
 from metadata_quorum.controller.leader_rebalance import LeaderRebalance
 from metadata_quorum.controller.proposer import NOT_ACTIVE, Proposer
 from metadata_quorum.controller.state_machine import MetadataStateMachine
-from metadata_quorum.decisions.brokers import check_protocols
+from metadata_quorum.decisions.brokers import check_protocols, whole_run
 from metadata_quorum.decisions.decision import check_broker_epoch
 from metadata_quorum.decisions.features import check_voters
 from metadata_quorum.decisions.table import decide, weight
@@ -230,7 +230,7 @@ class QuorumController:
                 features=feature_fields(request.features),
                 rack=request.rack,
                 log_dirs=request.log_dirs,
-                previous_broker_epoch=request.previous_broker_epoch,
+                previous_broker_epoch=whole_run(known, request),
                 replaces_epoch=replaces,
             )
         )

@@ -12,7 +12,13 @@ from metadata_quorum.decisions.decision import Decision, check_broker_epoch
 from metadata_quorum.decisions.elections import MIN_INSYNC_REPLICAS, broker_leaves, broker_returns
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.features import ELR_VERSION
-from metadata_quorum.foundation.model import BrokerRegistration, Endpoint, ResourceType, SecurityProtocol
+from metadata_quorum.foundation.model import (
+    LOST_DIR,
+    BrokerRegistration,
+    Endpoint,
+    ResourceType,
+    SecurityProtocol,
+)
 from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.metadata.records import (
     BrokerRegistrationChangeRecord,
@@ -32,6 +38,7 @@ from metadata_quorum.protocol.commands import (
     UnregisterBroker,
 )
 from metadata_quorum.protocol.replies import BrokerRegistered, Claimed
+from metadata_quorum.protocol.requests import RegisterBrokerRequest
 from metadata_quorum.security.scram import decoy_secret_of, decoy_secret_record
 
 FENCED, UNFENCED = 1, -1
@@ -125,6 +132,15 @@ def check_protocols(endpoints: Sequence[Endpoint]) -> None:
         if each.security_protocol not in _PROTOCOLS:
             why = f"Unknown security protocol {each.security_protocol} in listener {each.name}"
             raise BrokerError(ErrorCode.INVALID_REGISTRATION, why)
+
+
+def whole_run(known: BrokerRegistration | None, request: RegisterBrokerRequest) -> int:
+    """For the controller, before it proposes a registration: the epoch of the broker's last run, of which it
+    lacks nothing; else -1. What lay in a log directory that is gone nobody may know, however cleanly the
+    broker was stopped. It says so itself, if it was not stopped by another version, and is not Kafka's."""
+    if known is not None and not {*known.log_dirs} - {LOST_DIR} <= {*request.log_dirs}:
+        return -1
+    return request.previous_broker_epoch
 
 
 def _check_endpoints(command: RegisterBroker) -> None:

@@ -54,7 +54,9 @@ class Node:
         while not self.controller.is_active:  # noqa: ASYNC110 - takes no virtual time
             await asyncio.sleep(0)
 
-    async def register(self, broker: int, incarnation: int = 1, previous: int = -1) -> int:
+    async def register(
+        self, broker: int, incarnation: int = 1, previous: int = -1, log_dirs: tuple[UUID, ...] = ()
+    ) -> int:
         return await self.controller.register_broker(
             RegisterBrokerRequest(
                 broker_id=broker,
@@ -62,6 +64,7 @@ class Node:
                 incarnation_id=UUID(int=broker << 64 | incarnation),
                 endpoints=(Endpoint("PLAINTEXT", "localhost", 9091 + broker),),
                 previous_broker_epoch=previous,
+                log_dirs=log_dirs,
             )
         )
 
