@@ -44,7 +44,7 @@ PROVEN: Final = {
     "fetch/fetcher.py": "ring once; of the truncations each is bounded for itself, then the rest is begun",
     "fetch/session_ends.py": "set again before the work",
     "kraft/api/long_work.py": "hands out turns; each piece is its own request's work",
-    "kraft/api/metadata_reader.py": "rings once",
+    "kraft/api/metadata_reader.py": "rings once; turns: set again before the work",
     "kraft/api/sasl.py": "rings once",
     "kraft/broker/failover_metadata.py": "rings once",
     "kraft/http/listener.py": "the sweep is set anew before the work",
