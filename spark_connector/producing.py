@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from metadata_quorum.foundation.crc32c import crc32c
 from spark_connector.errors import SinkError
@@ -49,11 +49,11 @@ class WriteTask:
     def run(self, batches: Iterator[pa.RecordBatch]) -> int:
         """All rows acknowledged, or an exception. After one the producer is not used again: what it still
         holds must not go out behind the back of the task's next attempt."""
-        producer = _kept_producer(self.config)
+        kept = _kept_producer(self.config)
         try:
-            return write_rows(producer, batches, self.topic)
+            return write_rows(kept, batches, self.topic)
         except BaseException:
-            _discard(producer)
+            _discard(kept)
             raise
 
 
@@ -63,10 +63,13 @@ def write_task(options: SinkOptions) -> WriteTask:
 
 
 def write_rows(
-    producer: Producer, batches: Iterable[pa.RecordBatch], topic: str | None, digest: Digest | None = None
+    rows_producer: RowsProducer,
+    batches: Iterable[pa.RecordBatch],
+    topic: str | None,
+    digest: Digest | None = None,
 ) -> int:
     """Returns how many rows there were, once all are acknowledged. Raises `SinkError`."""
-    failures: list[str] = []
+    producer, failures = rows_producer
 
     def delivered(error: KafkaError | None, message: Message) -> None:
         if error is not None and not failures:
@@ -101,6 +104,8 @@ def _produce(producer: Producer, columns: Columns, delivered: Any, failures: lis
                 _check(failures)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError._UNKNOWN_PARTITION or not may_be_new:
+                    producer.poll(0)
+                    _check(failures)  # a fatal error's reason
                     raise SinkError("KAFKA_WRITE_FAILED", f"{topic}: {error.args[0].str()}") from None
                 may_be_new = False  # a producer is kept, and so is what it knows: the topic may have grown
                 with suppress(KafkaException):
@@ -190,28 +195,44 @@ def _check(failures: list[str]) -> None:
 
 # ---- producers, kept between the tasks of a worker -------------------------------------------------------
 
-_producers: dict[tuple[int, frozenset[tuple[str, Any]]], Producer] = {}
+_producers: dict[tuple[int, frozenset[tuple[str, Any]]], RowsProducer] = {}
 """By process id too: a worker is forked, and threads do not live on in a fork."""
 
 
-def _kept_producer(config: Config) -> Producer:
+class RowsProducer(NamedTuple):
+    """A producer, and what has failed there; a fatal error, after which it is no use, comes first."""
+
+    producer: Producer
+    failures: list[str]
+
+
+def _kept_producer(config: Config) -> RowsProducer:
     key = (os.getpid(), frozenset(config.items()))
-    if key not in _producers:
-        _producers[key] = new_producer(config)
-    return _producers[key]
+    kept = _producers.get(key)
+    if kept is None or kept.failures:
+        kept = _producers[key] = new_producer(config)
+    return kept
 
 
-def new_producer(config: Mapping[str, Any]) -> Producer:
+def new_producer(config: Mapping[str, Any]) -> RowsProducer:
     """Raises `SinkError`."""
     from confluent_kafka import KafkaException, Producer
 
+    failures: list[str] = []
+
+    def report(error: KafkaError) -> None:
+        """Without it a fatal error is raised between two callbacks, and the second one's hides it."""
+        if error.fatal():
+            failures.insert(0, error.str())
+
     try:
-        return Producer({**config, "delivery.report.only.error": True})
+        producer = Producer({**config, "delivery.report.only.error": True, "error_cb": report})
     except KafkaException as error:
         raise SinkError("KAFKA_CLIENT_CONFIG", error.args[0].str()) from None
+    return RowsProducer(producer, failures)
 
 
-def _discard(producer: Producer) -> None:
-    producer.purge()
-    for key in [key for key, kept in _producers.items() if kept is producer]:
+def _discard(discarded: RowsProducer) -> None:
+    discarded.producer.purge()
+    for key in [key for key, kept in _producers.items() if kept is discarded]:
         del _producers[key]

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from tests.spark.session import ROOT
 from tests.spark.topics import Collected, Topics, read, stream
+
+REDACTION = "spark.sql.redaction.options.regex"
+DOCUMENTED = re.findall(rf'"{re.escape(REDACTION)}", r"(.*)"', Path(ROOT, "docs", "SPARK.md").read_text())
+"""Spark itself takes no key for a secret."""
 
 
 def long(options: dict[str, str], says: str) -> object:
@@ -88,7 +96,10 @@ def test_secrets_are_not_shown(spark: SparkSession, topics: Topics, capfd):
     secrets = {
         "kafka.sasl.jaas.config": 'PlainLoginModule required username="u" password="hush-hush";',
         "kafka.ssl.key.password": "hush-hush",
+        "kafka.ssl.keystore.key": "hush-hush",
+        "kafka.ssl.key.pem": "hush-hush",
     }
+    spark.conf.set(REDACTION, *DOCUMENTED)
     options = {**topics.options(name), **secrets}
     loaded = read(spark, options)
     loaded.explain(True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from pyspark.errors import PySparkException, StreamingQueryException
@@ -18,13 +19,15 @@ from pyspark.sql import SparkSession
 
 from kraft.local.local_cluster import LocalCluster
 from spark_connector import transactions
-from spark_connector.connections import close_clusters
-from spark_connector.coordinators import OpenTransaction
+from spark_connector.connections import close_clusters, cluster_client
+from spark_connector.coordinators import OpenTransaction, fence
 from spark_connector.errors import SinkError
+from spark_connector.librdkafka import Config
 from spark_connector.micro_batches import commit_all
-from spark_connector.producing import new_producer
+from spark_connector.producing import RowsProducer, new_producer
 from spark_connector.stopping import AbortWhenStopped
 from spark_connector.transactional_sink import Prepared
+from spark_connector.transactions import transactional_id_of
 from tests.spark.copying import Copying
 from tests.spark.copying_query import copy
 from tests.spark.dying import DRIVER, HELD, HOLDING, QUERY, SINK_POINTS, WORKER
@@ -134,6 +137,21 @@ def test_what_dead_tasks_left_open_is_aborted(sink: Sink, prepared: int):
     assert sink.seen() == [b"a", b"b"]
 
 
+def test_a_task_that_is_fenced_while_it_writes_says_so(sink: Sink):
+    """As by the query's next run, while one that was thought dead goes on."""
+    name = transactional_id_of(sink.writer.query_prefix(sink.query), 0, 0)
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for value in range(100):
+            yield pa.record_batch({"value": [b"%d" % value]})
+            if value == 50:
+                fence(cluster_client(sink.client), [name])
+
+    with pytest.raises(SinkError, match=r"KAFKA_(WRITE|TRANSACTION)_FAILED.*fenced"):
+        sink.writer.task.write(rows(), name)
+    assert sink.seen() == []
+
+
 def test_a_row_that_cannot_be_written_aborts_the_rest(sink: Sink):
     with pytest.raises(SinkError, match="Message size too large"):
         sink.task(0, "fine", "v" * 3_000_000)
@@ -156,7 +174,11 @@ class Forgetful:
 
 
 def test_what_librdkafka_forgets_to_abort(sink: Sink, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(transactions, "new_producer", lambda config: Forgetful(new_producer(config)))
+    def forgetful(config: Config) -> RowsProducer:
+        made = new_producer(config)
+        return made._replace(producer=Forgetful(made.producer))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(transactions, "new_producer", forgetful)
     with pytest.raises(SinkError, match="Message size too large"):
         sink.task(0, "fine", "v" * 3_000_000)
     assert sink.open() == set()

@@ -78,4 +78,4 @@ def test_the_patience_of_a_transaction_whose_deliveries_have_no_limit() -> None:
     config = {"bootstrap.servers": f"{HOST}:1"}
     for given, seconds in ((None, 120.0), ("0", 120.0), ("5000", 5.0)):
         timeout = {} if given is None else {"message.timeout.ms": given}
-        assert TransactionalTask({**config, **timeout}, "t").patience_s == seconds
+        assert TransactionalTask({**config, **timeout}, config, "t").patience_s == seconds
