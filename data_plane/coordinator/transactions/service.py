@@ -158,9 +158,14 @@ class TransactionCoordinator:
         led = self._led.pop(partition, None)
         if led is None:
             return
-        for task in (*led.tasks.values(), *led.others):
-            task.cancel()
         led.shard.close()
+        self._cancel_some(deque((*led.tasks.values(), *led.others)))
+
+    def _cancel_some(self, left: deque[asyncio.Task[None]]) -> None:
+        for _ in range(min(len(left), ENDED_PER_TURN)):
+            left.popleft().cancel()
+        if left:
+            self._loop.call_soon(self._cancel_some, left)
 
     async def loaded(self) -> None:
         """Wait until no partition is loading."""

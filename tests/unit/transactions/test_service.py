@@ -403,6 +403,45 @@ def test_producers_that_died_together_are_aborted_some_in_each_turn_of_the_loop(
     run(test)
 
 
+class InterruptedMarkers(MarkerLog):
+    """Knows how many of its writes were called off."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open.clear()
+        self.interrupted = 0
+
+    async def write(self, marker: TransactionMarker) -> None:
+        try:
+            await super().write(marker)
+        except asyncio.CancelledError:
+            self.interrupted += 1
+            raise
+
+
+@pytest.mark.row("P4", "P7")
+def test_markers_of_a_partition_that_is_led_elsewhere_are_called_off_some_in_each_turn_of_the_loop() -> None:
+    names = [f"x{number}" for number in range(4 * ENDED_PER_TURN)]
+
+    async def test() -> None:
+        markers = InterruptedMarkers()
+        async with service(MemoryLog(), markers, config=replace(CONFIG, partitions=1)) as transactions:
+            for name in names:
+                producer = await transactions.init_producer_id(name, TIMEOUT_MS, None)
+                await transactions.add_partitions(name, producer, [T0], 0)
+                await transactions.end(name, producer, commit=True, client_version=0)
+            while len(markers.begun) < len(names):
+                await asyncio.sleep(0)
+            transactions.resign(0)
+            most = 0
+            while (before := markers.interrupted) < len(names):
+                await asyncio.sleep(0)
+                most = max(most, markers.interrupted - before)
+            assert most <= ENDED_PER_TURN
+
+    run(test)
+
+
 @pytest.mark.parametrize("version", [0, 2])
 def test_only_the_end_of_the_last_epoch_takes_a_producer_id(version: int) -> None:
     async def test() -> None:
