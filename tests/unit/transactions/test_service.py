@@ -430,8 +430,11 @@ def test_markers_of_a_partition_that_is_led_elsewhere_are_called_off_some_in_eac
                 producer = await transactions.init_producer_id(name, TIMEOUT_MS, None)
                 await transactions.add_partitions(name, producer, [T0], 0)
                 await transactions.end(name, producer, commit=True, client_version=0)
-            while len(markers.begun) < len(names):
-                await asyncio.sleep(0)
+
+            async def all_are_begun() -> bool:
+                return len(markers.begun) == len(names)
+
+            await until(all_are_begun)
             transactions.resign(0)
             most = 0
             while (before := markers.interrupted) < len(names):
