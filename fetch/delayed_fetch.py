@@ -41,6 +41,8 @@ MS_PER_S: Final = 1000
 
 LOOKS_PER_TURN: Final = 1000
 """Partitions that are looked at in one turn of the loop; each takes some 5 microseconds."""
+LOOKS_OF_AN_ANSWER: Final = 10
+"""To read, encode and send an answer takes as long as so many looks, or longer."""
 
 Reply = Callable[[FetchResponse], None]
 
@@ -251,7 +253,7 @@ class DelayedFetch:
             return self._go_on(most)
         self._leave(keep_session=True)
         self._send(reading)
-        return looked_at
+        return looked_at + LOOKS_OF_AN_ANSWER
 
     def _wait(self, reading: Reading) -> None:
         """Wait for news; look again at once if some came during this reading."""

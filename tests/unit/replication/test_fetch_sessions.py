@@ -195,6 +195,27 @@ async def test_many_parked_fetches_are_looked_at_over_many_turns(
         assert service.parked == 0
 
 
+@pytest.mark.row("P7")
+@pytest.mark.pure("a constant is changed")
+@in_loop
+async def test_answers_to_many_small_fetches_go_out_over_some_turns(monkeypatch: pytest.MonkeyPatch):
+    """A thousand consumers of one partition were answered in two turns, of some 60 ms each."""
+    monkeypatch.setattr(delayed_fetch, "LOOKS_PER_TURN", 3 * delayed_fetch.LOOKS_OF_AN_ANSWER)
+    async with Cluster(1) as cluster:
+        topic_id = cluster.create_topic("t", [[1]])
+        service = cluster.brokers[1].fetches
+        answers: list[FetchResponse] = []
+        for _ in range(20):
+            request = FetchRequest([want(topic_id)], max_wait_ms=60_000)
+            service.fetch(service.params_of(request), answers.append)
+        cluster.produce(b"a")
+        before, most = 0, 0
+        while len(answers) < 20:
+            await asyncio.sleep(0)
+            before, most = len(answers), max(most, len(answers) - before)
+        assert most == 3
+
+
 @pytest.mark.row("P2")
 @in_loop
 async def test_what_is_absent_beside_other_partitions_is_told_at_once_and_then_as_they_are():
