@@ -87,11 +87,11 @@ def _features(request: Message) -> tuple[FeatureRange, ...]:
 async def handle_heartbeat(controller: ControllerContext, ctx: RequestContext, request: Message) -> Response:
     _check_few(request.offline_log_dirs)
     state, incarnation = ctx.connection.state, (request.broker_id, request.broker_epoch)
-    if state.heartbeats_of != incarnation:
+    is_new = state.heartbeats_of is None or state.heartbeats_of[:2] != incarnation
+    if is_new and not ctx.connection.gone:  # of one that is, the end has been told already
         if state.heartbeats_of is not None:
-            controller.quorum_controller.connection_closed(*state.heartbeats_of)
-        state.heartbeats_of = incarnation
-        controller.quorum_controller.connection_up(*incarnation)
+            controller.quorum_controller.connection_closed(state.heartbeats_of)
+        state.heartbeats_of = controller.quorum_controller.connection_up(*incarnation)
         controller.broker_heard(request.broker_id)
     reply = await controller.quorum_controller.heartbeat(
         BrokerHeartbeatRequest(

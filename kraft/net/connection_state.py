@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 
 from kraft.net.sasl import Exchange
+from metadata_quorum.controller.broker_sessions import Link
 
 
 @dataclass(slots=True, eq=False)
@@ -25,7 +26,7 @@ class ConnectionState:
     """OffsetCommit, TxnOffsetCommit, AddPartitionsToTxn: held by a request of many partitions, which waits
     for its turn or is done in pieces; others wait, and what must find it done (`earlier_commits`)."""
 
-    heartbeats_of: tuple[int, int] | None = None
+    heartbeats_of: Link | None = None
     """BrokerHeartbeat: the broker whose heartbeats arrive here, and its broker epoch; a broken connection
     means that it has died."""
 

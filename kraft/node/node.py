@@ -278,16 +278,16 @@ class Node:
         session_id = peer.state.fetch_session_id
         if session_id is not None and self.broker_role is not None:
             self.broker_role.fetch_service.sessions.drop(session_id)
-        incarnation = peer.state.heartbeats_of
-        if self.controller_role is None or incarnation is None:
+        link = peer.state.heartbeats_of
+        if self.controller_role is None or link is None:
             return
-        controller, (broker_id, _) = self.controller_role.controller, incarnation
+        controller = self.controller_role.controller
         if not broken:
-            controller.connection_closed(*incarnation)
-        elif controller.connection_broken(*incarnation):
-            self.controller_role.liveness_probe.probe(broker_id)
+            controller.connection_closed(link)
+        elif controller.connection_broken(link):
+            self.controller_role.liveness_probe.probe(link.broker_id)
             if self.broker_role is not None:
-                self.broker_role.failover_metadata.broker_lost(broker_id)
+                self.broker_role.failover_metadata.broker_lost(link.broker_id)
 
     def _is_active_controller(self) -> bool:
         return self.controller_role is not None and self.controller_role.controller.is_active

@@ -6,8 +6,9 @@ Two signs of death:
   before it has read the heartbeats that wait for it.
 * a broken connection: those of its heartbeats are closed or reset, and no heartbeat came on a new one
   within a short grace; or its host refuses connections, since no process listens there any more, which
-  ends the grace. A killed process is noticed this way in milliseconds. Only connections of the broker's
-  present incarnation count: one of a host that has lost power stands here long after a new one has come.
+  ends the grace. A killed process is noticed this way in milliseconds. Only the newest connection of the
+  broker's present incarnation counts: one of a host that has lost power, or one that was cut between here
+  and there, stands here long after a new one has come.
 
 Connections and heartbeats are noted on standby controllers too, so that a new one knows at its claim which
 connections are broken, and which brokers have been silent: a broker that was paused together with the old
@@ -19,18 +20,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from itertools import count
+from typing import Final, NamedTuple
 
 CLAIM_SHARE: Final = 1 / 3
 """Part of a session that every broker has left at a claim."""
+
+
+class Link(NamedTuple):
+    """A connection on which the heartbeats of one incarnation come."""
+
+    broker_id: int
+    broker_epoch: int
+    number: int
+    """The newer, the higher."""
 
 
 @dataclass(slots=True)
 class _BrokerSession:
     epoch: int = -1
     """Of the newest incarnation that was heard of."""
-    links: int = 0
-    """Its connections."""
+    link: Link | None = None
+    """Its newest connection, while that stands."""
     beat_at: float | None = None
     """When its last heartbeat came; known on a standby too."""
     broken_at: float | None = None
@@ -49,28 +60,29 @@ class BrokerSessions:
         self.timeout_s = timeout_s
         self.link_grace_s = link_grace_s
         self._brokers: dict[int, _BrokerSession] = {}
+        self._links = count()
 
     # -- links, also on standbys ------------------------------------------------
 
-    def connection_up(self, broker_id: int, broker_epoch: int) -> None:
-        """Heartbeats of this incarnation come on one more connection."""
+    def connection_up(self, broker_id: int, broker_epoch: int) -> Link:
+        """Heartbeats of this incarnation come on another connection. A broker has one at a time."""
+        link = Link(broker_id, broker_epoch, next(self._links))
         broker = self._incarnation(broker_id, broker_epoch)
-        if broker is None:
-            return
-        broker.links += 1
-        if broker.last_contact is None:
-            broker.broken_at = None  # a standby does not check heartbeats; the connection counts
+        if broker is not None:
+            broker.link = link
+            if broker.last_contact is None:
+                broker.broken_at = None  # a standby does not check heartbeats; the connection counts
+        return link
 
-    def connection_broken(self, broker_id: int, broker_epoch: int, now: float) -> bool:
-        """The other end closed or reset such a connection; whether it was the last of the newest
-        incarnation."""
-        broker = self._incarnation(broker_id, broker_epoch)
-        if broker is None:
+    def connection_broken(self, link: Link, now: float) -> bool:
+        """The other end closed or reset it; whether it was the newest of the newest incarnation."""
+        broker = self._broker(link.broker_id)
+        if broker.link != link:
             return False
-        broker.links = max(0, broker.links - 1)
-        if broker.links == 0 and broker.broken_at is None:
+        broker.link = None
+        if broker.broken_at is None:
             broker.broken_at = now
-        return broker.links == 0
+        return True
 
     def heartbeat_came(self, broker_id: int, now: float) -> None:
         """Note a heartbeat, on a standby too."""
@@ -82,11 +94,11 @@ class BrokerSessions:
         if broker.broken_at is not None:
             broker.broken_at = min(broker.broken_at, now - self.link_grace_s)
 
-    def connection_closed(self, broker_id: int, broker_epoch: int) -> None:
-        """We closed such a connection ourselves; that says nothing about the broker."""
-        broker = self._incarnation(broker_id, broker_epoch)
-        if broker is not None:
-            broker.links = max(0, broker.links - 1)
+    def connection_closed(self, link: Link) -> None:
+        """We closed it ourselves; that says nothing about the broker."""
+        broker = self._broker(link.broker_id)
+        if broker.link == link:
+            broker.link = None
 
     # -- sessions, on the active controller ----------------------------------------
 
@@ -137,7 +149,7 @@ class BrokerSessions:
         broker = self._broker(broker_id)
         if broker.last_contact is None or broker.broken_at is not None:
             return False
-        believed = self.timeout_s if broker.heard or broker.links else self.link_grace_s
+        believed = self.timeout_s if broker.heard or broker.link else self.link_grace_s
         return now < broker.last_contact + believed
 
     def broken(self, broker_ids: Iterable[int], now: float) -> list[int]:
@@ -185,7 +197,7 @@ class BrokerSessions:
         """The broker, if that is its newest incarnation; the connections of earlier ones are forgotten."""
         broker = self._broker(broker_id)
         if broker_epoch > broker.epoch:
-            broker.epoch, broker.links = broker_epoch, 0
+            broker.epoch, broker.link = broker_epoch, None
         return broker if broker_epoch == broker.epoch else None
 
     def _broker(self, broker_id: int) -> _BrokerSession:

@@ -23,7 +23,7 @@ from uuid import UUID
 
 from metadata_quorum.controller.broker_heartbeat import is_shutting_down, next_step
 from metadata_quorum.controller.broker_liveness import BrokerLiveness
-from metadata_quorum.controller.broker_sessions import BrokerSessions
+from metadata_quorum.controller.broker_sessions import BrokerSessions, Link
 from metadata_quorum.controller.controller_config import ControllerConfig
 from metadata_quorum.controller.leader_rebalance import LeaderRebalance
 from metadata_quorum.controller.proposer import NOT_ACTIVE, Proposer
@@ -178,14 +178,14 @@ class QuorumController:
 
     # -- liveness of brokers, also on standbys -----------------------------------------
 
-    def connection_up(self, broker_id: int, broker_epoch: int) -> None:
-        """Heartbeats of this incarnation come on one more connection. Every call is to be followed, at
+    def connection_up(self, broker_id: int, broker_epoch: int) -> Link:
+        """Heartbeats of this incarnation come on another connection. Every call is to be followed, at
         the connection's end, by one of `connection_broken` or `connection_closed`."""
-        self._liveness.sessions.connection_up(broker_id, broker_epoch)
+        return self._liveness.sessions.connection_up(broker_id, broker_epoch)
 
-    def connection_broken(self, broker_id: int, broker_epoch: int) -> bool:
+    def connection_broken(self, link: Link) -> bool:
         """The other end closed or reset such a connection. Whether the broker's process has probably died."""
-        is_lost = self._liveness.sessions.connection_broken(broker_id, broker_epoch, self._loop.time())
+        is_lost = self._liveness.sessions.connection_broken(link, self._loop.time())
         self._liveness.arm()
         return is_lost
 
@@ -194,9 +194,9 @@ class QuorumController:
         self._liveness.sessions.process_gone(broker_id, self._loop.time())
         self._liveness.arm()
 
-    def connection_closed(self, broker_id: int, broker_epoch: int) -> None:
+    def connection_closed(self, link: Link) -> None:
         """We closed such a connection ourselves."""
-        self._liveness.sessions.connection_closed(broker_id, broker_epoch)
+        self._liveness.sessions.connection_closed(link)
 
     def _propose_fence(self, broker: BrokerRegistration, on_done: Callable[[], None]) -> None:
         command = c.FenceBroker(broker_id=broker.broker_id, broker_epoch=broker.broker_epoch)

@@ -8,6 +8,7 @@ from random import Random
 from uuid import UUID
 
 from chaos.sim.disk import SimDisk
+from metadata_quorum.controller.broker_sessions import Link
 from metadata_quorum.controller.controller import QuorumController
 from metadata_quorum.controller.controller_config import ControllerConfig
 from metadata_quorum.controller.state_machine import MetadataStateMachine
@@ -33,6 +34,8 @@ class Node:
     def __init__(self, **config: object) -> None:
         self.machine = MetadataStateMachine(MetadataLog(SimDisk(), "/node/__cluster_metadata-0"))
         self.raft = OneVoter(self.machine)
+        self.links: dict[int, Link] = {}
+        """Of each broker the newest connection."""
         self.controller = QuorumController(
             1,
             self.raft,
@@ -74,12 +77,14 @@ class Node:
             BrokerHeartbeatRequest(broker, now.brokers[broker].broker_epoch, now.offset, **wants)
         )
 
-    def connection_up(self, broker: int) -> None:
-        """One more that its present incarnation sends heartbeats on."""
-        self.controller.connection_up(broker, self.epoch(broker))
+    def connection_up(self, broker: int) -> Link:
+        """Another one that its present incarnation sends heartbeats on."""
+        self.links[broker] = self.controller.connection_up(broker, self.epoch(broker))
+        return self.links[broker]
 
     def connection_broken(self, broker: int) -> None:
-        self.controller.connection_broken(broker, self.epoch(broker))
+        """The newest."""
+        self.controller.connection_broken(self.links[broker])
 
     def epoch(self, broker: int) -> int:
         return self.controller.image.brokers[broker].broker_epoch

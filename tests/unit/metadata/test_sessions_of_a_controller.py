@@ -59,15 +59,34 @@ async def test_a_connection_of_an_earlier_incarnation_says_nothing_of_the_presen
     node = Node()
     await node.lead()
     await node.brokers(1)
-    node.connection_up(1)
-    before = node.epoch(1)
+    before = node.connection_up(1)
     await node.until(lambda: node.fenced(1), 10)
     await node.register(1, incarnation=2)
     await node.beat(1)
     node.connection_up(1)
-    assert not node.controller.connection_broken(1, before)
+    assert not node.controller.connection_broken(before)
     await asyncio.sleep(1)
     assert not node.fenced(1)
-    node.controller.connection_up(1, before)
+    node.controller.connection_up(1, before.broker_epoch)
+    node.connection_broken(1)
+    assert await node.until(lambda: node.fenced(1), 1) < 0.25
+
+
+@pytest.mark.row("Q2")
+@virtual
+async def test_a_connection_that_has_been_replaced_says_nothing() -> None:
+    """One that was reset on its way, which the controller does not hear of until it is idle for long."""
+    node = Node()
+    await node.lead()
+    await node.brokers(1)
+    first = node.connection_up(1)
+    node.connection_up(1)
+    await node.beat(1)
+    assert not node.controller.connection_broken(first)
+    node.controller.connection_up(1, first.broker_epoch - 1)
+    await asyncio.sleep(1)
+    assert not node.fenced(1)
+    first = node.connection_up(1)
+    node.connection_up(1)
     node.connection_broken(1)
     assert await node.until(lambda: node.fenced(1), 1) < 0.25
