@@ -18,6 +18,7 @@ import os
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from kraft.config.node_config import Config
@@ -106,7 +107,8 @@ def import_quorum(disk: Disk, configs: Sequence[Config], rng: random.Random) -> 
         _check_voters(disk, newest, configs)
         _check_carried(newest, image)
         epoch = max(newest.end[0], _kafkas_epoch(disk, configs))
-        state = first_snapshot(image)
+        # Whoever has registered is Apache Kafka's: ours can run other levels, and its observers never come.
+        state = first_snapshot(replace(image, controllers={}))
         for config in configs:
             identity = Identity(cluster_id, config.node_id, random_uuid(rng))
             unfinished = config.raft_dir + _UNFINISHED

@@ -34,6 +34,7 @@ from metadata_quorum.metadata.records import (
     ConfigRecord,
     FeatureLevelRecord,
     MetadataRecord,
+    RegisterControllerRecord,
 )
 from metadata_quorum.raft.identity import is_formatted, read_identity
 from metadata_quorum.raft.snapshots import SnapshotStore
@@ -140,6 +141,23 @@ def test_damage_that_no_other_controller_makes_good_is_told(quorum: StoppedQuoru
         quorum.import_()
     segments[2].write_bytes(whole)
     assert quorum.import_().end_offset == offset + 1
+
+
+def test_controllers_of_apache_kafka_are_registered_no_longer(quorum: StoppedQuorum) -> None:
+    """A level that they can run might be raised before ours have said what they can; and one that has gone
+    for good would keep every level as it is."""
+    quorum.export()
+    quorum.append(
+        RegisterControllerRecord(controller_id=2, incarnation_id=UUID(int=1)),
+        RegisterControllerRecord(controller_id=9, incarnation_id=UUID(int=2)),
+    )
+    quorum.import_()
+    machine = MetadataStateMachine(MetadataLog(DISK, metadata_log_dir(quorum.configs[0])))
+    snapshot = SnapshotStore(DISK, quorum.configs[0].raft_dir).latest()
+    assert snapshot is not None
+    machine.restore(snapshot.data, snapshot.index, snapshot.term)()
+    assert machine.image.brokers.keys() == {1, 2, 3}
+    assert machine.image.controllers == {}
 
 
 OTHER_VOTERS = (*VOTERS, 4)
