@@ -51,6 +51,14 @@ def _newest(log: UnifiedLog) -> tuple[int, int]:
     return log.epochs.latest, log.log_end_offset
 
 
+class _Double(NamedTuple):
+    """Two logs of the same topic's partition."""
+
+    tp: TopicPartition
+    kept: UnclaimedLog
+    spare: UnclaimedLog
+
+
 class NotCreated(NamedTuple):
     """A partition for which there could be no log."""
 
@@ -84,6 +92,7 @@ class UnclaimedLogs:
         may_block: MayBlock,
     ) -> None:
         """Open all of them (blocks)."""
+        doubles: list[_Double] = []
         for directory in dirs:
             if not directory.online:
                 self._unread_dir = directory.path
@@ -98,9 +107,11 @@ class UnclaimedLogs:
             for tp in corrupt:
                 self._unreadable[tp] = (*self._unreadable.get(tp, ()), directory)
             for tp, (log, topic_id) in logs.items():
-                self._enter(tp, UnclaimedLog(log, topic_id, directory), may_block)
+                doubles += self._enter(tp, UnclaimedLog(log, topic_id, directory))
+        for each in doubles:  # now that all are entered that a directory has which fails here
+            self._put_away(*each, may_block)
 
-    def _enter(self, tp: TopicPartition, found: UnclaimedLog, may_block: MayBlock) -> None:
+    def _enter(self, tp: TopicPartition, found: UnclaimedLog) -> Sequence[_Double]:
         """If a topic's log is in two directories, either it was being moved when the node died, and both are
         equal, or the disk of one was missing for a time, and has the older log. (If two topics had the same
         name one after the other, both logs stay: metadata claims one.)"""
@@ -108,11 +119,18 @@ class UnclaimedLogs:
         known = next((each for each in others if each.topic_id == found.topic_id), None)
         if known is None:
             self._logs[tp] = (*others, found)
-            return
+            return ()
         kept, spare = (found, known) if _newest(known.log) < _newest(found.log) else (known, found)
         self._logs[tp] = (*(each for each in others if each is not known), kept)
-        is_copy = spare.log.epochs.latest == kept.log.epochs.latest
+        return (_Double(tp, kept, spare),)
+
+    def _put_away(
+        self, tp: TopicPartition, kept: UnclaimedLog, spare: UnclaimedLog, may_block: MayBlock
+    ) -> None:
         directory = spare.directory
+        if not directory.online:
+            return
+        is_copy = spare.log.epochs.latest == kept.log.epochs.latest and kept.directory.online
         done = "removed" if is_copy else "set aside"
         logger.warning("%s lies in two directories; the copy in %s is %s", tp, directory.path, done)
         try:

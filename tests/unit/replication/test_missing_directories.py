@@ -93,6 +93,26 @@ async def test_a_directory_that_fails_before_its_logs_are_claimed_serves_none_of
 
 
 @in_loop
+async def test_a_directory_that_fails_while_an_older_log_is_put_away_serves_none_of_its_logs():
+    async with Cluster(1, directories=("/data", "/more")) as cluster:
+        for topic in ("a", "b", "c", "d"):
+            cluster.create_topic(topic, [[1]])
+        cluster.produce(b"x", topic="a")
+        await cluster.brokers.pop(1).partitions.close()
+        disk = cluster.disks[1]
+        disk.rename("/data/a-0", "/data/b-0")  # as if it were the log of "b", and the newer one
+        identity = disk.read_bytes("/more/b-0/partition.metadata", MAY_BLOCK)
+        disk.write_atomic("/data/b-0/partition.metadata", identity, MAY_BLOCK)
+        disk.fail("rename", errno.EIO, path_part="/more/b-0")
+        broker = cluster.start(1)
+        assert [each.online for each in broker.dirs] == [True, False]
+        assert cluster.replica(1, "b").log.log_end_offset == 1
+        with pytest.raises(BrokerError) as refused:
+            cluster.replica(1, "d")
+        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+@in_loop
 async def test_what_has_failed_is_not_made_anew_where_an_older_topic_of_its_name_was():
     """The disk of one was missing while the topic was deleted, and made again on the other."""
     async with Cluster(1, directories=("/data", "/more")) as cluster:
