@@ -19,6 +19,8 @@ from spark_connector.options import DEFAULT_CLIENT_ID
 DEFAULT_FETCH_BYTES: Final = 8 * 1024 * 1024
 DEFAULT_REQUEST_TIMEOUT_MS: Final = 30_000
 DEFAULT_API_TIMEOUT_MS: Final = 60_000
+MAX_INT: Final = 2**31 - 1
+"""As Java's client has its numbers."""
 
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
@@ -75,6 +77,8 @@ def _number(properties: Mapping[str, str], name: str, default: int) -> int:
     text = properties.get(name, str(default)).strip()
     if not text.isdecimal() or int(text) == 0:
         raise OptionError(f"kafka.{name}", f"'{text}' is no positive whole number")
+    if int(text) > MAX_INT:
+        raise OptionError(f"kafka.{name}", f"'{text}' is more than {MAX_INT}")
     return int(text)
 
 

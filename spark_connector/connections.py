@@ -182,14 +182,14 @@ class ClusterClient:
     # ---- metadata
 
     async def _partitions_of(self, topics: list[str]) -> set[TopicPartition]:
+        asked_at = self._loop.time()
+
         async def ask() -> set[TopicPartition]:
             answer = await self._metadata(topics)
             for topic in answer:
                 is_missing = topic.error_code in UNKNOWN_TOPIC
-                if topic.error_code and not (is_missing and self._is_deleted(topic.name)):
+                if topic.error_code and not (is_missing and self._is_deleted(topic.name, asked_at)):
                     raise Retry(f"topic '{topic.name}': {ErrorCode(topic.error_code).name}")
-                if not is_missing:
-                    self._missing_since.pop(topic.name, None)
             return {
                 TopicPartition(topic.name, each.partition_index)
                 for topic in answer
@@ -198,10 +198,10 @@ class ClusterClient:
 
         return await self.within(self.settings.api_timeout_s, ask) if topics else set()
 
-    def _is_deleted(self, topic: str) -> bool:
-        """Whether a topic that is missing now has been for so long that metadata has spread since."""
-        now = self._loop.time()
-        return now - self._missing_since.setdefault(topic, now) > UNKNOWN_TOPIC_PATIENCE_S
+    def _is_deleted(self, topic: str, asked_at: float) -> bool:
+        """Whether a topic has been missing for so long, from every answer, that metadata has spread since:
+        one may be that of a broker that is behind. `asked_at` counts where only a partition is missing."""
+        return self._loop.time() - self._missing_since.get(topic, asked_at) > UNKNOWN_TOPIC_PATIENCE_S
 
     async def _metadata(self, topics: list[str] | None) -> list[Message]:
         """Ask one broker; the answer's topics, whose leaders are noted. Raises `Retry`."""
@@ -215,6 +215,10 @@ class ClusterClient:
             code = ErrorCode(topic.error_code)
             if code not in RETRIABLE and code != ErrorCode.NONE:
                 raise SourceError(code.name, f"topic '{topic.name}' cannot be read: {code.name}")
+            if topic.error_code in UNKNOWN_TOPIC:
+                self._missing_since.setdefault(topic.name, self._loop.time())
+            else:
+                self._missing_since.pop(topic.name, None)
             if not topic.error_code and topic.topic_id != ZERO_UUID:
                 self._topic_ids[topic.name] = topic.topic_id
             for each in topic.partitions:
@@ -264,7 +268,7 @@ class ClusterClient:
             for each in missing:
                 if each in self._leaders:
                     by_leader.setdefault(self._leaders[each].node_id, []).append(each)
-                elif self._loop.time() - asked_at > UNKNOWN_TOPIC_PATIENCE_S:
+                elif self._is_deleted(each.topic, asked_at):
                     deleted.add(each)
             answers = await asyncio.gather(
                 *(

@@ -272,8 +272,9 @@ _UNITS_MS: Final = {
     "": 1, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000,
 }  # fmt: skip
 _DURATION: Final = re.compile(r"(\d+)\s*([a-z]*)")
-MAX_TIME_MS: Final = 2**63 - 1
-MAX_OFFSET: Final = 2**63 - 1
+MAX_LONG: Final = 2**63 - 1
+MAX_TIME_MS: Final = MAX_LONG
+MAX_OFFSET: Final = MAX_LONG
 _TIMES_EXPECTED: Final = '{"topic":{"0":1700000000000,"1":1700000000000}}, in ms since 1970'
 
 
@@ -342,7 +343,7 @@ class _Given:
     def positive(self, name: str) -> int | None:
         if (text := self.get(name)) is None:
             return None
-        number = _parsed(name, text, int, "a whole number")
+        number = _parsed(name, text, _long, "a whole number")
         if number <= 0:
             raise OptionError(name, f"must be positive, and is {number}")
         return number
@@ -350,7 +351,7 @@ class _Given:
     def not_negative(self, name: str, default: int) -> int:
         if (text := self.get(name)) is None:
             return default
-        number = _parsed(name, text, int, "a whole number")
+        number = _parsed(name, text, _long, "a whole number")
         if number < 0:
             raise OptionError(name, f"must not be negative, and is {number}")
         return number
@@ -367,7 +368,7 @@ class _Given:
 def _parsed(name: str, text: str, parse: Callable[[str], Value], expected: str) -> Value:
     try:
         return parse(text)
-    except ValueError:
+    except (ValueError, RecursionError):  # JSON that is nested beyond all sense
         raise OptionError(name, f"is {expected}, not {text!r}") from None
 
 
@@ -388,6 +389,13 @@ def _checked_time(time_ms: int) -> int:
     if not 0 <= time_ms <= MAX_TIME_MS:
         raise ValueError(time_ms)
     return time_ms
+
+
+def _long(text: str) -> int:
+    number = int(text)
+    if abs(number) > MAX_LONG:
+        raise ValueError(text)
+    return number
 
 
 def _duration_ms(text: str) -> int:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from metadata_quorum.foundation.crc32c import crc32c
 from spark_connector.errors import SinkError
@@ -49,11 +49,11 @@ class WriteTask:
     def run(self, batches: Iterator[pa.RecordBatch]) -> int:
         """All rows acknowledged, or an exception. After one the producer is not used again: what it still
         holds must not go out behind the back of the task's next attempt."""
-        kept = _kept_producer(self.config)
+        producer = _kept_producer(self.config)
         try:
-            return write_rows(kept, batches, self.topic)
+            return write_rows(producer, batches, self.topic)
         except BaseException:
-            _discard(kept)
+            _discard(producer)
             raise
 
 
@@ -63,26 +63,27 @@ def write_task(options: SinkOptions) -> WriteTask:
 
 
 def write_rows(
-    rows_producer: RowsProducer,
+    producer: Producer,
     batches: Iterable[pa.RecordBatch],
     topic: str | None,
     digest: Digest | None = None,
 ) -> int:
     """Returns how many rows there were, once all are acknowledged. Raises `SinkError`."""
-    producer, failures = rows_producer
+    failures: list[str] = []
 
     def delivered(error: KafkaError | None, message: Message) -> None:
         if error is not None and not failures:
             failures.append(f"{message.topic()}: {error.str()}")
 
     rows = 0
-    for batch in batches:
-        columns = Columns(batch, topic)
-        if digest is not None:
-            digest.add(columns)
-        rows += _produce(producer, columns, delivered, failures)
-    while producer.flush(FLUSH_WAIT_S) and not failures:
-        pass
+    with _fatal_errors():
+        for batch in batches:
+            columns = Columns(batch, topic)
+            if digest is not None:
+                digest.add(columns)
+            rows += _produce(producer, columns, delivered, failures)
+        while producer.flush(FLUSH_WAIT_S) and not failures:
+            pass
     _check(failures)
     return rows
 
@@ -104,8 +105,7 @@ def _produce(producer: Producer, columns: Columns, delivered: Any, failures: lis
                 _check(failures)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError._UNKNOWN_PARTITION or not may_be_new:
-                    producer.poll(0)
-                    _check(failures)  # a fatal error's reason
+                    producer.poll(0)  # raises a fatal error with its reason
                     raise SinkError("KAFKA_WRITE_FAILED", f"{topic}: {error.args[0].str()}") from None
                 may_be_new = False  # a producer is kept, and so is what it knows: the topic may have grown
                 with suppress(KafkaException):
@@ -195,44 +195,43 @@ def _check(failures: list[str]) -> None:
 
 # ---- producers, kept between the tasks of a worker -------------------------------------------------------
 
-_producers: dict[tuple[int, frozenset[tuple[str, Any]]], RowsProducer] = {}
+_producers: dict[tuple[int, frozenset[tuple[str, Any]]], Producer] = {}
 """By process id too: a worker is forked, and threads do not live on in a fork."""
 
 
-class RowsProducer(NamedTuple):
-    """A producer, and what has failed there; a fatal error, after which it is no use, comes first."""
-
-    producer: Producer
-    failures: list[str]
-
-
-def _kept_producer(config: Config) -> RowsProducer:
+def _kept_producer(config: Config) -> Producer:
     key = (os.getpid(), frozenset(config.items()))
-    kept = _producers.get(key)
-    if kept is None or kept.failures:
-        kept = _producers[key] = new_producer(config)
-    return kept
+    if key not in _producers:
+        _producers[key] = new_producer(config)
+    return _producers[key]
 
 
-def new_producer(config: Mapping[str, Any]) -> RowsProducer:
+def new_producer(config: Mapping[str, Any]) -> Producer:
     """Raises `SinkError`."""
     from confluent_kafka import KafkaException, Producer
 
-    failures: list[str] = []
-
-    def report(error: KafkaError) -> None:
-        """Without it a fatal error is raised between two callbacks, and the second one's hides it."""
-        if error.fatal():
-            failures.insert(0, error.str())
-
     try:
-        producer = Producer({**config, "delivery.report.only.error": True, "error_cb": report})
+        return Producer({**config, "delivery.report.only.error": True})
     except KafkaException as error:
         raise SinkError("KAFKA_CLIENT_CONFIG", error.args[0].str()) from None
-    return RowsProducer(producer, failures)
 
 
-def _discard(discarded: RowsProducer) -> None:
-    discarded.producer.purge()
-    for key in [key for key, kept in _producers.items() if kept is discarded]:
+@contextmanager
+def _fatal_errors() -> Iterator[None]:
+    """A fatal error of a producer, raised by the call that serves its callbacks, as `SinkError`. Where
+    callbacks follow, the first of them fails because something has been raised already, and says only so."""
+    from confluent_kafka import KafkaException
+
+    try:
+        yield
+    except (KafkaException, SystemError) as error:
+        cause = error if isinstance(error, KafkaException) else error.__cause__
+        if not isinstance(cause, KafkaException):
+            raise
+        raise SinkError("KAFKA_WRITE_FAILED", cause.args[0].str()) from None
+
+
+def _discard(producer: Producer) -> None:
+    producer.purge()
+    for key in [key for key, kept in _producers.items() if kept is producer]:
         del _producers[key]

@@ -72,7 +72,7 @@ class TransactionalTask:
         if first is None:
             return Rows()
         identity = _Identity()
-        rows_producer = new_producer(
+        producer = new_producer(
             {
                 **self.config,
                 "transactional.id": transactional_id,
@@ -80,11 +80,11 @@ class TransactionalTask:
                 "stats_cb": identity,
             }
         )
-        producer, digest = rows_producer.producer, Digest()
+        digest = Digest()
         with self._transactional(producer, transactional_id):
             producer.init_transactions(self.patience_s)
             producer.begin_transaction()
-            number = write_rows(rows_producer, chain([first], batches), self.topic, digest)
+            number = write_rows(producer, chain([first], batches), self.topic, digest)
             topic = self.topic if self.topic is not None else first.column("topic")[0].as_py()
             return Rows(number, digest.value, topic, identity.of(producer, transactional_id))
 

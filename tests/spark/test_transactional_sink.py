@@ -22,9 +22,8 @@ from spark_connector import transactions
 from spark_connector.connections import close_clusters, cluster_client
 from spark_connector.coordinators import OpenTransaction, fence
 from spark_connector.errors import SinkError
-from spark_connector.librdkafka import Config
 from spark_connector.micro_batches import commit_all
-from spark_connector.producing import RowsProducer, new_producer
+from spark_connector.producing import new_producer
 from spark_connector.stopping import AbortWhenStopped
 from spark_connector.transactional_sink import Prepared
 from spark_connector.transactions import transactional_id_of
@@ -174,11 +173,7 @@ class Forgetful:
 
 
 def test_what_librdkafka_forgets_to_abort(sink: Sink, monkeypatch: pytest.MonkeyPatch):
-    def forgetful(config: Config) -> RowsProducer:
-        made = new_producer(config)
-        return made._replace(producer=Forgetful(made.producer))  # type: ignore[arg-type]
-
-    monkeypatch.setattr(transactions, "new_producer", forgetful)
+    monkeypatch.setattr(transactions, "new_producer", lambda config: Forgetful(new_producer(config)))
     with pytest.raises(SinkError, match="Message size too large"):
         sink.task(0, "fine", "v" * 3_000_000)
     assert sink.open() == set()

@@ -9,6 +9,7 @@ import pytest
 from metadata_quorum.foundation.model import TopicPartition
 from spark_connector import librdkafka
 from spark_connector.client_properties import unknown_property
+from spark_connector.client_settings import client_settings
 from spark_connector.errors import OptionError
 from spark_connector.librdkafka import producer_config
 from spark_connector.offsets import (
@@ -138,6 +139,8 @@ def test_a_time_for_all_takes_precedence_over_times_and_these_over_offsets():
         ({"minPartitions": "0"}, "minPartitions", "must be positive"),
         ({"maxRecordsPerPartition": "-1"}, "maxRecordsPerPartition", "must be positive"),
         ({"maxOffsetsPerTrigger": "many"}, "maxOffsetsPerTrigger", "a whole number"),
+        ({"maxOffsetsPerTrigger": str(2**63)}, "maxOffsetsPerTrigger", "a whole number"),
+        ({"startingOffsets": "[" * 100_000}, "startingOffsets", "earliest, latest or"),
         ({"maxOffsetsPerTrigger": "1", "minOffsetsPerTrigger": "2"}, "minOffsetsPerTrigger", "higher"),
         ({"maxTriggerDelay": "soon"}, "maxTriggerDelay", "500ms or 15m"),
         ({"kafka.auto.offset.reset": "earliest"}, "kafka.auto.offset.reset", "startingOffsets"),
@@ -215,6 +218,14 @@ def test_secrets_are_never_printed():
     assert "hush" not in printed
     assert printed.count(REDACTED) == len(secrets)
     assert "a:1,b:2" in printed
+
+
+def test_numbers_of_the_client_are_those_of_java():
+    assert client_settings({"bootstrap.servers": "a:1", "request.timeout.ms": str(2**31 - 1)})
+    for name in ("request.timeout.ms", "default.api.timeout.ms", "max.partition.fetch.bytes"):
+        for wrong in ("0", "-1", "x", str(2**31), "9" * 400):
+            with pytest.raises(OptionError, match=f"'kafka.{name}'"):
+                client_settings({"bootstrap.servers": "a:1", name: wrong})
 
 
 # ---- for librdkafka

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from kraft.local.free_ports import HOST
 from spark_connector.errors import SinkError
 from spark_connector.librdkafka import producer_config
-from spark_connector.producing import Columns, WriteTask
+from spark_connector.producing import Columns, WriteTask, write_rows
 from spark_connector.transactions import TransactionalTask
 
 BUFFER_BYTES = 4_000_000
@@ -72,6 +73,33 @@ def test_a_row_that_is_not_taken_is_an_error_of_the_sink() -> None:
     config = producer_config({"bootstrap.servers": f"{HOST}:1", "max.request.size": "1000", "log_level": "0"})
     with pytest.raises(SinkError, match=r"KAFKA_WRITE_FAILED\] t: .*Message size too large"):
         WriteTask(config, "t").run(iter([rows]))
+
+
+class Fenced:
+    """A producer that takes rows, and raises when it is flushed."""
+
+    def __init__(self, raised: Exception) -> None:
+        self._raised = raised
+
+    def produce(self, *_: object, **__: object) -> None: ...
+
+    def poll(self, _: float) -> int:
+        return 0
+
+    def flush(self, _: float) -> int:
+        raise self._raised
+
+
+def test_a_fatal_error_is_one_of_the_sink_also_where_a_callback_fails_by_it() -> None:
+    fenced = KafkaException(KafkaError(KafkaError._FENCED, "fenced by a newer one", fatal=True))
+
+    by_a_callback = SystemError("a result with an exception set")
+    by_a_callback.__cause__ = fenced
+    rows = pa.record_batch({"value": [b"v"]})
+    for raised in (fenced, by_a_callback):
+        producer = Fenced(raised)
+        with pytest.raises(SinkError, match=r"\[KAFKA_WRITE_FAILED\] fenced by a newer one"):
+            write_rows(producer, [rows], "t")  # type: ignore[arg-type]
 
 
 def test_the_patience_of_a_transaction_whose_deliveries_have_no_limit() -> None:

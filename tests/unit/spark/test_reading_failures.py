@@ -403,6 +403,25 @@ def test_what_does_not_exist_is_left_out(broker: ScriptedBroker) -> None:
     assert source.partitions_of([TOPIC]) == {TopicPartition(TOPIC, 0)}
 
 
+def test_a_broker_that_is_behind_is_not_believed_that_a_topic_is_gone(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though its leader has not answered for longer than metadata takes to spread."""
+    monkeypatch.setattr(connections, "UNKNOWN_TOPIC_PATIENCE_S", 0.1)
+    broker.partition.batches = [batch(0, 0)]
+    broker.offsets_failures.extend([ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2)
+    known = count()
+    answer = broker.metadata
+
+    def behind_at_the_third_question(request: object) -> object:
+        broker.partition.is_there = next(known) != 2
+        return answer(request)
+
+    broker.metadata = behind_at_the_third_question  # type: ignore[method-assign, assignment]
+    partition = TopicPartition(TOPIC, 0)
+    assert cluster_client({"bootstrap.servers": broker.bootstrap}).latest([partition]) == {partition: 1}
+
+
 def test_a_topic_that_is_deleted_while_a_batch_query_is_planned(broker: ScriptedBroker) -> None:
     broker.partition.batches = [batch(0, 0)]
     given = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": TOPIC}
