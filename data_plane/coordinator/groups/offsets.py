@@ -108,15 +108,15 @@ class OffsetMetadataManager:
             self._release(place, producer_id)
             if commit:
                 self._supersede(place, written)
-                self._keep(place, value)
+                self._keep(place, value, written)
 
-    def _keep(self, place: _Place, value: CommittedOffset) -> None:
+    def _keep(self, place: _Place, value: CommittedOffset, written: int) -> None:
         group_id, partition = place
         kept = self._by_group.setdefault(group_id, {})
         self._topics[partition.topic] += partition not in kept
         kept[partition] = value
         for deletion in self._topic_deletions:
-            if partition.topic in deletion.topics:
+            if partition.topic in deletion.topics and written > deletion.began:
                 deletion.renewed.add(place)
 
     def _supersede(self, place: _Place, written: int) -> None:
@@ -143,9 +143,10 @@ class OffsetMetadataManager:
             del self._holders[group_id]
 
     def replay(self, record: OffsetRecord) -> None:
-        self._supersede((record.group_id, record.partition), next(self._writes))
+        place, written = (record.group_id, record.partition), next(self._writes)
+        self._supersede(place, written)
         if record.value is not None:
-            self._keep((record.group_id, record.partition), record.value)
+            self._keep(place, record.value, written)
             return
         kept = self._by_group.get(record.group_id)
         if kept is not None and kept.pop(record.partition, None) is not None:

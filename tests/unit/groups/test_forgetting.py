@@ -194,6 +194,16 @@ def test_what_a_new_transaction_holds_is_not_forgotten_either(commit_it: bool) -
     assert [kept.offset for kept in offsets.of("g").values()] == ([9] if commit_it else [])
 
 
+@pytest.mark.row("G3", "P4")
+def test_what_a_transaction_from_before_commits_meanwhile_is_forgotten() -> None:
+    offsets = OffsetMetadataManager()
+    offsets.hold(OffsetRecord("g", ORDERS_0, CommittedOffset(9, -1, "", 0, -1)), PRODUCER.producer_id)
+    deletion = offsets.begin_topic_deletion(["orders"])
+    offsets.end_transaction(PRODUCER.producer_id, commit=True)
+    assert offsets.delete_some_offsets(deletion, 10) == [OffsetRecord("g", ORDERS_0, None)]
+    assert deletion.done
+
+
 def test_it_is_known_for_which_topics_there_are_offsets() -> None:
     offsets = OffsetMetadataManager()
     kept, held = CommittedOffset(1, -1, "", 0, -1), TopicPartition("held", 0)
