@@ -43,6 +43,10 @@ from spark_connector.transactions import Rows
 _DIGEST_CHARACTERS: Final = 16
 _NO_MARK: Final = CommittedMark(0, "")
 
+LOOKS_S: Final = (0.0, 1.0, 1.0, 2.0)
+"""Pauses before each look for what is open after a job that failed. Spark calls its other tasks off, and ends
+their workers 2 s later (`spark.python.task.killTimeout`): what they begin until then would stay open."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -143,11 +147,14 @@ def fence_others(client: Mapping[str, str], id_prefix: str, mine: Collection[Ope
     fence(cluster, open_transactions(cluster, id_prefix) - {each.transactional_id for each in mine})
 
 
-def abort_all(client: Mapping[str, str], id_prefix: str) -> None:
-    """Abort all that is open under ids with that prefix; what was committed stays. Where no broker answers,
-    they end by their timeout, which is not waited for."""
+def abort_all(client: Mapping[str, str], id_prefix: str, messages: Sequence[object | None]) -> None:
+    """Abort all that is open under ids with that prefix; what was committed stays. `messages`: of the tasks;
+    those without one may yet begin a transaction. Where no broker answers, all end by their timeout, which
+    is not waited for."""
     try:
-        fence_others(client, id_prefix, ())
+        for pause_s in LOOKS_S if None in messages else LOOKS_S[:1]:
+            cluster_client(client).pause(pause_s)
+            fence_others(client, id_prefix, ())
     except ConnectorError as problem:
         _log.warning("what is open under '%s...' is left so: %s", id_prefix, problem)
 

@@ -62,7 +62,7 @@ class TransactionalWriter(DataSourceArrowWriter):
         commit_all(self._client, mine)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        abort_all(self._client, f"{self._job}-")
+        abort_all(self._client, f"{self._job}-", messages)
 
 
 class TransactionalStreamWriter(DataSourceStreamArrowWriter):
@@ -103,9 +103,9 @@ class TransactionalStreamWriter(DataSourceStreamArrowWriter):
         """Where every task failed, none has sent the query's id; the checkpoint's path replaces it."""
         queries = [each.query for each in _prepared(messages)]
         if queries:
-            abort_all(self._client, f"{self.query_prefix(queries[0])}-")
+            abort_all(self._client, f"{self.query_prefix(queries[0])}-", messages)
         elif self._checkpoint:
-            abort_all(self._client, f"{self.checkpoint_prefix}-")
+            abort_all(self._client, f"{self.checkpoint_prefix}-", messages)
 
     @property
     def checkpoint_prefix(self) -> str:

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from kraft.local.local_cluster import LocalCluster
 from spark_connector import transactions
-from spark_connector.connections import close_clusters, cluster_client
+from spark_connector.connections import ClusterClient, close_clusters, cluster_client
 from spark_connector.coordinators import OpenTransaction, fence
 from spark_connector.errors import SinkError
 from spark_connector.micro_batches import commit_all
@@ -148,6 +148,22 @@ def test_a_task_that_is_fenced_while_it_writes_says_so(sink: Sink):
 
     with pytest.raises(SinkError, match=r"KAFKA_(WRITE|TRANSACTION)_FAILED.*fenced"):
         sink.writer.task.write(rows(), name)
+    assert sink.seen() == []
+
+
+@pytest.mark.row("S3")
+def test_what_a_task_begins_after_it_was_called_off_is_aborted(sink: Sink, monkeypatch: pytest.MonkeyPatch):
+    """Its job has failed in another task; Spark ends its worker two seconds later."""
+    late: list[Prepared] = []
+
+    def pause(cluster: ClusterClient, seconds: float) -> None:
+        if seconds > 0 and not late:
+            late.append(sink.task(1, "b"))
+
+    monkeypatch.setattr(ClusterClient, "pause", pause)
+    sink.writer.abort([sink.task(0, "a"), None], 0)
+    assert late
+    assert sink.open() == set()
     assert sink.seen() == []
 
 
