@@ -34,6 +34,8 @@ PARTITION_UNSET: Final = -1
 """The partitioner decides."""
 _NULL: Final = b"\x00null\xff"
 """In a digest; bytes that a key or a value hardly ever is."""
+_SPREAD: Final = 2_654_435_761
+_MAX_CRC: Final = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,12 +167,14 @@ class Digest:
         self.value = 0
 
     def add(self, columns: Columns) -> None:
-        """The sum of all rows' checksums. A null is not the same as an empty value."""
+        """The sum of all rows' checksums. A null is not the same as an empty value, nor is where the key ends
+        of no matter: two checksums in a row are that of both together."""
         metadata = zip(columns.topics, columns.partitions, columns.headers, strict=True)
         seeds = map(_checksum_of_metadata, metadata) if columns.has_metadata else repeat(0)
         keys = map(crc32c, [_NULL if key is None else key for key in columns.keys], seeds)
+        ended = [key * _SPREAD & _MAX_CRC for key in keys]
         values = [_NULL if value is None else value for value in columns.values]
-        self.value += sum(map(crc32c, values, keys))
+        self.value += sum(map(crc32c, values, ended))
 
 
 def _checksum_of_metadata(metadata: tuple[str, int | None, Any]) -> int:

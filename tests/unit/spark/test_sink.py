@@ -85,6 +85,7 @@ def test_a_digest_distinguishes_rows_but_not_their_order() -> None:
     others = [
         digest(key=["a", "b", ""], value=["1", "2", "3"]),
         digest(key=["b", "a", None], value=["1", "2", "3"]),
+        digest(key=["a1", "b", None], value=["", "2", "3"]),
         digest(key=["a", "b", None], value=["1", "2", None]),
         digest(key=["a", "b", None], value=["1", "2", "3"], partition=[0, 1, 0]),
         digest(key=["a", "b", None], value=["1", "2", "3"], partition=[1, 0, 0]),
