@@ -45,7 +45,7 @@ _NO_MARK: Final = CommittedMark(0, "")
 
 LOOKS_S: Final = (0.0, 1.0, 1.0, 2.0)
 """Pauses before each look for what is open after a job that failed. Spark calls its other tasks off, and ends
-their workers 2 s later (`spark.python.task.killTimeout`): what they begin until then would stay open."""
+their workers 2 s later (spark.python.task.killTimeout): what they begin until then would stay open."""
 
 _log = logging.getLogger(__name__)
 
