@@ -144,6 +144,8 @@ class SimMember:
 
     async def _end(self, *, leave: bool) -> None:
         """Its client ends, and another one takes over. Raises OSError, Rejoin."""
+        if self._is_classic and self._instance_id is not None and self._positions:  # under way already
+            self.client.loop.create_task(self._commit_late(self._commit_request(self._positions)))
         member_id, self._member_id, self._generation = self._member_id, "", -1
         self._positions = {}
         self._recorder.add(self._process, "crash", self._recorder.now_ns(), "info")
@@ -244,10 +246,11 @@ class SimMember:
         return _Commit(dict(positions), self._member_id, self._generation, self._process)
 
     async def _commit_late(self, commit: _Commit) -> None:
-        """On another connection, when the member is in a later generation. In its own it would be as good as
-        any, and take back what was committed meanwhile."""
+        """On another connection, when the member is in a later generation, or has been replaced by one of its
+        name. In its own it would be as good as any, and take back what was committed meanwhile."""
         await self.client.pause(OVERTAKEN_S)
-        if self._generation <= commit.generation:
+        is_replaced = self._instance_id is not None and self._member_id not in ("", commit.member_id)
+        if self._generation <= commit.generation and not is_replaced:
             return
         with contextlib.suppress(OSError, Rejoin):
             await self._send_commit(self._other_connections, commit)

@@ -34,7 +34,7 @@ VISITS: Final[Mapping[str, frozenset[str]]] = {
     "retention": frozenset({"log start moves", "log begins anew"}),
     "nearby": frozenset({"incremental fetch", "read from a follower"}),
     "groups": frozenset({"rebalance", "late commit refused"}),
-    "groups-static": frozenset({"rebalance", "member is gone"}),
+    "groups-static": frozenset({"rebalance", "member is gone", "late commit refused"}),
     "disks": frozenset({"move", "shift between log directories", "fault dir-lost"}),
     "changing": frozenset({"move", "config", "partitions created", "records deleted", "topic deleted"}),
 }
