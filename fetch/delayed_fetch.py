@@ -31,7 +31,7 @@ from fetch.messages import (
     FetchResponse,
 )
 from fetch.reader import Reading, read_session
-from fetch.session_ends import SessionEnds
+from fetch.session_ends import FEW, SessionEnds
 from fetch.sessions import FetchSession, PartitionSource, SessionCache
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
@@ -91,8 +91,8 @@ class FetchService:
         request = params.request
         try:
             # Whoever names a broker's id would be preferred to all consumers.
-            is_stranger = request.from_follower and params.may_read is not None
-            session = self.sessions.open(request, now, remembers=not is_stranger)
+            remembers = params.may_read is None or not request.from_follower
+            session = self.sessions.open(request, now, remembers)
         except BrokerError as e:
             reply(FetchResponse(e.code))
             return None
@@ -316,7 +316,10 @@ class DelayedFetch:
         if self._request.from_follower and self._service.quota.limited:
             self._service.count_sent(reading.answered)
         if session.session_id == NO_SESSION:
-            self._service.ends.end(session)
+            if len(session.partitions) <= FEW:  # most fetches: not even a call more
+                session.take_down_at_once()
+            else:
+                self._service.ends.end(session)
         self._reply(FetchResponse(session_id=session.session_id, partitions=reading.answered))
 
     def _answer_with_nothing(self, pause_ms: int, *, full: bool) -> None:

@@ -37,10 +37,10 @@ class SessionEnds:
 
     def end(self, session: FetchSession) -> None:
         """No fetch will use it any more."""
-        session.close()
         if len(session.partitions) <= FEW:
-            session.take_down(FEW)
+            session.take_down_at_once()
             return
+        session.close()
         self._ended.append(session)
         self._call()
         self._take_down()

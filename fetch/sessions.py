@@ -287,9 +287,18 @@ class FetchSession:
         self.dirty.clear()
         self.deferred.clear()
 
+    def take_down_at_once(self) -> None:
+        """`close` it, and let all its partitions leave their replicas."""
+        if self.parked is not None:
+            self.parked.supersede()
+        for partition in self.partitions.values():
+            partition.leave()
+        # They refer to the session and it to them: freed now, not by the cycle collector.
+        self.partitions, self.dirty, self.deferred = {}, {}, {}
+
     def take_down(self, most: int) -> int:
         """After `close`: let up to `most` partitions leave their replicas, and forget them. Returns how many
-        did. They refer to the session and it to them: freed here, not by the cycle collector."""
+        did."""
         partitions, dirty, deferred = self.partitions, self.dirty, self.deferred
         count = min(most, len(partitions))
         for _ in range(count):
@@ -331,7 +340,7 @@ class SessionCache:
         self.evictions = 0
         """How many sessions had to make room for another one."""
         self.prompt = prompt
-        self.on_end: Callable[[FetchSession], None] = _take_down_at_once
+        self.on_end: Callable[[FetchSession], None] = FetchSession.take_down_at_once
         """Takes down a session that has ended."""
         self._rng = rng
         self._sessions: dict[int, FetchSession] = {}  # least recently used first
@@ -339,7 +348,7 @@ class SessionCache:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, request: FetchRequest, now: float, *, remembers: bool = True) -> FetchSession:
+    def open(self, request: FetchRequest, now: float, remembers: bool = True) -> FetchSession:
         """The session that serves `request`; it may be one for this request only (session_id 0), as it always
         is if it opens one and not `remembers`.
 
@@ -471,8 +480,3 @@ class SessionCache:
             len(self._sessions) < self._slots
             and self.partitions + len(request.partitions) <= self._max_partitions
         )
-
-
-def _take_down_at_once(session: FetchSession) -> None:
-    session.close()
-    session.take_down(len(session.partitions))
