@@ -93,10 +93,11 @@ def properties(authority: Authority, tmp_path: Path) -> Callable[[str, str], str
 
 
 def kraft(cluster: LocalCluster, config: str, *arguments: str, stdin: str = "") -> str:
-    """What our command printed, or the trouble that ended it."""
+    """What our command printed, or the trouble that ended it. That a broker of a busy machine did not answer
+    in time, and another did, is said on standard error."""
     where = ("-b", cluster.bootstrap, "--command-config", config)
     done = CliRunner().invoke(cli, [*arguments, *where], input=stdin)
-    return str(done.exception) if done.exception is not None else done.output
+    return str(done.exception) if done.exception is not None else done.stdout
 
 
 def produced(cluster: LocalCluster, client: dict[str, Any], topic: str) -> KafkaError | None:
