@@ -36,6 +36,7 @@ from data_plane.coordinator.state_machine import (
     Replies,
     Ticket,
 )
+from data_plane.coordinator.turns import some_per_turn
 from metadata_quorum.foundation.batch import (
     BATCH_OVERHEAD,
     CONTROL_ABORT,
@@ -221,15 +222,12 @@ class Shard(Generic[RecordT]):
             self._timer.cancel()
         self._deferred.clear()
         self._before_serving.clear()
-        self._refuse_some(deque(self._waiting))
+        some_per_turn(self._loop, deque(self._waiting), ANSWERED_PER_TURN, self._refuse)
 
     # --- inside --------------------------------------------------------------------------------
 
-    def _refuse_some(self, left: deque[Ticket]) -> None:
-        for _ in range(min(len(left), ANSWERED_PER_TURN)):
-            self._answer(left.popleft(), BrokerError(ErrorCode.NOT_COORDINATOR))
-        if left:
-            self._loop.call_soon(self._refuse_some, left)
+    def _refuse(self, ticket: Ticket) -> None:
+        self._answer(ticket, BrokerError(ErrorCode.NOT_COORDINATOR))
 
     def _carry_out(self, decision: CoordinatorResult[RecordT], at: Instant) -> int:
         """Returns how many of the records were appended."""

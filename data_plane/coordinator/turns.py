@@ -1,12 +1,29 @@
-"""Many that go on piece by piece, side by side: in each turn of the loop one of them does a piece.
+"""Work that is shared among turns of the loop, so that no turn is long.
 
-With `asyncio.sleep(0)` between the pieces, a hundred of them would make every turn a hundred pieces long.
+    Turns          many that go on piece by piece, side by side: in each turn one of them does a piece
+    some_per_turn  very many small things, some in each turn
+
+With `asyncio.sleep(0)` between the pieces, a hundred that go on would make every turn a hundred pieces long.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
+
+ItemT = TypeVar("ItemT")
+
+
+def some_per_turn(
+    loop: asyncio.AbstractEventLoop, left: deque[ItemT], most: int, work: Callable[[ItemT], object]
+) -> None:
+    """Do it with each of them in order, the first `most` at once."""
+    for _ in range(min(len(left), most)):
+        work(left.popleft())
+    if left:
+        loop.call_soon(some_per_turn, loop, left, most, work)
 
 
 class Turns:

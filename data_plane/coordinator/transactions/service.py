@@ -34,6 +34,7 @@ from data_plane.coordinator.transactions.transaction_state_manager import (
     TransactionResult,
     TransactionStateManager,
 )
+from data_plane.coordinator.turns import some_per_turn
 from metadata_quorum.foundation.batch import NO_PRODUCER_ID
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
@@ -159,13 +160,8 @@ class TransactionCoordinator:
         if led is None:
             return
         led.shard.close()
-        self._cancel_some(deque((*led.tasks.values(), *led.others)))
-
-    def _cancel_some(self, left: deque[asyncio.Task[None]]) -> None:
-        for _ in range(min(len(left), ENDED_PER_TURN)):
-            left.popleft().cancel()
-        if left:
-            self._loop.call_soon(self._cancel_some, left)
+        tasks = deque((*led.tasks.values(), *led.others))
+        some_per_turn(self._loop, tasks, ENDED_PER_TURN, asyncio.Task.cancel)
 
     async def loaded(self) -> None:
         """Wait until no partition is loading."""
@@ -346,14 +342,11 @@ class TransactionCoordinator:
 
     def _abort_timed_out(self) -> None:
         at = Instant(self._loop.time(), self._now_ms())
-        self._abort_some(deque((led, name) for led in self._active() for name in led.manager.timed_out(at)))
+        late = deque((led, name) for led in self._active() for name in led.manager.timed_out(at))
+        some_per_turn(self._loop, late, ENDED_PER_TURN, self._begin_abort)
 
-    def _abort_some(self, left: deque[tuple[_LedPartition, str]]) -> None:
-        for _ in range(min(len(left), ENDED_PER_TURN)):
-            led, transactional_id = left.popleft()
-            self._spawn(led, self._abort(led, transactional_id))
-        if left:
-            self._loop.call_soon(self._abort_some, left)
+    def _begin_abort(self, late: tuple[_LedPartition, str]) -> None:
+        self._spawn(late[0], self._abort(*late))
 
     async def _abort(self, led: _LedPartition, transactional_id: str) -> None:
         try:
