@@ -214,18 +214,24 @@ def remove_clean_shutdown(disk: Disk, log_dir: str, may_block: MayBlock) -> None
 
 # --- a process that died -----------------------------------------------------------------------
 
-NO_BOOT: Final = ""
-"""Written in place of the boot id where a disk has failed: what was not synced may be lost then."""
-
-
 def write_running(disk: Disk, log_dir: str, run: BrokerRun, boot_id: str) -> None:
     """Note which run of a broker uses this dir, under which boot of the machine. Not synced: it is of use
     only as long as the page cache that holds it."""
     write_unsynced(disk, f"{log_dir}/{RUNNING}", _encode_run(run, bootId=boot_id))
 
 
+def mark_lost(disk: Disk, log_dir: str) -> None:
+    """The disk has failed: what was not synced may be lost, as after another boot. A file without a byte says
+    so, because a full disk has room for nothing else."""
+    file = disk.open(f"{log_dir}/{RUNNING}", create=True)
+    try:
+        file.truncate(0)
+    finally:
+        file.close()
+
+
 def machine_restarted(disk: Disk, log_dir: str, boot_id: str, may_block: MayBlock) -> bool:
-    """Whether a process ran here under another boot of the machine, or lost pages under this one (NO_BOOT).
+    """Whether a process ran here under another boot of the machine, or lost pages under this one (no byte).
     What it says may itself be torn then; under one boot it never is."""
     path = f"{log_dir}/{RUNNING}"
     if not boot_id or not disk.exists(path):

@@ -152,7 +152,7 @@ def load(
         active.look_up_age(may_block)
     else:
         active.release()
-    if sync and not (clean or machine_restarted or is_new):
+    if sync and not (clean or is_new):
         # The process may have died between a truncation and its flush, and the log takes appends now.
         active.file.sync(may_block)
         place.sync_dir(directory, may_block)

@@ -150,7 +150,7 @@ class LogDir:
         corrupt: dict[TopicPartition, str] = {}
         files = disk.sizes(self.path, may_block)  # of whatever names: a log is a directory
         names = [name for name in disk.list(self.path, may_block) if name not in files]
-        together = not (self.clean or self._machine_restarted) and len(names) > SYNCED_ONE_BY_ONE
+        together = not self.clean and len(names) > SYNCED_ONE_BY_ONE
         for tp, name in self._replicas_among(names, may_block):
             config = topic_configs.get(tp.topic, defaults)
             metadata = f"{self.path}/{name}/{PARTITION_METADATA}"
@@ -378,7 +378,7 @@ class LogDir:
         then at least nothing says any longer that the page cache is whole."""
         if self._boot_id:
             try:
-                checkpoints.write_running(self.disk, self.path, checkpoints.UNKNOWN_RUN, checkpoints.NO_BOOT)
+                checkpoints.mark_lost(self.disk, self.path)
             except OSError:
                 self.disk.remove(f"{self.path}/{checkpoints.RUNNING}")
                 raise

@@ -154,7 +154,7 @@ STORAGE: Final = (
         "ours",
         "what a dead process may have truncated is durable before its log takes appends",
         f"{LOG}/load.py",
-        "    if sync and not (clean or machine_restarted or is_new):\n",
+        "    if sync and not (clean or is_new):\n",
         "    if False:\n",
         (
             "unit/log/test_truncation_and_power_loss.py",

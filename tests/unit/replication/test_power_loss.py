@@ -11,6 +11,7 @@ import logging
 import pytest
 
 from chaos.sim.disk import PAGE
+from data_plane.log.config import LogConfig
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from tests.support.may_block import MAY_BLOCK
 from tests.unit.replication.cluster import Cluster, in_loop, until
@@ -101,6 +102,34 @@ async def test_after_a_failure_of_the_disk_pages_that_were_not_synced_may_be_gon
         broker = cluster.start(1)
         assert 2 <= cluster.replica(1).log.log_end_offset < BATCHES
         assert broker.partitions.logs.previous_broker_epoch == -1
+
+
+FULL = 1  # byte
+SECOND_SEGMENT = "/data/t-0/00000000000000000005.log"
+
+
+@pytest.mark.row("L7")
+@pytest.mark.parametrize("full", ["before the loss of power", "while the log recovers"])
+@in_loop
+async def test_a_full_disk_does_not_hide_that_pages_may_be_gone(full):
+    """What says so takes no room: else the log would be damaged for no reason, and offline for good."""
+    async with Cluster(1, log_defaults=LogConfig(segment_bytes=8192)) as cluster:
+        await written(cluster, 2)
+        disk = cluster.disks[1]
+        if full == "before the loss of power":
+            disk.capacity = FULL
+            with pytest.raises(BrokerError):
+                cluster.produce(b"y", acks=1)
+        disk.lose_page(SECOND_SEGMENT, 0)
+        await cluster.crash(1)
+        if full == "while the log recovers":
+            cluster.boot_id = "second boot"
+            disk.capacity = FULL
+            assert not cluster.start(1).dirs[0].online
+            await cluster.crash(1)
+        disk.capacity = None
+        cluster.start(1)
+        assert cluster.replica(1).log.log_end_offset == 5
 
 
 @pytest.mark.row("L7")
