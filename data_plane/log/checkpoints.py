@@ -214,6 +214,7 @@ def remove_clean_shutdown(disk: Disk, log_dir: str, may_block: MayBlock) -> None
 
 # --- a process that died -----------------------------------------------------------------------
 
+
 def write_running(disk: Disk, log_dir: str, run: BrokerRun, boot_id: str) -> None:
     """Note which run of a broker uses this dir, under which boot of the machine. Not synced: it is of use
     only as long as the page cache that holds it."""

@@ -197,8 +197,10 @@ class SimMember:
         self._positions = {}
         recorder = self._recorder
         recorder.add(self._process, "poll", start_ns, "ok", [Poll({})], rebalanced=changed)
-        now = recorder.now_ns()
-        recorder.add(self._process, "owned", now, "ok", keys=keys, group=self.group, generation=generation)
+        # It was decided since it was asked for; the answer may be older than what others have been told.
+        recorder.add(
+            self._process, "owned", start_ns, "ok", keys=keys, group=self.group, generation=generation
+        )
         fresh = [key for key in keys if key not in kept]
         committed = await self._committed(fresh) if fresh else {}
         self._positions = kept | {key: max(offset, 0) for key, offset in committed.items()}

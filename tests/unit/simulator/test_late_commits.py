@@ -29,6 +29,13 @@ def test_late_commits_are_refused() -> None:
     assert outcome.story.visited["late commit refused"]
 
 
+def test_a_partition_is_owned_since_it_was_asked_for() -> None:
+    """Answers overtake each other: when one arrives does not say what was decided last."""
+    owned = [operation for operation in played().history.operations if operation.f == "owned"]
+    assert owned
+    assert all(operation.start < operation.end for operation in owned)
+
+
 @pytest.mark.pure("a bug is planted in Python")
 @pytest.mark.parametrize("refusal", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION])
 def test_a_late_commit_that_is_taken_is_found(refusal: ErrorCode, monkeypatch: pytest.MonkeyPatch) -> None:
