@@ -36,7 +36,7 @@ from data_plane.coordinator.state_machine import (
     Replies,
     Ticket,
 )
-from data_plane.coordinator.turns import some_per_turn
+from data_plane.coordinator.turns import TurnShare
 from metadata_quorum.foundation.batch import (
     BATCH_OVERHEAD,
     CONTROL_ABORT,
@@ -111,7 +111,9 @@ class Shard(Generic[RecordT]):
         now_ms: Callable[[], int],
         limits: ShardLimits,
         loads: Loads,
+        answers: TurnShare,
     ) -> None:
+        """`answers`: how many requests are answered in a turn of the loop, of all partitions of the topic."""
         self.partition = partition
         self.leader_epoch = leader_epoch
         self.state = CoordinatorState.LOADING
@@ -121,11 +123,12 @@ class Shard(Generic[RecordT]):
         self._now_ms = now_ms
         self._limits = limits
         self._loads = loads
+        self._answers = answers
         self._tickets = count()
         self._waiting: dict[Ticket, asyncio.Future[object]] = {}
         self._deferred: deque[_DeferredReply] = deque()
-        self._left_in_turn = ANSWERED_PER_TURN
-        """How many replies may be given in this turn of the loop."""
+        self._refused: deque[Ticket] = deque()
+        """Its requests, when it serves no longer."""
         self._written = 0
         """Offset behind the last record that the machine's state rests on."""
         self._replicated = 0
@@ -222,12 +225,14 @@ class Shard(Generic[RecordT]):
             self._timer.cancel()
         self._deferred.clear()
         self._before_serving.clear()
-        some_per_turn(self._loop, deque(self._waiting), ANSWERED_PER_TURN, self._refuse)
+        self._refused.extend(self._waiting)
+        self._refuse_some()
 
     # --- inside --------------------------------------------------------------------------------
 
-    def _refuse(self, ticket: Ticket) -> None:
-        self._answer(ticket, BrokerError(ErrorCode.NOT_COORDINATOR))
+    def _refuse_some(self) -> None:
+        while self._refused and self._answers.take(self._refuse_some):
+            self._answer(self._refused.popleft(), BrokerError(ErrorCode.NOT_COORDINATOR))
 
     def _carry_out(self, decision: CoordinatorResult[RecordT], at: Instant) -> int:
         """Returns how many of the records were appended."""
@@ -319,16 +324,11 @@ class Shard(Generic[RecordT]):
 
     def _answer_some(self) -> None:
         """A thousand members may have joined: other requests have their turns in between."""
-        while self._left_in_turn and self._deferred and self._deferred[0].until <= self._replicated:
-            if self._left_in_turn == ANSWERED_PER_TURN:
-                self._loop.call_soon(self._begin_turn)
-            self._left_in_turn -= 1
+        while self._deferred and self._deferred[0].until <= self._replicated:
+            if not self._answers.take(self._answer_some):
+                break
             parked = self._deferred.popleft()
             self._answer(parked.ticket, parked.reply)
-
-    def _begin_turn(self) -> None:
-        self._left_in_turn = ANSWERED_PER_TURN
-        self._answer_some()
 
     def _park(self, replies: Replies, at: Instant) -> None:
         refusals = [reply for reply in replies if isinstance(reply[1], BrokerError)]
@@ -381,9 +381,9 @@ class Shard(Generic[RecordT]):
             self._not_before = at.now + GRACE_S
             self._arm_timer()
             return
-        for _ in range(ANSWERED_PER_TURN):  # the others with the next turn: they are due still
-            if not self._deferred or self._deferred[0].deadline > at.now:
-                break
+        while self._deferred and self._deferred[0].deadline <= at.now:
+            if not self._answers.take(self._arm_timer):
+                break  # the others with a later turn: they are due still
             parked = self._deferred.popleft()
             late = parked.until > self._replicated
             unknown = BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -2,6 +2,7 @@
 
     Turns          many that go on piece by piece, side by side: in each turn one of them does a piece
     some_per_turn  very many small things, some in each turn
+    TurnShare      the same of many who have such things to do, so many for all of them together
 
 With `asyncio.sleep(0)` between the pieces, a hundred that go on would make every turn a hundred pieces long.
 """
@@ -55,3 +56,37 @@ class Turns:
                 break
         if self._waiting:
             self._call()
+
+
+class TurnShare:
+    """So many in each turn, whoever does them."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, most: int) -> None:
+        self._loop = loop
+        self._most = self._left = most
+        self._waiting: dict[Callable[[], None], None] = {}
+        """In the order in which they go on."""
+        self._is_called = False
+
+    def take(self, go_on: Callable[[], None]) -> bool:
+        """Whether one more may be done in this turn; otherwise `go_on` is called in a later one."""
+        if not self._is_called:
+            self._is_called = True
+            self._loop.call_soon(self._next)
+        if self._left:
+            self._left -= 1
+            return True
+        self._waiting[go_on] = None
+        return False
+
+    def _next(self) -> None:
+        self._left = self._most
+        self._is_called = bool(self._waiting)
+        if self._waiting:
+            self._loop.call_soon(self._next)
+        for _ in range(len(self._waiting)):
+            if not self._left:
+                break
+            go_on = next(iter(self._waiting))
+            del self._waiting[go_on]
+            go_on()

@@ -10,17 +10,18 @@ A partition keeps two kinds of waiters:
   partitions cost a parked fetch nothing.
 
 Deadlines are in the node's timing wheel (timing_wheel.py). Everything runs on the event loop. Callbacks are
-plain functions, called at once; an exception in one is reported and affects neither the other waiters nor
-the caller that advanced the offset.
+plain functions, called at once, unless very many are due (completion_turns.py); an exception in one is
+reported and affects neither the other waiters nor the caller that advanced the offset.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Protocol
 
+from data_plane.purgatory.completion_turns import CompletionTurns
 from data_plane.purgatory.timing_wheel import Deadline, WheelTimer
 from metadata_quorum.foundation.errors import NO_ERROR, ErrorCode
 
@@ -59,11 +60,15 @@ def _needed_offset(wait: OffsetWait) -> int:
 class ThresholdPurgatory:
     """The waiters for one advancing offset of one partition."""
 
-    __slots__ = ("_cancelled", "_on_fault", "_waiters")
+    __slots__ = ("_cancelled", "_on_fault", "_turns", "_waiters")
 
-    def __init__(self, on_fault: Callable[[str, Exception], None]) -> None:
-        """`on_fault` gets what a waiter's callback raised."""
+    def __init__(
+        self, on_fault: Callable[[str, Exception], None], turns: CompletionTurns | None = None
+    ) -> None:
+        """`on_fault` gets what a waiter's callback raised. `turns`: without them all are called back at
+        once."""
         self._on_fault = on_fault
+        self._turns = turns
         self._waiters: list[OffsetWait] = []  # by offset
         self._cancelled = 0
         """How many of `_waiters` wait no more: thousands may be for one offset, and time out together."""
@@ -114,17 +119,26 @@ class ThresholdPurgatory:
 
     def _complete(self, removed: list[OffsetWait], outcome: ErrorCode) -> int:
         """Call back waits that have been removed from `_waiters`, since a callback may add or cancel
-        others. Returns how many."""
+        others. Returns how many; of very many, the others are called back soon."""
         completed = [wait for wait in removed if wait._purgatory is not None] if self._cancelled else removed
         self._cancelled -= len(removed) - len(completed)
         for wait in completed:
             wait._purgatory = None
-        for wait in completed:
+        turns = self._turns
+        if turns is not None:
+            turns.left -= len(completed)
+            if turns.left < 0:
+                turns.put_off(partial(self._call_back, (wait,), outcome) for wait in completed)
+                return len(completed)
+        self._call_back(completed, outcome)
+        return len(completed)
+
+    def _call_back(self, waits: Sequence[OffsetWait], outcome: ErrorCode) -> None:
+        for wait in waits:
             try:
                 wait.callback(outcome)
             except Exception as error:  # noqa: BLE001
                 self._on_fault("a reply that waited for replicas", error)
-        return len(completed)
 
 
 class DelayedOperation:

@@ -15,6 +15,7 @@ Used by the purgatory (purgatory.py) and by parked fetches (fetch/delayed_fetch.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
@@ -23,6 +24,8 @@ _SLOT_BITS: Final = 6
 _SLOTS: Final = 1 << _SLOT_BITS
 _SLOT_MASK: Final = _SLOTS - 1
 _LEVELS: Final = 6
+EXPIRED_PER_TURN: Final = 500
+"""A client says when its request expires, so thousands may at the same time; each is answered then."""
 # How far the hand can look ahead: all slots of the top level but its own, some two years. Later
 # deadlines are cut to that.
 _HORIZON_TICKS: Final = (_SLOTS - 1 << _SLOT_BITS * (_LEVELS - 1)) - 1
@@ -177,9 +180,12 @@ class WheelTimer:
         self._wheel = TimingWheel(loop.time())
         self._armed_for = float("inf")
         self._handle: TimerHandle | None = None
+        self._expired: deque[Deadline] = deque()
+        """Their callbacks are due."""
 
     def call_later(self, delay: float, callback: Callable[[], None]) -> Deadline:
-        """Run `callback` in the loop after `delay` seconds (a tick late at most)."""
+        """Run `callback` in the loop after `delay` seconds (a tick late at most; later where very many are
+        due)."""
         when = self._loop.time() + delay
         deadline = self._wheel.add(when, callback)
         if when < self._armed_for:
@@ -193,7 +199,7 @@ class WheelTimer:
         self._armed_for = float("inf")
 
     def _arm(self) -> None:
-        wakeup = self._wheel.next_wakeup()
+        wakeup = self._loop.time() if self._expired else self._wheel.next_wakeup()
         if self._handle is not None:
             if wakeup is not None and wakeup >= self._armed_for:
                 return
@@ -207,7 +213,9 @@ class WheelTimer:
     def _fire(self) -> None:
         self._handle = None
         self._armed_for = float("inf")
-        for deadline in self._wheel.advance(self._loop.time()):
+        self._expired.extend(self._wheel.advance(self._loop.time()))
+        for _ in range(min(len(self._expired), EXPIRED_PER_TURN)):
+            deadline = self._expired.popleft()
             if not deadline.cancelled:  # by one that expired together with it
                 try:
                     deadline.callback()

@@ -68,12 +68,12 @@ class Partition:
         self.leader: LeaderState | None = None
         self.leader_id = NO_LEADER
         self.leader_epoch = self.partition_epoch = NO_EPOCH
-        fault = context.failures.fault
+        fault, turns = context.failures.fault, context.completion_turns
         # Produces with acks=all and coordinators wait for the high watermark, DeleteRecords for the low one,
         # and with flush.messages=1 a coordinator's append for the recovery point.
-        self.high_watermark_purgatory = ThresholdPurgatory(fault)
-        self.low_watermark_purgatory = ThresholdPurgatory(fault)
-        self._flush_purgatory = ThresholdPurgatory(fault)
+        self.high_watermark_purgatory = ThresholdPurgatory(fault, turns)
+        self.low_watermark_purgatory = ThresholdPurgatory(fault, turns)
+        self._flush_purgatory = ThresholdPurgatory(fault, turns)
         self.watchers = Watchers()  # fetch sessions
         self.move: FutureReplica | None = None  # a copy in another log directory
         self.on_stopped: Callable[[Partition], None] | None = None  # set by who fetches for it (fetch/)

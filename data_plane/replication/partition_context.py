@@ -13,6 +13,7 @@ from typing import Protocol
 from data_plane.log.deletion import Deletion
 from data_plane.log_manager.local_replica import LocalReplica, ReplicaFailures
 from data_plane.log_manager.truncation import Truncation
+from data_plane.purgatory.completion_turns import CompletionTurns
 from data_plane.replication.alive_brokers import AliveBrokers
 from data_plane.replication.broker_topic_stats import BrokerTopicStats
 from data_plane.replication.isr_requests import IsrRequester
@@ -56,3 +57,5 @@ class PartitionContext:
     """Replicas with other offsets than the checkpoints have (log_manager/checkpoint_writer.py)."""
     unsettled: dict[IsrRequester, None] = field(default_factory=dict)
     """Leaders that were not settled (`is_settled`) when they were last looked at, or have changed since."""
+    completion_turns: CompletionTurns | None = None
+    """In which those are called back who waited for a partition; None: all at once."""

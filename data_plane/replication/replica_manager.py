@@ -34,6 +34,7 @@ from data_plane.log_manager.log_dirs import LogDir
 from data_plane.log_manager.log_executor import LogExecutor
 from data_plane.log_manager.log_manager import LogManager
 from data_plane.log_manager.log_sweeps import LogSweeps
+from data_plane.purgatory.completion_turns import CompletionTurns
 from data_plane.purgatory.timing_wheel import Deadline, WheelTimer
 from data_plane.quotas.replication import ReplicationQuota
 from data_plane.replication.alive_brokers import AliveBrokers
@@ -162,6 +163,7 @@ class ReplicaManager:
             self.topic_stats,
             self.logs.uncheckpointed,
             self._unsettled,
+            CompletionTurns(self._loop),
         )
         self.applier = DeltaApplier(
             self._registry,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from kraft.monitoring.request_metrics import RequestMetrics
 from kraft.net.connections import Connections
 from kraft.net.peer import Peer, Prepare, Serve
+from kraft.net.reply_turns import ReplyTurns
 from kraft.net.server_memory import ServerMemory
 from kraft.net.turn_budget import TurnBudget
 from kraft.net.unread import Unread
@@ -32,6 +33,7 @@ class ConnectionServices:
     memory: ServerMemory
     unread: Unread
     turn_budget: TurnBudget
+    reply_turns: ReplyTurns
     scratch: memoryview
     """The buffer in which small frames are received."""
     on_closed: OnClosed | None

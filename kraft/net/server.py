@@ -21,6 +21,7 @@ from kraft.net.connection_services import ConnectionServices, OnClosed, OnOverta
 from kraft.net.connections import Admit, Connections
 from kraft.net.listener import OPEN, ListenerSecurity, ServerLimits
 from kraft.net.peer import Prepare, Serve, nothing_to_prepare
+from kraft.net.reply_turns import ReplyTurns
 from kraft.net.server_connection import ServerConnection
 from kraft.net.server_memory import ServerMemory
 from kraft.net.turn_budget import TurnBudget
@@ -60,6 +61,7 @@ class Server:
             memory=self.memory,
             unread=self.memory.unread,
             turn_budget=TurnBudget(loop, stopwatch, cpu_time),
+            reply_turns=ReplyTurns(loop),
             scratch=memoryview(bytearray(SCRATCH_BYTES)),
             on_closed=on_closed,
             on_overtaken=on_overtaken,

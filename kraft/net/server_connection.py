@@ -343,10 +343,10 @@ class ServerConnection(asyncio.BufferedProtocol):
             return
         if not self._flushes_soon:
             self._flushes_soon = True
-            self._services.loop.call_soon(self._flush_turn)
+            self._services.reply_turns.add(self._flush_turn)
 
     def _flush_turn(self) -> None:
-        """Send all that was answered in this turn of the loop."""
+        """Send all that was answered in the last turn of the loop."""
         self._flushes_soon = False
         try:
             self._output.flush()

@@ -9,7 +9,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
-from data_plane.purgatory.timing_wheel import TICK_SECONDS, Deadline, TimingWheel, WheelTimer
+from data_plane.purgatory.timing_wheel import (
+    EXPIRED_PER_TURN,
+    TICK_SECONDS,
+    Deadline,
+    TimingWheel,
+    WheelTimer,
+)
 from tests.support.jumping_loop import JumpingLoop
 from tests.support.suite.examples import examples
 
@@ -96,6 +102,27 @@ def test_a_deadline_cancelled_by_one_that_expires_with_it_does_not_run():
     deadlines.append(timer.call_later(1.0, lambda: ran.append("second")))
     loop.run()
     assert ran == ["first"]
+
+
+@pytest.mark.row("P7")
+def test_very_many_that_expire_together_are_called_some_at_a_time():
+    """Clients say when: each of them is answered then."""
+    loop = JumpingLoop()
+    timer = WheelTimer(loop)
+    per_call: list[int] = []
+    ran: list[int] = []
+    many = 3 * EXPIRED_PER_TURN + 1
+    for number in range(many):
+        timer.call_later(1.0, lambda number=number: ran.append(number))
+    later = timer.call_later(1.0, lambda: ran.append(-1))
+    while loop.armed:
+        before, armed = len(ran), loop.armed.pop()
+        loop.now = max(loop.now, armed.when)
+        armed.callback()
+        per_call.append(len(ran) - before)
+        later.cancel()
+    assert ran == list(range(many))
+    assert max(per_call) == EXPIRED_PER_TURN
 
 
 def test_cancelling_costs_the_same_however_many_wait():

@@ -51,10 +51,10 @@ from data_plane.coordinator.groups.offsets import TopicDeletion
 from data_plane.coordinator.groups.records import CoordinatorRecord
 from data_plane.coordinator.loading import Loads
 from data_plane.coordinator.partition_log import PartitionLog
-from data_plane.coordinator.runtime import CoordinatorState, Shard, ShardLimits
+from data_plane.coordinator.runtime import ANSWERED_PER_TURN, CoordinatorState, Shard, ShardLimits
 from data_plane.coordinator.state_machine import Instant, ProducerIdAndEpoch
 from data_plane.coordinator.topics import OFFSETS_TOPIC, partition_for_key
-from data_plane.coordinator.turns import Turns
+from data_plane.coordinator.turns import Turns, TurnShare
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from metadata_quorum.foundation.primitives import MAX_STRING_BYTES
@@ -111,6 +111,7 @@ class GroupCoordinator:
         """What groups of the consumer protocol see of the cluster; the publisher keeps it up to date."""
         self._led: dict[int, _LedGroupPartition] = {}
         self._loads = Loads(loop, self.become_leader, config.shards.load_turn_bytes)
+        self._answers = TurnShare(loop, ANSWERED_PER_TURN)
         self._heartbeats: dict[tuple[str, str], asyncio.Future[None]] = {}
         """By group and member: done when the newest heartbeat that has come is answered."""
         self._turns = Turns(loop)
@@ -148,6 +149,7 @@ class GroupCoordinator:
             self._now_ms,
             self._config.shards,
             self._loads,
+            self._answers,
         )
         led = self._led[partition] = _LedGroupPartition(shard, manager, deleted)
         shard.before_serving(partial(self._forget_what_is_gone, led))

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from data_plane.coordinator.loading import Loads
 from data_plane.coordinator.partition_log import PartitionLog
-from data_plane.coordinator.runtime import CoordinatorState, Shard, ShardLimits
+from data_plane.coordinator.runtime import ANSWERED_PER_TURN, CoordinatorState, Shard, ShardLimits
 from data_plane.coordinator.state_machine import Instant, ProducerIdAndEpoch, Ticket
 from data_plane.coordinator.topics import partition_for_key
 from data_plane.coordinator.transactions.records import (
@@ -34,7 +34,7 @@ from data_plane.coordinator.transactions.transaction_state_manager import (
     TransactionResult,
     TransactionStateManager,
 )
-from data_plane.coordinator.turns import some_per_turn
+from data_plane.coordinator.turns import TurnShare, some_per_turn
 from metadata_quorum.foundation.batch import NO_PRODUCER_ID
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
@@ -115,6 +115,7 @@ class TransactionCoordinator:
         """How many partitions the topic has; the publisher sets it when it sees the topic."""
         self._led: dict[int, _LedPartition] = {}
         self._loads = Loads(loop, self.become_leader, config.shards.load_turn_bytes)
+        self._answers = TurnShare(loop, ANSWERED_PER_TURN)
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._every("timeouts", config.timeout_check_interval, self._abort_timed_out)
         self._every("expiry", config.expiry_check_interval, self._expire)
@@ -146,6 +147,7 @@ class TransactionCoordinator:
             self._now_ms,
             self._config.shards,
             self._loads,
+            self._answers,
         )
         led = self._led[partition] = _LedPartition(shard, manager)
         self._spawn(led, self._resume_prepared(led))

@@ -409,6 +409,39 @@ def test_what_is_replicated_at_the_same_moment_is_answered_some_in_each_turn_of_
     run(test)
 
 
+@pytest.mark.row("G3", "P7")
+@pytest.mark.parametrize("ends", ["replicated", "its leadership", "their time"])
+def test_requests_of_many_partitions_share_the_turns_of_the_loop(ends: str) -> None:
+    """A follower of all of them stood still for a second."""
+    config = replace(CONFIG, shards=ShardLimits(commit_timeout=5.0))
+
+    async def test() -> None:
+        log = MemoryLog()
+        async with service(log, config=config) as groups:
+            names = [f"g{n}" for n in range(5 * ANSWERED_PER_TURN)]
+            numbers = {groups.partition_for(name) for name in names}
+            for number in numbers:
+                groups.become_leader(number, 1)
+            await groups.loaded()
+            log.replicating = False
+            commits = [replace(commit(1), group_id=name) for name in names]
+            waiting = [started(groups.commit_offsets(each)) for each in commits]
+            await settle()
+            assert not any(task.done() for task in waiting)
+            if ends == "their time":
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for number in numbers:
+                if ends == "replicated":
+                    log.replicate(number)
+                elif ends == "its leadership":
+                    groups.resign(number)
+            assert await most_answered_in_a_turn(waiting) <= ANSWERED_PER_TURN
+            failed = [task.exception() for task in waiting]
+            assert (failed == [None] * len(waiting)) is (ends == "replicated")
+
+    run_virtually(test())
+
+
 @pytest.mark.row("G3")
 def test_what_is_replicated_and_not_answered_yet_is_answered_when_its_time_is_up() -> None:
     config = replace(CONFIG, shards=ShardLimits(commit_timeout=5.0))

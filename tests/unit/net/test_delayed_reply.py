@@ -14,6 +14,7 @@ from kraft.api.row import ApiRow
 from kraft.net.connection import ConnectionLimits, ProtocolError
 from kraft.net.delayed_reply import DelayedReply
 from kraft.net.listener import OPEN, ServerLimits
+from kraft.net.reply_turns import PER_TURN
 from kraft.net.server import Server
 from kraft.net.server_connection import ServerConnection
 from kraft.wire.api_keys import ApiKey
@@ -129,6 +130,30 @@ async def test_replies_that_are_there_at_once_leave_with_one_write():
         client.send(request_frame(ApiKey.FETCH, 4, each) for each in range(20))
         assert correlation_ids(client.written[1]) == list(range(20))
         client.end()
+
+
+@pytest.mark.row("P7")
+@on_a_loop
+async def test_very_many_connections_that_wait_for_the_same_are_answered_some_per_turn():
+    delayed = Delayed()
+    async with serving(delayed.rows) as running:
+        clients = [Writes(running.server) for _ in range(2 * PER_TURN + 1)]
+        clients[0].send([request_frame(ApiKey.PRODUCE, VERSION, 0)])
+        await until(lambda: delayed.replies)
+        for client in clients[1:]:
+            client.send([request_frame(ApiKey.PRODUCE, VERSION, 0)])
+        await until(lambda: len(delayed.replies) == len(clients))
+        for place in range(len(clients)):
+            delayed.settle(place)
+        before = 0
+        while before < len(clients):
+            await asyncio.sleep(0)
+            written = [bool(client.written) for client in clients]
+            assert sum(written) <= before + PER_TURN
+            before = sum(written)
+            assert all(written[:before])
+        for client in clients:
+            client.end()
 
 
 @pytest.mark.row("P7")

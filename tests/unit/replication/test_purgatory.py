@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import weakref
 from collections.abc import Iterator
 
 import pytest
 
+from data_plane.purgatory.completion_turns import PER_TURN, CompletionTurns
 from data_plane.purgatory.purgatory import DelayedOperation, ThresholdPurgatory
 from data_plane.purgatory.timing_wheel import WheelTimer
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.support.bytecodes import cost
 from tests.support.jumping_loop import JumpingLoop
+from tests.support.virtual_loop import run_virtually
 
 
 def _raise(work: str, error: Exception) -> None:
@@ -114,3 +117,53 @@ def test_who_gives_up_while_others_are_called_back_is_not_counted_again():
     assert (called, len(waits)) == (["first"], 2)
     assert waits.reached(9) == 2
     assert not waits
+
+
+@pytest.mark.row("P1", "P7")
+@pytest.mark.parametrize("ending", ["reached", "failed"])
+def test_very_many_that_wait_for_one_offset_are_called_back_some_per_turn_and_not_overtaken(ending: str):
+    """A follower stood still for a second, and hundreds of connections produce with acks=all."""
+
+    async def scenario() -> None:
+        turns = CompletionTurns(asyncio.get_running_loop())
+        waits, others = ThresholdPurgatory(_raise, turns), ThresholdPurgatory(_raise, turns)
+        called: list[int] = []
+        many = 3 * PER_TURN + 1
+        for number in range(many):
+            waits.add(5, lambda _, number=number: called.append(number))
+        given_up = waits.add(5, lambda _: called.append(-1))
+        for number in (many, many + 1):
+            others.add(number, lambda _, number=number: called.append(number))
+        if ending == "reached":
+            waits.reached(5)
+        else:
+            waits.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        assert not waits
+        given_up.cancel()
+        others.reached(many)
+        before = 0
+        while len(called) <= many:
+            await asyncio.sleep(0)
+            assert before < len(called) <= before + PER_TURN
+            before = len(called)
+        assert called == list(range(many + 1))
+        others.reached(many + 1)  # nothing is left of the others: at once again
+        assert called == list(range(many + 2))
+
+    run_virtually(scenario())
+
+
+def test_what_one_that_was_put_off_completes_comes_behind_the_others():
+    async def scenario() -> None:
+        turns = CompletionTurns(asyncio.get_running_loop())
+        waits = ThresholdPurgatory(_raise, turns)
+        called: list[int] = []
+        for number in range(PER_TURN + 1):
+            waits.add(1, lambda _, number=number: (called.append(number), waits.reached(2)))
+        waits.add(2, lambda _: called.append(-1))
+        waits.reached(1)
+        for _ in range(4):
+            await asyncio.sleep(0)
+        assert called == [*range(PER_TURN + 1), -1]
+
+    run_virtually(scenario())

@@ -1,0 +1,43 @@
+"""On how many connections replies are sent in one turn of the event loop.
+
+    a reply that was waited for -> ServerConnection -> add -> (the next turn, or one after it) -> it is sent
+
+All replies of a connection that are there by then leave with one write, which takes some 10 to 20
+microseconds. Thousands of connections may have waited for the same thing: a follower, a coordinator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+PER_TURN: Final = 500
+
+
+class ReplyTurns:
+    """Of all connections of one server."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._is_called = False
+
+    def add(self, send: Callable[[], None]) -> None:
+        """`send` is called soon."""
+        self._waiting.append(send)
+        if not self._is_called:
+            self._is_called = True
+            self._loop.call_soon(self._next)
+
+    def _next(self) -> None:
+        self._is_called = False
+        waiting = self._waiting
+        try:
+            for _ in range(min(len(waiting), PER_TURN)):
+                waiting.popleft()()
+        finally:
+            if waiting and not self._is_called:
+                self._is_called = True
+                self._loop.call_soon(self._next)
