@@ -51,7 +51,7 @@ from kraft.api.offset_partitions import (
 from kraft.api.request_context import RequestContext
 from kraft.api.row import ApiRow, Response
 from kraft.api.slices import FIRST_SHARE, GROUPS_PER_SLICE, each_once, each_within, in_slices, of_name
-from kraft.broker.txn_verification import RETRIABLE
+from kraft.api.txn_offset_errors import FIRST_TO_ADD, as_group_coordinator, in_words_of
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -63,11 +63,6 @@ _FIRST_WITH_EPOCHS: Final = 9
 """OffsetCommit: a generation may be a member's epoch."""
 _FIRST_WITH_GROUPS: Final = 8
 """OffsetFetch: many groups at once."""
-_FIRST_TO_SAY_ABORTABLE: Final = 4
-"""TxnOffsetCommit: clients of older versions get INVALID_TXN_STATE in place of TRANSACTION_ABORTABLE."""
-_FIRST_TO_ADD: Final = 5
-"""TxnOffsetCommit: from here on a group joins the transaction by being committed to (transaction.version
-2)."""
 PIECE: Final = 1000
 """Partitions that are committed or deleted at once; each takes some 7 microseconds, half of that in the
 coordinator."""
@@ -198,7 +193,7 @@ async def _transactional_commit(
         try:
             errors = await _commit_in_transaction(broker, ctx, request, offsets)
         except BrokerError as error:
-            errors = {wanted.partition: error.code for wanted in offsets}
+            errors = dict.fromkeys((each.partition for each in offsets), in_words_of(ctx.version, error.code))
     if is_long:
         return await per_partition_in_pieces(broker, request.topics, errors, names)
     return per_partition(request.topics, lambda name, index: error_of(errors, name, index), names)
@@ -219,12 +214,12 @@ async def _commit_in_transaction(
     try:
         partition = broker.replica_manager.get(*place)
         leader_epoch = partition.leader_epoch
-        asks = verifier.verifies or ctx.version >= _FIRST_TO_ADD
+        asks = verifier.verifies or ctx.version >= FIRST_TO_ADD
         if asks and not partition.log.producers.has_open_transaction(*producer):
-            add = ctx.version >= _FIRST_TO_ADD
+            add = ctx.version >= FIRST_TO_ADD
             outcomes = await verifier.ask(request.transactional_id, producer, {place: guard}, add=add)
             if outcomes[place] is not ErrorCode.NONE:
-                raise BrokerError(_as_group_coordinator(outcomes[place], ctx.version))
+                raise BrokerError(as_group_coordinator(outcomes[place], ctx.version))
             # A marker was written in between, perhaps under another leader: what was verified is over.
             if not guard.holds or partition.leader_epoch != leader_epoch:
                 raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -260,17 +255,6 @@ async def _commit_piece(
         )
     )
     return reply.errors
-
-
-def _as_group_coordinator(code: ErrorCode, version: int) -> ErrorCode:
-    """The transaction coordinator's error, as the group coordinator reports it to the client."""
-    if code in RETRIABLE or (code is ErrorCode.CONCURRENT_TRANSACTIONS and version < _FIRST_TO_ADD):
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # the client retries at the same coordinator
-    if code is ErrorCode.PRODUCER_FENCED:
-        return ErrorCode.INVALID_PRODUCER_EPOCH
-    if code is ErrorCode.TRANSACTION_ABORTABLE and version < _FIRST_TO_SAY_ABORTABLE:
-        return ErrorCode.INVALID_TXN_STATE
-    return code
 
 
 def transactional_commit_error(request: Message, code: ErrorCode, message: str) -> Response:

@@ -51,6 +51,8 @@ _FIRST_TO_SKIP_ASSIGNMENT: Final = 9
 """JoinGroup: the response can tell a leader to keep the assignment (skip_assignment)."""
 _FIRST_WITHOUT_PROTOCOL: Final = 7
 """JoinGroup: the response may have no protocol; before, it is an empty one."""
+_FIRST_TO_NAME_PROTOCOL: Final = 5
+"""SyncGroup: a member says for which protocol it takes its assignment."""
 _FIRST_TO_LEAVE_TOGETHER: Final = 3
 """LeaveGroup: many members at once."""
 MAX_PROTOCOLS: Final = 1000
@@ -175,6 +177,9 @@ def join_error(request: Message, code: ErrorCode, message: str) -> Response:
 
 
 async def handle_sync(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
+    is_named = request.protocol_type is not None and request.protocol_name is not None
+    if ctx.version >= _FIRST_TO_NAME_PROTOCOL and not is_named:
+        raise BrokerError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     assignments: dict[str, bytes] = {}
     async for each in in_slices(broker.node.long_work, request.assignments, MEMBERS_PER_SLICE):
         assignments[each.member_id] = bytes(each.assignment)

@@ -38,7 +38,7 @@ PARTITIONS_PER_SLICE: Final = 100
 WATERMARKS_PER_SLICE: Final = 2000
 _CONSUMER: Final = -1
 _DEBUGGING_CONSUMER: Final = -2
-"""Replica ids of clients. The second may ask followers too, and is told where the log ends."""
+"""ListOffsets: replica ids of clients. The second may ask followers too, and is told where the log ends."""
 
 _SEARCH: Final = "search"
 """Key of a pending search in the fields of an answer."""
@@ -54,6 +54,8 @@ _SINCE_VERSION: Final = {
 
 NEVER: Final = 1 << 15
 """Above any version."""
+_FIRST_TO_KNOW_NOT_AVAILABLE: Final = 5
+"""ListOffsets: clients of older versions do not know OFFSET_NOT_AVAILABLE."""
 
 
 # ---- ListOffsets -------------------------------------------------------------------------------------
@@ -75,21 +77,24 @@ async def handle_list_offsets(broker: BrokerContext, ctx: RequestContext, reques
         partition = partition_lookup.find(broker, topic, ZERO_UUID, wanted.partition_index)
         leader_only = request.replica_id != _DEBUGGING_CONSUMER
         partition.check_epoch(wanted.current_leader_epoch, leader_only=leader_only)
-        found = list_offset(
-            partition,
-            wanted.timestamp,
-            replica=request.replica_id != _CONSUMER,
-            committed_only=request.isolation_level == 1,
-        )
+        try:
+            found = list_offset(
+                partition,
+                wanted.timestamp,
+                replica=request.replica_id != _CONSUMER,
+                committed_only=request.isolation_level == 1,
+            )
+        except BrokerError as error:
+            raise BrokerError(_in_words_of(ctx.version, error.code)) from None
         return {_SEARCH: found} if isinstance(found, OffsetSearch) else _offset_fields(found)
 
     topics = await _each_partition(broker, request.topics, "name", "partition_index", answer)
     searched = [each for topic in topics for each in topic["partitions"] if _SEARCH in each]
-    return await _with_found(broker, topics, searched) if searched else {"topics": topics}
+    return await _with_found(broker, ctx, topics, searched) if searched else {"topics": topics}
 
 
 async def _with_found(
-    broker: BrokerContext, topics: list[dict[str, Any]], searched: list[dict[str, Any]]
+    broker: BrokerContext, ctx: RequestContext, topics: list[dict[str, Any]], searched: list[dict[str, Any]]
 ) -> Response:
     """Run the searches, of a few requests at a time: the executor's threads are needed elsewhere too."""
     async with broker.searches:
@@ -99,8 +104,14 @@ async def _with_found(
             try:
                 fields.update(_offset_fields(search.answer()))
             except BrokerError as error:
-                fields["error_code"] = int(error.code)
+                fields["error_code"] = int(_in_words_of(ctx.version, error.code))
     return {"topics": topics}
+
+
+def _in_words_of(version: int, code: ErrorCode) -> ErrorCode:
+    """The error as clients of that version know it."""
+    unknown = code is ErrorCode.OFFSET_NOT_AVAILABLE and version < _FIRST_TO_KNOW_NOT_AVAILABLE
+    return ErrorCode.LEADER_NOT_AVAILABLE if unknown else code
 
 
 def _offset_fields(found: TimestampAndOffset) -> dict[str, Any]:
@@ -124,8 +135,7 @@ async def handle_offset_for_leader_epoch(
 ) -> Response:
     def answer(topic: str, wanted: Message) -> dict[str, Any]:
         partition = partition_lookup.find(broker, topic, ZERO_UUID, wanted.partition)
-        leader_only = request.replica_id != _DEBUGGING_CONSUMER
-        partition.check_epoch(wanted.current_leader_epoch, leader_only=leader_only)
+        partition.check_epoch(wanted.current_leader_epoch, leader_only=True)  # whoever asks
         epoch, end_offset = offset_for_leader_epoch(partition, wanted.leader_epoch)
         return {"leader_epoch": epoch, "end_offset": end_offset}
 

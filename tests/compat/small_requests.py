@@ -88,7 +88,8 @@ class SmallRequests:
         return {"group_id": NOBODY, "member_id": "who"}
 
     def _SyncGroup(self, version: int) -> dict[str, Any]:
-        return {"group_id": NOBODY, "generation_id": 1, "member_id": "who", "assignments": []}
+        named = {"protocol_type": "consumer", "protocol_name": "range"} if version >= 5 else {}
+        return {"group_id": NOBODY, "generation_id": 1, "member_id": "who", "assignments": [], **named}
 
     def _DescribeGroups(self, version: int) -> dict[str, Any]:
         return {"groups": [NOBODY]}

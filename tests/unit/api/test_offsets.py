@@ -1,5 +1,5 @@
-"""ListOffsets: what has to be searched for is searched outside the loop; who is told what. DeleteRecords of
-internal topics."""
+"""ListOffsets: what has to be searched for is searched outside the loop; who is told what.
+OffsetForLeaderEpoch of a follower. DeleteRecords of internal topics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from data_plane.log.timestamps import TimeSearch
 from data_plane.replication.partition import Partition
 from kraft.api import partition_lookup
-from kraft.api.offsets import handle_delete_records, handle_list_offsets
+from kraft.api.offsets import handle_delete_records, handle_list_offsets, handle_offset_for_leader_epoch
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID, TopicPartition
 from metadata_quorum.foundation.offset_timestamps import (
@@ -42,7 +42,11 @@ def partition(tmp_path: Path) -> Partition:
 
 
 def _asked(
-    partition: Partition, timestamp: int, monkeypatch: pytest.MonkeyPatch, replica_id: int = -1
+    partition: Partition,
+    timestamp: int,
+    monkeypatch: pytest.MonkeyPatch,
+    replica_id: int = -1,
+    version: int = 10,
 ) -> dict[str, Any]:
     monkeypatch.setattr(partition_lookup, "find", lambda *_: partition)
     monkeypatch.setattr(Partition, "check_epoch", lambda *_, **__: None)
@@ -53,7 +57,7 @@ def _asked(
         request: Any = SimpleNamespace(
             topics=[SimpleNamespace(name="t", partitions=[wanted])], replica_id=replica_id, isolation_level=0
         )
-        ctx: Any = SimpleNamespace(version=10)
+        ctx: Any = SimpleNamespace(version=version)
         answer = handle_list_offsets(broker, ctx, request)
         found: Any = answer if isinstance(answer, dict) else await answer  # type: ignore[misc]
         return dict(found["topics"][0]["partitions"][0])
@@ -89,6 +93,40 @@ def test_what_the_log_lost_meanwhile_is_asked_for_again(
 
     monkeypatch.setattr(TimeSearch, "run", closed)
     assert _asked(partition, NOW_MS, monkeypatch)["error_code"] == ErrorCode.OFFSET_NOT_AVAILABLE
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [(4, ErrorCode.LEADER_NOT_AVAILABLE), (5, ErrorCode.OFFSET_NOT_AVAILABLE)]
+)
+@pytest.mark.parametrize("timestamp", [LATEST_TIMESTAMP, NOW_MS + 9])
+def test_old_clients_are_told_in_their_own_words_that_the_end_is_not_known_yet(
+    timestamp: int, version: int, code: ErrorCode, partition: Partition, monkeypatch: pytest.MonkeyPatch
+):
+    """Before version 5 they take OFFSET_NOT_AVAILABLE for a failure of the server, and give up."""
+    ahead: Any = SimpleNamespace(epoch_start_offset=3)
+    partition.leader, partition.high_watermark = ahead, 1
+    assert _asked(partition, timestamp, monkeypatch, version=version)["error_code"] == code
+
+
+@pytest.mark.parametrize("replica_id", [-1, -2, 2])
+def test_only_a_leader_says_where_an_epoch_ends(
+    replica_id: int, partition: Partition, monkeypatch: pytest.MonkeyPatch
+):
+    """A follower's log may end differently. -2 is what a request of version 2 means, without the field."""
+    monkeypatch.setattr(partition_lookup, "find", lambda *_: partition)
+    partition.leader = None
+
+    async def ask() -> int:
+        broker = broker_context(node_context(asyncio.get_running_loop()))
+        wanted = SimpleNamespace(partition=0, leader_epoch=0, current_leader_epoch=-1)
+        request: Any = SimpleNamespace(
+            topics=[SimpleNamespace(topic="t", partitions=[wanted])], replica_id=replica_id
+        )
+        ctx: Any = SimpleNamespace(version=4)
+        answer = await handle_offset_for_leader_epoch(broker, ctx, request)
+        return int(answer["topics"][0]["partitions"][0]["error_code"])
+
+    assert asyncio.run(ask()) == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def test_an_unexpected_fault_in_a_search_is_that_partitions_answer(

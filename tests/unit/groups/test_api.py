@@ -94,6 +94,11 @@ def test_a_member_comes_in_by_any_version_of_join(version: int) -> None:
     run(test)
 
 
+def named(version: int) -> dict[str, Any]:
+    """What a SyncGroup of that version says of the protocol."""
+    return {"protocol_type": "consumer", "protocol_name": "range"} if version >= 5 else {}
+
+
 @pytest.mark.row("G1")
 @pytest.mark.parametrize(
     ("sync", "heartbeat", "leave"),
@@ -111,7 +116,8 @@ def test_a_member_syncs_beats_and_leaves(sync: int, heartbeat: int, leave: int) 
         member = (await broker.join()).member_id
         whoami = {"group_id": "g", "member_id": member, "generation_id": 1}
         assignments = [{"member_id": member, "assignment": b"all"}]
-        answer = await broker.ask(ApiKey.SYNC_GROUP, sync, whoami | {"assignments": assignments})
+        syncing = whoami | named(sync) | {"assignments": assignments}
+        answer = await broker.ask(ApiKey.SYNC_GROUP, sync, syncing)
         assert (answer.error_code, bytes(answer.assignment)) == (0, b"all")
         assert (await broker.ask(ApiKey.HEARTBEAT, heartbeat, whoami)).error_code == 0
         wrong = await broker.ask(ApiKey.HEARTBEAT, heartbeat, whoami | {"generation_id": 2})
@@ -234,7 +240,7 @@ ASKED: dict[int, Callable[[int], dict[str, Any]]] = {
     ApiKey.OFFSET_FETCH: fetch_request,
     ApiKey.HEARTBEAT: lambda version: {"group_id": "g", "member_id": "m"},
     ApiKey.LEAVE_GROUP: lambda version: {"group_id": "g"} | ({"member_id": "m"} if version < 3 else {}),
-    ApiKey.SYNC_GROUP: lambda version: {"group_id": "g", "member_id": "m"},
+    ApiKey.SYNC_GROUP: lambda version: {"group_id": "g", "member_id": "m"} | named(version),
     ApiKey.DESCRIBE_GROUPS: lambda version: {"groups": ["g"]},
     ApiKey.DELETE_GROUPS: lambda version: {"groups_names": ["g"]},
     ApiKey.OFFSET_DELETE: lambda version: {"group_id": "g"},
@@ -262,11 +268,22 @@ def test_who_does_not_coordinate_says_so_in_every_version(key: int, version: int
     run(test, leads=False)
 
 
+@pytest.mark.parametrize("missing", ["protocol_type", "protocol_name"])
+def test_from_version_5_on_a_sync_says_for_which_protocol(missing: str) -> None:
+    async def test(broker: Broker) -> None:
+        member = (await broker.join()).member_id
+        fields = {"group_id": "g", "member_id": member, "generation_id": 1} | named(5) | {missing: None}
+        answer = await broker.ask(ApiKey.SYNC_GROUP, 5, fields | {"assignments": []})
+        assert answer.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+    run(test)
+
+
 @pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_GROUPS))
 def test_groups_are_described(version: int) -> None:
     async def test(broker: Broker) -> None:
         member = (await broker.join()).member_id
-        fields = {"group_id": "g", "member_id": member, "generation_id": 1}
+        fields = {"group_id": "g", "member_id": member, "generation_id": 1} | named(5)
         await broker.ask(
             ApiKey.SYNC_GROUP, 5, fields | {"assignments": [{"member_id": member, "assignment": b"all"}]}
         )

@@ -17,6 +17,14 @@ from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from tests.unit.groups.api_driver import Broker, run
 
+REQUEST = {
+    "transactional_id": "x",
+    "group_id": "g",
+    "producer_id": 7,
+    "producer_epoch": 0,
+    "topics": [{"name": "orders", "partitions": [{"partition_index": 0, "committed_offset": 5}]}],
+}
+
 
 class Verifier:
     """Of a transaction that is open."""
@@ -37,6 +45,26 @@ class Verifier:
         return dict.fromkeys(guarded, await self.answer)
 
 
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [(1, ErrorCode.COORDINATOR_NOT_AVAILABLE), (2, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)],
+)
+def test_producers_of_before_version_2_are_not_told_of_a_load(version: int, code: ErrorCode) -> None:
+    """They take it for the end of their transaction (KAFKA-7296)."""
+
+    async def test(broker: Broker) -> None:
+        verifier = Verifier()
+        verifier.answer.set_result(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        context: Any = broker.context
+        context.transaction_verifier = verifier
+        partition = SimpleNamespace(leader_epoch=3, log=SimpleNamespace(producers=ProducerStateManager()))
+        context.replica_manager = SimpleNamespace(get=lambda topic, number: partition)
+        answer = await broker.ask(ApiKey.TXN_OFFSET_COMMIT, version, REQUEST)
+        assert answer.topics[0].partitions[0].error_code == code
+
+    run(test)
+
+
 @pytest.mark.row("P4", "G4")
 @pytest.mark.parametrize("between", ["nothing", "a marker", "another leader"])
 def test_offsets_whose_transaction_may_have_ended_meanwhile_are_not_stored(between: str) -> None:
@@ -49,14 +77,7 @@ def test_offsets_whose_transaction_may_have_ended_meanwhile_are_not_stored(betwe
         context: Any = broker.context
         context.transaction_verifier = verifier
         context.replica_manager = SimpleNamespace(get=lambda topic, number: partition)
-        request = {
-            "transactional_id": "x",
-            "group_id": "g",
-            "producer_id": 7,
-            "producer_epoch": 0,
-            "topics": [{"name": "orders", "partitions": [{"partition_index": 0, "committed_offset": 5}]}],
-        }
-        asked = asyncio.ensure_future(broker.ask(ApiKey.TXN_OFFSET_COMMIT, 3, request))
+        asked = asyncio.ensure_future(broker.ask(ApiKey.TXN_OFFSET_COMMIT, 3, REQUEST))
         for _ in range(10):
             await asyncio.sleep(0)
         match between:
