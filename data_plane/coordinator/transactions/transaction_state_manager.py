@@ -53,6 +53,11 @@ PREPARED: Final = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABO
 _UNFINISHED: Final = (ONGOING, *PREPARED)
 COMPLETE: Final = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 
+MOST_PARTITIONS: Final = 60_000
+"""Of one transaction, in which each topic counts as much as three partitions: all are written anew with each
+that is added."""
+_OF_A_TOPIC: Final = 3
+
 TransactionResult = CoordinatorResult[TransactionRecord]
 
 
@@ -137,6 +142,11 @@ class TransactionStateManager:
 
     # --- AddPartitionsToTxn --------------------------------------------------------------------
 
+    def partitions_of(self, transactional_id: str) -> int:
+        """How many its transaction has."""
+        known = self._transactions.get(transactional_id)
+        return 0 if known is None else len(known.partitions)
+
     def add_partitions(
         self,
         transactional_id: str,
@@ -159,6 +169,7 @@ class TransactionStateManager:
             known = dataclasses.replace(
                 known, state=ONGOING, partitions=frozenset(partitions), started_ms=at.now_ms
             )
+        _check_size(known.partitions)
         changed = dataclasses.replace(known, updated_ms=at.now_ms, client_version=client_version)
         return CoordinatorResult([TransactionRecord(transactional_id, changed)], [(ticket, True)])
 
@@ -428,6 +439,17 @@ def _refuse_unless_same_end(known: TransactionMetadata, commit: bool) -> None:
         raise BrokerError(ErrorCode.INVALID_TXN_STATE)
     if known.state in PREPARED:
         raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
+
+
+def _check_size(partitions: frozenset[TopicPartition]) -> None:
+    """Raises BrokerError."""
+    size = len(partitions)
+    if size * (1 + _OF_A_TOPIC) > MOST_PARTITIONS:
+        size += _OF_A_TOPIC * len({tp.topic for tp in partitions})
+        if size > MOST_PARTITIONS:
+            raise BrokerError(
+                ErrorCode.INVALID_REQUEST, "so many partitions are too much for one transaction"
+            )
 
 
 def _decided(transactional_id: str, changed: TransactionMetadata, ticket: Ticket) -> TransactionResult:

@@ -20,6 +20,7 @@ from data_plane.coordinator.transactions.records import (
 )
 from data_plane.coordinator.transactions.service import (
     ENDED_PER_TURN,
+    LARGE,
     TransactionCoordinator,
     TransactionCoordinatorConfig,
     TransactionMarker,
@@ -454,5 +455,32 @@ def test_only_the_end_of_the_last_epoch_takes_a_producer_id(version: int) -> Non
                 ended = transactions.end("x", unknown, commit=True, client_version=version)
                 assert await refusal(ended) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
             assert (await transactions.init_producer_id("x", TIMEOUT_MS, None)).producer_id == 1000
+
+    run(test)
+
+
+@pytest.mark.row("P4", "P7")
+def test_dozens_of_requests_of_a_large_transaction_take_turns_and_keep_their_order() -> None:
+    """Each writes all of its partitions: sixty-four small ones at once held the loop for a second."""
+
+    async def test() -> None:
+        log = MemoryLog()
+        async with service(log, MarkerLog()) as transactions:
+            number = transactions.partition_for("x")
+            producer = await transactions.init_producer_id("x", 60_000, None)
+            many = [TopicPartition("t", n) for n in range(LARGE + 1)]
+            await transactions.add_partitions("x", producer, many, 0)
+            added = [
+                asyncio.ensure_future(transactions.add_partitions("x", producer, [TopicPartition("u", n)], 0))
+                for n in range(64)
+            ]
+            ended = asyncio.ensure_future(transactions.end("x", producer, commit=True, client_version=0))
+            most, before = 0, log.bounds(number)[1]
+            while not ended.done():
+                await asyncio.sleep(0)
+                end = log.bounds(number)[1]
+                most, before = max(most, end - before), end
+            assert most <= 2  # the markers' record may be in the same turn
+            await asyncio.gather(*added, ended)
 
     run(test)
