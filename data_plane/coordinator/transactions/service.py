@@ -48,8 +48,8 @@ ENDED_PER_TURN: Final = 50
 100 microseconds."""
 
 LARGE: Final = 1000
-"""Partitions. Each takes half a microsecond whenever the transaction is written, and three times as much if it
-is the only one of its topic."""
+"""Partitions. Each takes half a microsecond whenever the transaction is written, or two if it is the only one
+of its topic."""
 
 
 class TransactionMarker(NamedTuple):
