@@ -48,6 +48,9 @@ _REPORTERS: Final = frozenset({"metric.reporters"})
 _FIXED: Final = FIXED_IN_KAFKA.union(NO_EFFECT)
 _LOGINS: Final = "sasl.jaas.config"
 """Behind a mechanism's name."""
+_GZIP_LEVEL: Final = "compression.gzip.level"
+_LIMIT: Final = "max.connections.per.ip"
+_EXCEPTIONS: Final = "max.connections.per.ip.overrides"
 _OVERRIDES: Final = re.compile(r"(|[^,]+:[0-9]{1,9}(,[^,]+:[0-9]{1,9})*)", re.ASCII)
 """HOST:COUNT,…"""
 _WHILE_ELIGIBLE: Final = (
@@ -124,6 +127,10 @@ def _check_values(node: NodeContext, present: MetadataImage, resource: Message, 
         if len(name) > _LONGEST_ID:
             raise _invalid(f"Invalid broker name '{name[:_LONGEST_ID]}...'")
         check_broker_values(values, per_broker=bool(name))
+        if any(each.name in (_LIMIT, _EXCEPTIONS) for each in resource.configs):
+            _check_limit(node, name, _after(node, resource, values, incremental=incremental))
+    elif kind == ResourceType.TOPIC:
+        check_topic_values(values)
     elif kind == ResourceType.GROUP:
         if incremental:  # its values must fit together with those that it has
             gone = {each.name for each in resource.configs} - values.keys()
@@ -132,6 +139,25 @@ def _check_values(node: NodeContext, present: MetadataImage, resource: Message, 
         problem = group_config_problem(values, node.config)
         if problem:
             raise BrokerError(ErrorCode.INVALID_CONFIG, problem)
+
+
+def _after(
+    node: NodeContext, resource: Message, values: Mapping[str, str], *, incremental: bool
+) -> Mapping[str, str]:
+    """All values of the broker's resource after the change."""
+    if not incremental:
+        return values
+    named = {each.name for each in resource.configs}
+    before = node.image.config(ResourceType.BROKER, resource.resource_name)
+    return {**{key: value for key, value in before.items() if key not in named}, **values}
+
+
+def _check_limit(node: NodeContext, broker: str, values: Mapping[str, str]) -> None:
+    """Nobody could connect any more, to change it back. Raises `BrokerError`."""
+    shared = node.image.config(ResourceType.BROKER, "") if broker else {}
+    effective = {**node.config.given, **shared, **values}
+    if int(effective.get(_LIMIT) or 1) == 0 and not effective.get(_EXCEPTIONS):
+        raise _invalid(f"{_LIMIT} can be set to zero only if {_EXCEPTIONS} property is set.")
 
 
 def _names_min_insync_of_a_broker(resource: Message) -> bool:
@@ -171,6 +197,17 @@ def check_broker_values(values: Mapping[str, str], *, per_broker: bool) -> None:
         )
 
 
+def check_topic_values(values: Mapping[str, str | None]) -> None:
+    """Of what is set: what decisions let pass, for commands that are in the log stay decided as they are.
+    Raises `BrokerError`, INVALID_CONFIG."""
+    level = (values.get(_GZIP_LEVEL) or "").strip()
+    if re.fullmatch("[+-]?0+", level, re.ASCII):
+        wrong = "Value must be between 1 and 9 or equal to -1"
+        raise BrokerError(
+            ErrorCode.INVALID_CONFIG, f"Invalid value {level} for configuration {_GZIP_LEVEL}: {wrong}"
+        )
+
+
 def _may_change(key: str) -> bool:
     """What nobody knows may be set to anything."""
     base = base_name(key)
@@ -197,7 +234,7 @@ def _check_value(key: str, value: str) -> None:
         raise _invalid(problem)
     if value and base_name(key) in CLASSES and value != CLASSES[base_name(key)]:
         raise _invalid(f"Invalid value {value} for configuration {key}: Class {value} could not be found.")
-    if key == "max.connections.per.ip.overrides" and not _OVERRIDES.fullmatch(value):
+    if key == _EXCEPTIONS and not _OVERRIDES.fullmatch(value):
         raise _invalid(f"Error parsing configuration property '{key}': {value}")
     if row is not None:
         try:

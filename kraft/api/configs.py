@@ -101,6 +101,7 @@ _KAFKA_TYPES: Final = {
     "boolean": ConfigType.BOOLEAN,
     "string": ConfigType.STRING,
     "int": ConfigType.INT,
+    "short": ConfigType.SHORT,
     "long": ConfigType.LONG,
     "double": ConfigType.DOUBLE,
     "list": ConfigType.LIST,

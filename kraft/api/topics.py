@@ -14,6 +14,7 @@ from uuid import UUID
 
 from kraft.api.authz.checks import authorize_topics
 from kraft.api.authz.topic_checks import create_topics, delete_topics
+from kraft.api.config_validation import check_topic_values
 from kraft.api.configs import topic_configs
 from kraft.api.context import ControllerContext, NodeContext
 from kraft.api.controller_mutation_quota import ControllerMutationQuota
@@ -86,9 +87,7 @@ async def handle_create_topics(
     controller: ControllerContext, ctx: RequestContext, request: Message
 ) -> Response:
     twice, once = await _named_twice(controller, request.topics)
-    bounded, too_many = await _within_bounds(
-        controller, once, lambda topic: _partitions_named(controller, topic)
-    )
+    bounded, too_many = await _within_bounds(controller, once, lambda topic: _to_create(controller, topic))
     mutation_quota = ControllerMutationQuota(controller.node, ctx)
     wanted, refused = await _within_quota(
         controller, mutation_quota, bounded, lambda topic: _partitions_to_make(controller, topic)
@@ -118,6 +117,12 @@ async def handle_create_topics(
         else:
             answers.append(_created(topic, result, configs))
     return {"topics": answers, "throttle_time_ms": mutation_quota.throttle_time_ms}
+
+
+def _to_create(controller: ControllerContext, topic: Message) -> int:
+    """How many partitions the topic gets, if it is made. Raises `BrokerError`."""
+    check_topic_values({each.name: each.value for each in topic.configs})
+    return _partitions_named(controller, topic)
 
 
 def _partitions_to_make(controller: ControllerContext, topic: Message) -> int:

@@ -44,9 +44,14 @@ def _default(row: ConfigRow) -> str:
 def _bounds(rule: KeyRule) -> str:
     if rule.choices:
         return ", ".join(rule.choices)
+    words = []
     if rule.minimum is not None and rule.maximum is not None:
-        return f"{rule.minimum} to {rule.maximum}"
-    return "" if rule.minimum is None else f"at least {rule.minimum}"
+        words.append(f"{rule.minimum} to {rule.maximum}")
+    elif rule.minimum is not None:
+        words.append(f"at least {rule.minimum}")
+    if rule.never is not None:
+        words.append(f"not {rule.never}")
+    return ", ".join(words)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Final
 
 from kraft.config.key import Update
@@ -54,11 +55,12 @@ class DynamicBrokerConfig:
             self._apply(self._with({**image.config(kind, ""), **image.config(kind, own)}))
 
     def _with(self, committed: Mapping[str, str]) -> Config:
-        """Each value is checked alone, so that one that does not fit stops no other."""
+        """Where they do not fit together, each value is checked alone, so that one stops no other."""
+        changing = {key: value for key, value in committed.items() if changes_node(key)}
+        with suppress(FatalError):
+            return self._static.with_dynamic(changing)
         fitting: dict[str, str] = {}
-        for key, value in committed.items():
-            if not changes_node(key):
-                continue
+        for key, value in changing.items():
             try:
                 self._static.with_dynamic({key: value})
                 fitting[key] = value

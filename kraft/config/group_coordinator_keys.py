@@ -62,7 +62,7 @@ class GroupCoordinatorKeys:
     )
     offset_metadata_max_bytes: int = key(4 * KIB, "longest metadata of one committed offset", minimum=0)
     offsets_topic_num_partitions: int = key(50, "partitions of __consumer_offsets", minimum=1)
-    offsets_topic_replication_factor: int = key(3, "replicas of __consumer_offsets", minimum=1)
+    offsets_topic_replication_factor: int = key(3, "replicas of __consumer_offsets", minimum=1, bits=16)
     offsets_topic_segment_bytes: int = key(100 * MIB, "segment size of __consumer_offsets", minimum=1)
     offsets_topic_compression_codec: int = key(
         0, "accepted; its batches are stored uncompressed", minimum=0, maximum=4
@@ -71,7 +71,7 @@ class GroupCoordinatorKeys:
         10_080, "offsets of an empty group are kept for this long", minimum=1
     )
     offsets_retention_check_interval_ms: int = key(
-        10 * MINUTE, "how often expired offsets are looked for", minimum=1
+        10 * MINUTE, "how often expired offsets are looked for", minimum=1, bits=64
     )
     offsets_commit_timeout_ms: int = key(
         5 * SECOND, "a commit that is not replicated within this fails", minimum=1

@@ -47,6 +47,10 @@ class KeyRule:
     why: str
     secret: bool = False
     """DescribeConfigs leaves its value out."""
+    bits: int = 32
+    """Of a whole number; Kafka calls one of 64 bits a long."""
+    never: float | None = None
+    """A number between the bounds that is refused all the same."""
 
 
 def key(
@@ -58,7 +62,9 @@ def key(
     choices: Sequence[str] = (),
     update: Update = READ_ONLY,
     secret: bool = False,
+    bits: int = 32,
+    never: float | None = None,
 ) -> Any:
     """One row of a table. Returns Any because the annotation beside it is the type."""
-    rule = KeyRule(minimum, maximum, tuple(choices), update, why, secret)
+    rule = KeyRule(minimum, maximum, tuple(choices), update, why, secret, bits, never)
     return field(default=default, metadata={"rule": rule})

@@ -47,7 +47,7 @@ class ConfigRow(NamedTuple):
     name: str
     attribute: str
     type: str
-    """Kafka's word: int, boolean, double, string, list."""
+    """Kafka's word: int, long, short, boolean, double, string, list."""
     default: object
     rule: KeyRule
 
@@ -283,12 +283,17 @@ def parse_value(row: ConfigRow, text: str) -> object:
 
 def _number(row: ConfigRow, text: str) -> float:
     number: float
+    bits = None if row.type == "double" else row.rule.bits
     try:
         if "_" in text:  # Python's own notation, not Kafka's
             raise ValueError
-        number = int(text) if row.type == "int" else float(text)
+        number = float(text) if bits is None else int(text)
     except ValueError:
-        reject(row.name, text, "must be a whole number" if row.type == "int" else "must be a number")
+        reject(row.name, text, "must be a number" if bits is None else "must be a whole number")
+    if bits is not None and not -(1 << bits - 1) <= number < 1 << bits - 1:
+        reject(row.name, text, f"must be a number of {bits} bits")
+    if number == row.rule.never:
+        reject(row.name, text, f"must not be {row.rule.never:g}")
     low, high = row.rule.minimum, row.rule.maximum
     if low is not None and number < low:
         reject(row.name, text, f"must be at least {low:g}" if low < 1e6 else f"must be at least {int(low)}")
@@ -359,6 +364,8 @@ def _check(config: Config) -> None:
             "replica.lag.time.max.ms",
             "a waiting follower would look like a lagging one",
         ),
+        ("replica.fetch.wait.max.ms", "replica.socket.timeout.ms", "no fetch would be waited for to its end"),
+        ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms", "they contradict"),
         ("broker.heartbeat.interval.ms", "broker.session.timeout.ms", "a healthy broker would be fenced"),
         ("group.min.session.timeout.ms", "group.max.session.timeout.ms", "no session would be allowed"),
         *(
@@ -380,7 +387,9 @@ def _check(config: Config) -> None:
                 f"must not be above {upper}={config.value_text(upper)}: {why}",
             )
 
-    _ = config.connections_of_hosts
+    if not (config.connections_of_hosts or config.max_connections_per_ip):
+        key = "max.connections.per.ip"
+        reject(key, 0, f"nobody could connect; may be 0 only beside {key}.overrides")
     if "classic" not in config.group_coordinator_rebalance_protocols:
         key = "group.coordinator.rebalance.protocols"
         reject(key, config.value_text(key), "must name classic: groups cannot do without")
@@ -465,7 +474,9 @@ def _reason(error: Exception) -> str:
 
 # -- the table, read once ---------------------------------------------------------------------------
 
-_TYPE_WORDS: Final[dict[object, str]] = {int: "int", bool: "boolean", float: "double", str: "string"}
+_TYPE_WORDS: Final[dict[object, str]] = {bool: "boolean", float: "double", str: "string", tuple: "list"}
+_WHOLE_NUMBERS: Final = {16: "short", 32: "int", 64: "long"}
+"""By their bits."""
 
 
 def _read_rows() -> dict[str, ConfigRow]:
@@ -475,9 +486,10 @@ def _read_rows() -> dict[str, ConfigRow]:
         hint = hints[field.name]
         if isinstance(hint, types.UnionType):
             hint = next(t for t in typing.get_args(hint) if t is not type(None))
-        word = "list" if typing.get_origin(hint) is tuple else _TYPE_WORDS[hint]
+        rule: KeyRule = field.metadata["rule"]
+        word = _WHOLE_NUMBERS[rule.bits] if hint is int else _TYPE_WORDS[typing.get_origin(hint) or hint]
         name = field.name.replace("_", ".")
-        rows[name] = ConfigRow(name, field.name, word, field.default, field.metadata["rule"])
+        rows[name] = ConfigRow(name, field.name, word, field.default, rule)
     return rows
 
 

@@ -53,18 +53,18 @@ class QuorumKeys:
         1 * MINUTE, "accepted; a broker repeats its registration until it is accepted", minimum=1
     )
     metadata_log_max_record_bytes_between_snapshots: int = key(
-        20 * MIB, "a snapshot is taken after this many bytes", minimum=1
+        20 * MIB, "a snapshot is taken after this many bytes", minimum=1, bits=64
     )
     metadata_log_max_snapshot_interval_ms: int = key(
-        1 * HOUR, "accepted; snapshots are taken by size", minimum=0
+        1 * HOUR, "accepted; snapshots are taken by size", minimum=0, bits=64
     )
     metadata_log_segment_bytes: int = key(1024 * MIB, "segment size of the metadata log", minimum=8 * MIB)
     metadata_max_retention_bytes: int = key(
-        100 * MIB, "accepted; the last two snapshots and what follows are kept"
+        100 * MIB, "accepted; the last two snapshots and what follows are kept", bits=64
     )
     metadata_max_idle_interval_ms: int = key(500, "accepted; an idle quorum writes nothing", minimum=0)
     controlled_shutdown_enable: bool = key(True, "a stopping broker hands over its leaderships first")
     auto_leader_rebalance_enable: bool = key(True, "leadership returns to the preferred replica by itself")
     leader_imbalance_check_interval_seconds: int = key(
-        300, "how often leaders are compared with the preferred replicas", minimum=1
+        300, "how often leaders are compared with the preferred replicas", minimum=1, bits=64
     )

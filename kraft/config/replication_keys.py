@@ -16,7 +16,7 @@ class ReplicationKeys:
     """Kafka's ReplicationConfigs."""
 
     replica_lag_time_max_ms: int = key(
-        30 * SECOND, "a follower that has not caught up for this long leaves the ISR", minimum=1
+        30 * SECOND, "a follower that has not caught up for this long leaves the ISR", minimum=1, bits=64
     )
     replica_fetch_max_bytes: int = key(
         1 * MIB, "most bytes of one partition in a follower's fetch", minimum=0
@@ -31,7 +31,7 @@ class ReplicationKeys:
         30 * SECOND, "how long a follower waits for a leader's answer", minimum=1
     )
     replica_high_watermark_checkpoint_interval_ms: int = key(
-        5 * SECOND, "how often high watermarks are saved", minimum=1
+        5 * SECOND, "how often high watermarks are saved", minimum=1, bits=64
     )
     replica_selector_class: str | None = key(
         None, "RackAwareReplicaSelector sends consumers with a client.rack to a replica there",

@@ -69,7 +69,10 @@ class SecurityKeys:
         secret=True,
     )
     connections_max_reauth_ms: int = key(
-        0, "a client must authenticate again within this, or its connection is closed; 0: never", minimum=0
+        0,
+        "a client must authenticate again within this, or its connection is closed; 0: never",
+        minimum=0,
+        bits=64,
     )
     connection_failed_authentication_delay_ms: int = key(
         100, "delay before a failed authentication is answered", minimum=0

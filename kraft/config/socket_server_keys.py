@@ -60,7 +60,9 @@ class SocketServerKeys:
     max_connections_per_ip_overrides: str = key(
         "", "ADDRESS:COUNT,... addresses with another limit than max.connections.per.ip", update=CLUSTER_WIDE
     )
-    connections_max_idle_ms: int = key(10 * MINUTE, "a connection without requests is closed after this")
+    connections_max_idle_ms: int = key(
+        10 * MINUTE, "a connection without requests is closed after this", bits=64
+    )
     socket_request_max_bytes: int = key(100 * MIB, "a longer frame is refused before it is read", minimum=1)
     sasl_server_max_receive_size: int = key(
         512 * KIB, "the same before a client has authenticated, on a listener that asks for it", minimum=1
@@ -75,15 +77,15 @@ class SocketServerKeys:
     socket_receive_buffer_bytes: int = key(100 * KIB, "accepted; the system sizes socket buffers", minimum=-1)
     socket_listen_backlog_size: int = key(50, "most connections that wait to be accepted", minimum=1)
     socket_connection_setup_timeout_ms: int = key(
-        10 * SECOND, "accepted; nodes give a new connection one second and try again"
+        10 * SECOND, "accepted; nodes give a new connection one second and try again", bits=64
     )
     socket_connection_setup_timeout_max_ms: int = key(
-        30 * SECOND, "accepted; see socket.connection.setup.timeout.ms"
+        30 * SECOND, "accepted; see socket.connection.setup.timeout.ms", bits=64
     )
     queued_max_requests: int = key(500, "most unanswered requests of one connection", minimum=1)
     queued_max_request_bytes: int = key(
         256 * MIB,
         "bytes of unanswered requests per listener above which reading pauses; Kafka's default is no bound",
-        minimum=-1,
+        minimum=-1, bits=64,
     )  # fmt: skip
     request_timeout_ms: int = key(30 * SECOND, "how long a node waits for another node's answer")

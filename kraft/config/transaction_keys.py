@@ -35,7 +35,9 @@ class TransactionKeys:
     )
     add_partitions_to_txn_retry_backoff_max_ms: int = key(100, "a leader stops asking after this")
     transaction_state_log_num_partitions: int = key(50, "partitions of __transaction_state", minimum=1)
-    transaction_state_log_replication_factor: int = key(3, "replicas of __transaction_state", minimum=1)
+    transaction_state_log_replication_factor: int = key(
+        3, "replicas of __transaction_state", minimum=1, bits=16
+    )
     transaction_state_log_min_isr: int = key(
         2, "in-sync replicas of __transaction_state without which it takes no writes", minimum=1
     )

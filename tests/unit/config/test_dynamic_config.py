@@ -116,6 +116,8 @@ def test_every_key_that_kafka_calls_dynamic_may_change() -> None:
         ("log.cleaner.dedupe.buffer.size", "5", True, "must be at least 1048576"),
         ("log.cleaner.threads", "many", False, "Not a number of type INT"),
         ("max.connections", "-1", False, "at least 0"),
+        ("log.retention.ms", "0", False, "must not be 0"),
+        ("compression.gzip.level", "0", True, "must not be 0"),
         ("max.connections.per.ip.overrides", "x", False, "Error parsing configuration property"),
         ("principal.builder.class", "x", True, "Class x could not be found"),
         ("sasl.login.class", "", True, "Cannot update these configs dynamically"),
@@ -138,6 +140,15 @@ def test_addresses_with_a_limit_of_their_own() -> None:
     assert limits.of_hosts == {"10.0.0.1": 3, "::1": 4}
     node.set("", "max.connections.per.ip.overrides", "10.0.0.1")
     assert node.config.connections_of_hosts == {}
+
+
+def test_values_that_fit_only_together() -> None:
+    node = Node()
+    node.set("", "max.connections.per.ip", "0")  # alone it would shut everybody out
+    assert node.config.max_connections_per_ip > 0
+    node.set("1", "max.connections.per.ip.overrides", "10.0.0.1:3")
+    assert node.config.max_connections_per_ip == 0
+    assert node.config.connections_of_hosts == {"10.0.0.1": 3}
 
 
 @pytest.mark.parametrize("base", ["max.connections", "max.connection.creation.rate", "num.network.threads"])

@@ -117,6 +117,21 @@ BOOTSTRAP_ALONE = {"controller.quorum.voters": None, "controller.quorum.bootstra
         (COMBINED, {"auto.create.topics.enable": "yes"}, "auto.create.topics.enable=yes: must be true or"),
         (COMBINED, {"log.segment.bytes": "10"}, "log.segment.bytes=10: must be at least 1048576"),
         (COMBINED, {"compression.zstd.level": "99"}, "compression.zstd.level=99: must be at most 22"),
+        (COMBINED, {"log.retention.ms": "0"}, "log.retention.ms=0: must not be 0"),
+        (COMBINED, {"log.retention.minutes": "0"}, "log.retention.minutes=0: must not be 0"),
+        (COMBINED, {"log.retention.hours": "0"}, "log.retention.hours=0: must not be 0"),
+        (COMBINED, {"log.roll.ms": "0"}, "log.roll.ms=0: must be at least 1"),
+        (COMBINED, {"log.roll.jitter.ms": "-1"}, "log.roll.jitter.ms=-1: must be at least 0"),
+        (COMBINED, {"message.max.bytes": "2147483648"}, "2147483648: must be a number of 32 bits"),
+        (COMBINED, {"log.retention.bytes": str(2**63)}, "must be a number of 64 bits"),
+        (COMBINED, {"offsets.topic.replication.factor": "32768"}, "must be a number of 16 bits"),
+        (COMBINED, {"max.connections.per.ip": "0"}, "max.connections.per.ip=0: nobody could connect"),
+        (
+            COMBINED,
+            {"log.cleaner.max.compaction.lag.ms": "5", "log.cleaner.min.compaction.lag.ms": "6"},
+            "log.cleaner.min.compaction.lag.ms=6: must not be above log.cleaner.max.compaction.lag.ms=5",
+        ),
+        (COMBINED, {"replica.socket.timeout.ms": "499"}, "must not be above replica.socket.timeout.ms=499"),
         (COMBINED, {"replica.fetch.wait.max.ms": "40000"}, "must not be above replica.lag.time.max.ms=30000"),
         (COMBINED, {"broker.heartbeat.interval.ms": "9001"}, "must not be above broker.session.timeout.ms"),
         (
@@ -134,6 +149,19 @@ def test_what_is_wrong_stops_the_start_with_one_sentence(base, changes, sentence
     assert caught.value.exit_code == ExitCode.BAD_CONFIG
     assert sentence in caught.value.reason
     assert "\n" not in caught.value.reason
+
+
+def test_whole_numbers_are_of_kafkas_types():
+    types = {ROWS[name].type for name in ("log.retention.ms", "connections.max.idle.ms", "log.segment.bytes")}
+    assert types == {"long", "int"}
+    assert ROWS["offsets.topic.replication.factor"].type == "short"
+    for row in ROWS.values():
+        if row.type in ("short", "int", "long") and row.default not in (None, Required.TOKEN):
+            assert parse_value(row, format_value(row.default)) == row.default
+    unlimited = Config.from_properties(COMBINED | {"log.retention.ms": "-1", "log.retention.hours": "-2"})
+    assert unlimited.topic_defaults["retention.ms"] == "-1"
+    nobody = {"max.connections.per.ip": "0", "max.connections.per.ip.overrides": "127.0.0.1:5"}
+    assert Config.from_properties(COMBINED | nobody).max_connections_per_ip == 0
 
 
 def test_an_unknown_key_is_answered_with_the_nearest(caplog):

@@ -1,0 +1,104 @@
+"""Configurations that are refused before they are proposed, as Apache Kafka refuses them."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kraft.api.config_validation import outcomes
+from kraft.api.topics import handle_create_topics
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import ResourceType
+from metadata_quorum.metadata.delta import MetadataDelta
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
+from metadata_quorum.metadata.records import ConfigRecord
+from metadata_quorum.protocol.commands import CONFIG_DELETE, CONFIG_SET
+from tests.support.contexts import controller_context, node_context
+from tests.support.node_config import config, mapped
+
+CONFIG = config(listener_security_protocol_map=mapped("PLAINTEXT"))
+
+
+def refusal(
+    kind: ResourceType, name: str, image: MetadataImage = EMPTY_IMAGE, /, **values: str | None
+) -> ErrorCode:
+    """Of an incremental change; None deletes."""
+    named = [
+        SimpleNamespace(
+            name=key.replace("_", "."),
+            value=value,
+            config_operation=CONFIG_DELETE if value is None else CONFIG_SET,
+        )
+        for key, value in values.items()
+    ]
+    resource: Any = SimpleNamespace(resource_type=kind, resource_name=name, configs=named)
+
+    async def ask() -> ErrorCode:
+        node = node_context(asyncio.get_running_loop(), config=CONFIG, image=image)
+        (outcome,) = await outcomes(node, [resource], incremental=True)
+        return ErrorCode.NONE if outcome is None else outcome.error
+
+    return asyncio.run(ask())
+
+
+def with_values(**values: str) -> MetadataImage:
+    """All brokers have them."""
+    delta, kind = MetadataDelta(EMPTY_IMAGE), int(ResourceType.BROKER)
+    for key, value in values.items():
+        name = key.replace("_", ".")
+        delta.replay(ConfigRecord(resource_type=kind, resource_name="", name=name, value=value))
+    return delta.apply()
+
+
+@pytest.mark.parametrize("broker", ["", "1"])
+def test_a_limit_that_shuts_everybody_out_is_refused(broker: str) -> None:
+    """Whoever set it could not set it back."""
+    kind, excepted = ResourceType.BROKER, "127.0.0.1:9"
+    assert refusal(kind, broker, max_connections_per_ip="0") is ErrorCode.INVALID_REQUEST
+    assert refusal(kind, broker, max_connections_per_ip="1") is ErrorCode.NONE
+    both = {"max_connections_per_ip": "0", "max_connections_per_ip_overrides": excepted}
+    assert refusal(kind, broker, **both) is ErrorCode.NONE
+    known = with_values(max_connections_per_ip_overrides=excepted)
+    assert refusal(kind, broker, known, max_connections_per_ip="0") is ErrorCode.NONE
+    known = with_values(**both)
+    assert refusal(kind, "", known, max_connections_per_ip_overrides=None) is ErrorCode.INVALID_REQUEST
+    assert refusal(kind, "", known, max_connections_per_ip=None) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("level", "code"),
+    [
+        ("0", ErrorCode.INVALID_CONFIG),
+        (" -0", ErrorCode.INVALID_CONFIG),
+        ("-1", ErrorCode.NONE),
+        ("9", ErrorCode.NONE),
+        ("10", ErrorCode.NONE),  # which the decision refuses
+    ],
+)
+def test_gzip_has_no_level_0(level: str, code: ErrorCode) -> None:
+    assert refusal(ResourceType.TOPIC, "t", compression_gzip_level=level) is code
+
+
+def test_no_topic_is_made_with_gzips_level_0() -> None:
+    value = SimpleNamespace(name="compression.gzip.level", value="0")
+    wanted = SimpleNamespace(
+        name="t", num_partitions=1, replication_factor=1, assignments=[], configs=[value]
+    )
+    request: Any = SimpleNamespace(topics=[wanted], validate_only=False, timeout_ms=1000)
+
+    async def create_topics(topics: list[Any], **_: Any) -> tuple[()]:
+        assert not topics
+        return ()
+
+    async def ask() -> Any:
+        node = node_context(asyncio.get_running_loop(), config=CONFIG)
+        quorum: Any = SimpleNamespace(image=EMPTY_IMAGE, create_topics=create_topics)
+        controller: Any = controller_context(node, quorum_controller=quorum)
+        ctx: Any = SimpleNamespace(version=7, principal="User:me", client_id="me", forwarded_for=None)
+        return await handle_create_topics(controller, ctx, request)
+
+    (answer,) = asyncio.run(ask())["topics"]
+    assert answer["error_code"] == ErrorCode.INVALID_CONFIG
