@@ -183,7 +183,7 @@ class Cluster:
         for loop in self._processes:
             loop.kill()
         for loop in self._processes:
-            loop.abandon_tasks()
+            loop.abandon()
 
     # ---- life of a node
 

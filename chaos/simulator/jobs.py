@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 from asyncio import events
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from random import Random
 from typing import Any, Final
 
@@ -45,7 +46,8 @@ class Job(greenlet):  # type: ignore[misc]  # which has no types
     def park(self, seconds: float) -> None:
         """Called inside the job: let others run for that long."""
         self._pool.process.call_after(seconds, self.go_on)
-        self.parent.switch()
+        with self._pool.parked(self):
+            self.parent.switch()
 
     def run(self) -> None:
         """The work itself; `go_on` begins it."""
@@ -73,6 +75,25 @@ class Pool:
         self._free = threads
         self._random = random
         self._waiting: deque[Job] = deque()
+        self._parked: dict[Job, None] = {}
+        self._is_abandoned = False
+
+    @contextmanager
+    def parked(self, job: Job) -> Iterator[None]:
+        """Raises Killed where nobody will call it to go on."""
+        if self._is_abandoned:
+            raise Killed("its process has ended")
+        self._parked[job] = None
+        try:
+            yield
+        finally:
+            del self._parked[job]
+
+    def abandon(self) -> None:
+        """Finish the jobs of a dead process: of one that is left half-way nothing could ever be freed."""
+        self._is_abandoned = True
+        for job in list(self._parked):
+            job.throw(Killed("its process has ended"))
 
     def submit(self, work: Callable[[], Any], result: asyncio.Future[Any]) -> None:
         job = Job(self, work, result)

@@ -105,9 +105,9 @@ class ProcessLoop(Process):
         self.alive = False
         self._aside.clear()
 
-    def abandon_tasks(self) -> None:
-        """Finish the coroutines of a dead process, and those that they begin in their `finally`: what they do
-        on their way out reaches nothing."""
+    def abandon(self) -> None:
+        """Finish the coroutines of a dead process, those that they begin in their `finally`, and its executor's
+        jobs: what they do on their way out reaches nothing."""
         abandoned: set[asyncio.Task[Any]] = set()
         while tasks := asyncio.all_tasks(self) - abandoned:
             for task in sorted(tasks, key=asyncio.Task.get_name):
@@ -120,6 +120,8 @@ class ProcessLoop(Process):
                         continue
                 task._log_destroy_pending = False  # type: ignore[attr-defined]  # asyncio's own way to say so
             abandoned |= tasks
+        for pool in self._pools.values():
+            pool.abandon()
 
     def hold(self) -> None:
         """Until `go_on`; may be called by several."""

@@ -17,6 +17,7 @@ from chaos.simulator.process_loop import ProcessLoop
 from chaos.simulator.profile import COMBINED
 from chaos.simulator.scheduler import Scheduler
 from chaos.simulator.story import Story
+from tests.support.may_block import MAY_BLOCK
 
 
 @pytest.fixture
@@ -151,3 +152,25 @@ def test_what_a_dead_process_begins_on_its_way_out_is_ended_too(cluster: Cluster
     coroutine = begun[0].get_coro()
     assert isinstance(coroutine, Coroutine)
     assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
+
+
+def test_a_job_of_a_process_that_died_in_the_midst_of_it_is_freed(cluster: Cluster) -> None:
+    """What it holds is the whole simulation."""
+    machine = cluster.machines[1]
+    process, ended = machine.start(1), list[str]()
+
+    def job() -> None:
+        file = machine.disk.open("/n1/file", create=True)
+        try:
+            while True:
+                file.append([b"x"])
+                file.sync(MAY_BLOCK)
+        finally:
+            ended.append(process.name)
+
+    process.post(lambda: process.run_in_executor(None, job))
+    cluster.scheduler.run(1.0)
+    machine.kill("")
+    assert not ended, "others go on, and nothing comes of it"
+    process.abandon()
+    assert ended == ["n1.1"]
