@@ -9,8 +9,7 @@ most likely died (`kraft/node/node.py` informs the controller).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import groupby
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -19,15 +18,19 @@ from kraft.api.context import ControllerContext
 from kraft.api.request_context import RequestContext
 from kraft.api.response import error_code_only
 from kraft.api.row import ApiRow, Response
+from kraft.api.slices import each_within, in_batches, in_slices
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import Endpoint, FeatureRange
 from metadata_quorum.protocol.commands import DirectoryAssignment, IsrChange, IsrMember
+from metadata_quorum.protocol.replies import DirectoryResult, IsrResult
 from metadata_quorum.protocol.requests import BrokerHeartbeatRequest, RegisterBrokerRequest
 
 MOST_OF_A_KIND: Final = 1000
-"""Of listeners, features or log directories, that a node has."""
+"""Of listeners, features or log directories, that a node has; of members of an ISR."""
+NAMED_PER_SLICE: Final = 1000
+"""Replicas that are looked at in one turn of the loop."""
 
 
 async def handle_registration(
@@ -114,41 +117,59 @@ async def handle_heartbeat(controller: ControllerContext, ctx: RequestContext, r
 async def handle_alter_partition(
     controller: ControllerContext, ctx: RequestContext, request: Message
 ) -> Response:
+    work = controller.node.long_work
+    named = each_within(request.topics, "partitions")
     changes = [
-        IsrChange(
-            topic_id=topic.topic_id,
-            partition=each.partition_index,
-            leader_epoch=each.leader_epoch,
-            partition_epoch=each.partition_epoch,
-            isr=_members(each),
-            leader_recovery_state=each.leader_recovery_state,
-        )
-        for topic in request.topics
-        for each in topic.partitions
+        _change(topic, each)
+        async for topic, each in in_slices(work, named, NAMED_PER_SLICE, _of_change)
+        if each is not None
     ]
-    results = await controller.quorum_controller.alter_partition(
-        request.broker_id, request.broker_epoch, changes
-    )
-    topics = []
-    for topic_id, answers in groupby(results, key=lambda result: result.topic_id):
-        partitions: list[dict[str, Any]] = [
+
+    async def alter(some: Sequence[IsrChange]) -> Sequence[IsrResult]:
+        return await controller.quorum_controller.alter_partition(
+            request.broker_id, request.broker_epoch, some
+        )
+
+    topics: list[dict[str, Any]] = []
+    results = await in_batches(work, changes, alter)
+    async for result in in_slices(work, results, NAMED_PER_SLICE):
+        if not topics or topics[-1]["topic_id"] != result.topic_id:
+            topics.append({"topic_id": result.topic_id, "partitions": []})
+        topics[-1]["partitions"].append(
             {
-                "partition_index": each.partition,
-                "error_code": int(each.error),
-                "leader_id": each.leader,
-                "leader_epoch": each.leader_epoch,
-                "isr": list(each.isr),
-                "leader_recovery_state": each.leader_recovery_state,
-                "partition_epoch": each.partition_epoch,
+                "partition_index": result.partition,
+                "error_code": int(result.error),
+                "leader_id": result.leader,
+                "leader_epoch": result.leader_epoch,
+                "isr": list(result.isr),
+                "leader_recovery_state": result.leader_recovery_state,
+                "partition_epoch": result.partition_epoch,
             }
-            for each in answers
-        ]
-        topics.append({"topic_id": topic_id, "partitions": partitions})
+        )
     return {"error_code": int(ErrorCode.NONE), "topics": topics}
 
 
+def _change(topic: Message, partition: Message) -> IsrChange:
+    """Raises `BrokerError`."""
+    return IsrChange(
+        topic_id=topic.topic_id,
+        partition=partition.partition_index,
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch,
+        isr=_members(partition),
+        leader_recovery_state=partition.leader_recovery_state,
+    )
+
+
+def _of_change(named: tuple[Message, Message | None]) -> int:
+    """The weight of a change, by the members of its ISR."""
+    partition = named[1]
+    return 1 if partition is None else 1 + len(partition.new_isr_with_epochs or partition.new_isr)
+
+
 def _members(partition: Message) -> tuple[IsrMember, ...]:
-    """Version 3 names each member with its epoch; before, there were only ids."""
+    """Version 3 names each member with its epoch; before, there were only ids. Raises `BrokerError`."""
+    _check_few(partition.new_isr_with_epochs or partition.new_isr)
     if partition.new_isr_with_epochs:
         return tuple(
             IsrMember(broker_id=each.broker_id, broker_epoch=each.broker_epoch)
@@ -160,29 +181,37 @@ def _members(partition: Message) -> tuple[IsrMember, ...]:
 async def handle_assign_replicas(
     controller: ControllerContext, ctx: RequestContext, request: Message
 ) -> Response:
+    work = controller.node.long_work
     assignments = [
         DirectoryAssignment(topic_id=topic.topic_id, partition=each.partition_index, directory=directory.id)
-        for directory in request.directories
-        for topic in directory.topics
-        for each in topic.partitions
+        async for directory, topic, each in in_slices(work, _each_assigned(request), NAMED_PER_SLICE)
+        if each is not None
     ]
-    results = await controller.quorum_controller.assign_replicas_to_dirs(
-        request.broker_id, request.broker_epoch, assignments
-    )
-    directories: dict[UUID, dict[UUID, list[dict[str, int]]]] = {}
-    for each in results:
-        partitions = directories.setdefault(each.directory, {}).setdefault(each.topic_id, [])
-        partitions.append({"partition_index": each.partition, "error_code": int(each.error)})
-    return {
-        "error_code": int(ErrorCode.NONE),
-        "directories": [
-            {
-                "id": directory,
-                "topics": [{"topic_id": topic_id, "partitions": found} for topic_id, found in topics.items()],
-            }
-            for directory, topics in directories.items()
-        ],
-    }
+
+    async def assign(some: Sequence[DirectoryAssignment]) -> Sequence[DirectoryResult]:
+        return await controller.quorum_controller.assign_replicas_to_dirs(
+            request.broker_id, request.broker_epoch, some
+        )
+
+    directories: dict[UUID, dict[str, Any]] = {}
+    topics: dict[tuple[UUID, UUID], list[dict[str, int]]] = {}
+    results = await in_batches(work, assignments, assign)
+    async for result in in_slices(work, results, NAMED_PER_SLICE):
+        place = result.directory, result.topic_id
+        if place not in topics:
+            topics[place] = []
+            directory = directories.setdefault(result.directory, {"id": result.directory, "topics": []})
+            directory["topics"].append({"topic_id": result.topic_id, "partitions": topics[place]})
+        topics[place].append({"partition_index": result.partition, "error_code": int(result.error)})
+    return {"error_code": int(ErrorCode.NONE), "directories": list(directories.values())}
+
+
+def _each_assigned(request: Message) -> Iterator[tuple[Message, Message, Message | None]]:
+    """What has nothing in it takes time too."""
+    for directory in request.directories:
+        yield directory, directory, None
+        for topic, each in each_within(directory.topics, "partitions"):
+            yield directory, topic, each
 
 
 async def handle_allocate_producer_ids(

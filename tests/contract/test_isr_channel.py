@@ -32,6 +32,7 @@ from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.metadata.records import UnfenceBrokerRecord
 from metadata_quorum.protocol import commands as c
 from metadata_quorum.protocol.replies import IsrResult
+from tests.support.contexts import controller_context, node_context
 from tests.support.metadata_machine import MetadataMachine
 from tests.unit.replication.cluster import Cluster
 
@@ -131,7 +132,9 @@ class QuorumChannel(ControllerChannel):
             assert isinstance(results, tuple)
             return results
 
-        context: Any = SimpleNamespace(quorum_controller=SimpleNamespace(alter_partition=alter))
+        quorum = SimpleNamespace(alter_partition=alter)
+        node = node_context(asyncio.get_running_loop())
+        context = controller_context(node, quorum_controller=quorum)
         request = decode_request(api_key, version, encode_request(api_key, version, fields))
         answer = await handle_alter_partition(context, cast(Any, None), request)
         return decode_response(api_key, version, encode_response(api_key, version, answer))

@@ -38,7 +38,7 @@ from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID
 from metadata_quorum.metadata.image import EMPTY_IMAGE
 from metadata_quorum.metadata.records import AccessControlEntryRecord
-from metadata_quorum.protocol.replies import UserResult
+from metadata_quorum.protocol.replies import DirectoryResult, IsrResult, UserResult
 from tests.support.contexts import broker_context, controller_context, node_context
 
 pytestmark = pytest.mark.row("P7")
@@ -94,6 +94,12 @@ class Controller:
 
     async def create_partitions(self, wanted: Any, **_: Any) -> Any:
         return [SimpleNamespace(error=ErrorCode.NONE, message="")] * len(wanted)
+
+    async def alter_partition(self, broker_id: int, epoch: int, changes: Any) -> Any:
+        return [IsrResult(each.topic_id, each.partition) for each in changes]
+
+    async def assign_replicas_to_dirs(self, broker_id: int, epoch: int, assigned: Any) -> Any:
+        return [DirectoryResult(each.topic_id, each.partition, each.directory) for each in assigned]
 
     async def elect_leaders(self, kind: int, wanted: Any, **_: Any) -> Any:
         return [
@@ -177,6 +183,10 @@ def structs(**fields: Any) -> Watched:
     )  # fmt: skip
 
 
+def isrs(members: int = 1) -> Watched:
+    return structs(partition_epoch=1, new_isr_with_epochs=[], new_isr=[1] * members, leader_recovery_state=0)
+
+
 class Case(NamedTuple):
     handler: Callable[..., Coroutine[Any, Any, Any]]
     items: Callable[[], Watched]
@@ -215,6 +225,7 @@ DESCRIBED: Final[Mapping[str, Any]] = {
     "include_topic_authorized_operations": False,
     "include_cluster_authorized_operations": False,
 }
+INCARNATION: Final[Mapping[str, Any]] = {"broker_id": 1, "broker_epoch": 1}
 REASSIGNED: Final[Mapping[str, Any]] = {"allow_replication_factor_change": True, "timeout_ms": 0}
 ACL: Final[Mapping[str, Any]] = {
     "resource_type": 2, "resource_name": "t", "resource_pattern_type": 3, "principal": "User:a", "host": "*",
@@ -294,6 +305,19 @@ CASES: Final[dict[str, Case]] = {
     ),
     "ListPartitionReassignments, topics": at_topics(reassignments.handle_list),
     "ListPartitionReassignments, partitions": at_partitions(reassignments.handle_list, numbers),
+    "AlterPartition, topics": at_topics(brokers.handle_alter_partition, **INCARNATION),
+    "AlterPartition, partitions": at_partitions(brokers.handle_alter_partition, isrs, **INCARNATION),
+    "AssignReplicasToDirs, directories": at(
+        brokers.handle_assign_replicas, "directories", names(topics=[]), **INCARNATION
+    ),
+    "AssignReplicasToDirs, topics": Case(
+        brokers.handle_assign_replicas, hollow,
+        lambda items: told(directories=[told(id=ZERO_UUID, topics=items)], **INCARNATION),
+    ),
+    "AssignReplicasToDirs, partitions": Case(
+        brokers.handle_assign_replicas, structs,
+        lambda items: told(directories=[told(id=ZERO_UUID, topics=[full(items)])], **INCARNATION),
+    ),
     "CreatePartitions": at(
         topics.handle_create_partitions, "topics", names(count=2, assignments=None), validate_only=True,
         timeout_ms=0,
@@ -376,6 +400,16 @@ def test_so_many_features_are_updated_at_once() -> None:
     updates = [told(feature=f"{n}") for n in range(features.MOST_UPDATES + 1)]
     with pytest.raises(BrokerError, match="INVALID_REQUEST"):
         asyncio.run(_asked(features.handle, told(feature_updates=updates)))
+
+
+def test_an_isr_has_so_many_members() -> None:
+    (few, many), members = isrs()[:2], brokers.MOST_OF_A_KIND
+    few.new_isr, many.new_isr = [1] * members, [1] * (members + 1)
+    request = told(topics=[full(Watched([few]))], **INCARNATION)
+    assert asyncio.run(_asked(brokers.handle_alter_partition, request))["topics"][0]["partitions"]
+    request.topics[0].partitions.append(many)
+    with pytest.raises(BrokerError, match="INVALID_REQUEST"):
+        asyncio.run(_asked(brokers.handle_alter_partition, request))
 
 
 @pytest.mark.parametrize("kind", ["listeners", "features", "log_dirs"])
