@@ -106,8 +106,8 @@ class ProcessLoop(Process):
         self._aside.clear()
 
     def abandon(self) -> None:
-        """Finish the coroutines of a dead process, those that they begin in their `finally`, and its executor's
-        jobs: what they do on their way out reaches nothing."""
+        """Finish the coroutines of a dead process, those that they begin in their `finally`, and the jobs of
+        its executor: what they do on their way out reaches nothing."""
         abandoned: set[asyncio.Task[Any]] = set()
         while tasks := asyncio.all_tasks(self) - abandoned:
             for task in sorted(tasks, key=asyncio.Task.get_name):
