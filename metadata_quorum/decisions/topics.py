@@ -99,14 +99,14 @@ def _create_one(
     if topic.assignments:
         replicas = _chosen_replicas(image, topic)
     else:
-        if topic.partitions <= 0:
-            raise BrokerError(
-                ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
-            )
         if topic.replication_factor <= 0:
             raise BrokerError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 "Replication factor must be larger than 0, or -1 to use the default value.",
+            )
+        if topic.partitions <= 0:
+            raise BrokerError(
+                ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
             )
         check_total(created.partitions + topic.partitions)
         replicas = _placed(image, 0, topic.partitions, topic.replication_factor, topic.placement_start)

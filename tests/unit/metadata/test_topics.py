@@ -46,6 +46,7 @@ def error_of(results: object) -> ErrorCode:
         ("t", 0, 1, {}, ErrorCode.INVALID_PARTITIONS),
         ("t", 20_000, 1, {}, ErrorCode.POLICY_VIOLATION),
         ("t", 1, 0, {}, ErrorCode.INVALID_REPLICATION_FACTOR),
+        ("t", 0, 0, {}, ErrorCode.INVALID_REPLICATION_FACTOR),  # which Kafka's controller finds first
         ("t", 1, 4, {}, ErrorCode.INVALID_REPLICATION_FACTOR),
         ("t", 1, 1, {"no_such": "1"}, ErrorCode.INVALID_CONFIG),
         ("t", 1, 1, {"retention_ms": "soon"}, ErrorCode.INVALID_CONFIG),

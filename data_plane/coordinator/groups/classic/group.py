@@ -30,6 +30,7 @@ from data_plane.coordinator.groups.classic.request_checks import (
     check_heartbeat,
     check_join,
     check_sync,
+    leaving_member,
 )
 from data_plane.coordinator.groups.classic.states import ClassicGroupConfig, ClassicGroupState, Effects
 from data_plane.coordinator.groups.messages import (
@@ -115,6 +116,11 @@ class ClassicGroup:
             refusal = check_join(self.metadata, request, self._rules.max_size)
         if refusal is not ErrorCode.NONE:
             self._reply(ticket, JoinReply(refusal, request.member_id))
+            if refusal is ErrorCode.GROUP_MAX_SIZE_REACHED:  # nobody waits for it any longer
+                self.metadata.pending.discard(request.member_id)
+                if self._leave_one(MemberIdentity(request.member_id)) is ErrorCode.NONE:
+                    self._members_changed(at)
+                self._maybe_complete_join(at)
         elif not request.member_id:
             self._join_newcomer(request, ticket, at)
         elif request.member_id in self.metadata.pending:
@@ -240,6 +246,8 @@ class ClassicGroup:
         """The log has been read: sessions begin now, since heartbeats were refused until here."""
         for member in self.metadata.roster:
             self._begin_session(member, at)
+        if self.size > self._rules.max_size:  # those stay that join again first
+            self._prepare_rebalance(at)
 
     def die(self, at: Instant) -> Effects:
         """The group is deleted, or changes to the consumer protocol: waiting members join again there."""
@@ -277,13 +285,11 @@ class ClassicGroup:
         if isinstance(member, ErrorCode):
             self._reply(ticket, JoinReply(member, request.member_id))
             return
-        unchanged = member.protocols == request.protocols
-        leads = member.member_id == self.metadata.roster.leader
-        if self.metadata.state is ClassicGroupState.COMPLETING_REBALANCE and unchanged:
+        state, leads = self.metadata.state, member.member_id == self.metadata.roster.leader
+        completing, stable = ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE
+        has_begun = state is completing or (state is stable and not leads)
+        if has_begun and member.protocols == request.protocols:
             self._extend_session(member, at)  # the last reply was lost: repeat it
-            self._reply(ticket, self.metadata.joined(member))
-        elif self.metadata.state is ClassicGroupState.STABLE and unchanged and not leads:
-            self._extend_session(member, at)
             self._reply(ticket, self.metadata.joined(member))
         else:
             # In STABLE a leader that joins again requests a rebalance: it has seen new partitions.
@@ -432,17 +438,10 @@ class ClassicGroup:
     # --- sessions and leaving ------------------------------------------------------------------
 
     def _leave_one(self, identity: MemberIdentity) -> ErrorCode:
-        member_id, instance_id = identity
-        if member_id in self.metadata.pending and instance_id is None:
-            self.metadata.pending.discard(member_id)
+        if identity.member_id in self.metadata.pending and identity.instance_id is None:
+            self.metadata.pending.discard(identity.member_id)
             return ErrorCode.NONE
-        if not member_id and instance_id is not None:
-            static = self.metadata.roster.by_instance(instance_id)
-            member: ClassicGroupMember | ErrorCode = (
-                static if static is not None else ErrorCode.UNKNOWN_MEMBER_ID
-            )
-        else:
-            member = self.metadata.known_member(member_id, instance_id)
+        member = leaving_member(self.metadata, identity)
         if isinstance(member, ErrorCode):
             return member
         self._dismiss(member)

@@ -76,7 +76,7 @@ class ClassicGroupMetadata:
         """Some, of the generation that has begun. Where the next rebalance begins before that, they take part
         in it."""
         begun = ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE
-        return self.state in begun and self.roster.is_any_joining()
+        return self.state in begun and self.roster.joining > 0
 
     # --- replies and records
 

@@ -247,8 +247,10 @@ class Roster:
     def not_joined(self) -> list[ClassicGroupMember]:
         return [] if self.all_joined() else [each for each in self if not self.has_joined(each)]
 
-    def is_any_joining(self) -> bool:
-        return bool(self._joining)
+    @property
+    def joining(self) -> int:
+        """How many have joined, and wait for the others."""
+        return len(self._joining)
 
     def some_joining(self, most: int) -> list[ClassicGroupMember]:
         return [self._members[member_id] for member_id in islice(self._joining, most)]

@@ -10,7 +10,14 @@ from typing import Final
 from data_plane.coordinator.groups.classic.group_metadata import ClassicGroupMetadata
 from data_plane.coordinator.groups.classic.members import ClassicGroupMember
 from data_plane.coordinator.groups.classic.states import ClassicGroupState
-from data_plane.coordinator.groups.messages import CommitOffsets, Heartbeat, JoinGroup, SyncGroup, bytes_of
+from data_plane.coordinator.groups.messages import (
+    CommitOffsets,
+    Heartbeat,
+    JoinGroup,
+    MemberIdentity,
+    SyncGroup,
+    bytes_of,
+)
 from metadata_quorum.foundation.errors import ErrorCode
 
 PROTOCOLS: Final = 4
@@ -23,16 +30,24 @@ def check_join(group: ClassicGroupMetadata, request: JoinGroup, max_size: int) -
     if not group.supports(request.protocol_type, request.protocols):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     before = group.roster.get(request.member_id) or group.roster.by_instance(request.instance_id)
-    known = before is not None
     protocol_bytes = group.roster.protocol_bytes + bytes_of(request.protocols)
     if before is not None:
         protocol_bytes -= bytes_of(before.protocols)
     if protocol_bytes > PROTOCOLS * request.max_record_bytes:
         return ErrorCode.GROUP_MAX_SIZE_REACHED
-    others = len(group.roster) + len(group.pending) - (request.member_id in group.pending)
-    if not known and others >= max_size:
-        return ErrorCode.GROUP_MAX_SIZE_REACHED
-    return ErrorCode.NONE
+    return ErrorCode.NONE if _has_room(group, before, max_size) else ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def _has_room(group: ClassicGroupMetadata, before: ClassicGroupMember | None, max_size: int) -> bool:
+    """`before`: the member that joins, if it is in the group. As with Kafka, ids that were only given out do
+    not count: their clients may be gone. Where the limit has been lowered, those stay that join again first.
+    """
+    if group.state is ClassicGroupState.EMPTY:
+        return True
+    if group.state is ClassicGroupState.PREPARING_REBALANCE:
+        waits = before is not None and group.roster.has_joined(before)
+        return waits or group.roster.joining < max_size
+    return before is not None or len(group.roster) < max_size
 
 
 def check_sync(group: ClassicGroupMetadata, request: SyncGroup) -> ClassicGroupMember | ErrorCode:
@@ -53,6 +68,14 @@ def check_sync(group: ClassicGroupMetadata, request: SyncGroup) -> ClassicGroupM
 def check_heartbeat(group: ClassicGroupMetadata, request: Heartbeat) -> ClassicGroupMember | ErrorCode:
     """A member is alive also where the reply is REBALANCE_IN_PROGRESS: that is for the caller to say."""
     return _member_of_generation(group, request.member_id, request.instance_id, request.generation)
+
+
+def leaving_member(group: ClassicGroupMetadata, identity: MemberIdentity) -> ClassicGroupMember | ErrorCode:
+    """Who leaves: administrators name a static member by its instance id alone."""
+    member_id, instance_id = identity
+    if not member_id and instance_id is not None:
+        return group.roster.by_instance(instance_id) or ErrorCode.UNKNOWN_MEMBER_ID
+    return group.known_member(member_id, instance_id)
 
 
 def check_commit(group: ClassicGroupMetadata, request: CommitOffsets) -> ClassicGroupMember | ErrorCode:
