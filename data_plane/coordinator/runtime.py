@@ -67,6 +67,8 @@ GRACE_S: Final = 1.0
 """After that, before anybody's silence counts: members' heartbeats are among what is read first."""
 ANSWERED_PER_TURN: Final = 100
 """Replies that hold from the same moment on: each wakes a request, which takes some 70 microseconds."""
+STARTED_PER_TURN: Final = 2000
+"""Groups and members whose sessions begin when all is loaded."""
 READS_PER_TURN: Final = 4
 """Of logs that are loaded: one reads up to `load_slice_bytes`, which takes some milliseconds."""
 
@@ -402,7 +404,11 @@ class Shard(Generic[RecordT]):
         began = self._loop.time()
         try:
             await self._replay_log()
-            self._state_machine.loaded(self._instant())
+            left = STARTED_PER_TURN
+            for started in self._state_machine.loaded(self._instant()):
+                if (left := left - started) < 0:
+                    await self._loads.turn(self._limits.load_turn_bytes)
+                    left = STARTED_PER_TURN
             while self._before_serving:  # each refers to this shard: a cycle would keep it when it is closed
                 self._before_serving.popleft()()
         except (BrokerError, ValueError, OSError) as e:
@@ -438,7 +444,7 @@ class Shard(Generic[RecordT]):
                     if header.is_control:
                         self._replay_marker(data, position, header)
                     else:
-                        self._replay_batch(data, position, header)
+                        await self._replay_batch(data, position, header)
                 replayed += header.size
                 since_turn += header.size
                 if since_turn >= piece_bytes:
@@ -453,28 +459,32 @@ class Shard(Generic[RecordT]):
             if kind in (CONTROL_ABORT, CONTROL_COMMIT):
                 self._state_machine.end_transaction(header.producer_id, commit=kind == CONTROL_COMMIT)
 
-    def _replay_batch(self, data: bytes, position: int, header: BatchHeader) -> None:
+    async def _replay_batch(self, data: bytes, position: int, header: BatchHeader) -> None:
+        """Of a large one a piece, or a large record, at a time."""
         at = self._instant()
+        left = piece_bytes = self._limits.load_turn_bytes
         for stored in decode_batch(data, position):
             if stored.key is None:
                 continue
+            if header.size > piece_bytes:
+                left -= len(stored.key) + len(stored.value or b"")
+                if left < 0:
+                    await self._loads.turn(piece_bytes)
+                    left = piece_bytes
             try:
-                self._replay_stored(stored.key, stored.value, header, at)
+                record = self._state_machine.decode(stored.key, stored.value)
+                if len(stored.value or b"") > piece_bytes:  # a group of thousands of members
+                    await self._loads.turn(piece_bytes)
+                if record is not None and header.is_transactional:
+                    self._state_machine.hold(record, header.producer_id)
+                elif record is not None:
+                    self._state_machine.replay(record, at)
             except ValueError as e:  # not ours: clients that call themselves administrators may write here
                 kind = int.from_bytes(stored.key[:2], signed=True)
                 where = f"partition {self.partition} at offset {stored.offset}"
                 logger.warning(
                     "a record of kind %d in the coordinator's %s is passed over: %s", kind, where, e
                 )
-
-    def _replay_stored(self, key: bytes, value: bytes | None, header: BatchHeader, at: Instant) -> None:
-        record = self._state_machine.decode(key, value)
-        if record is None:
-            return
-        if header.is_transactional:
-            self._state_machine.hold(record, header.producer_id)
-        else:
-            self._state_machine.replay(record, at)
 
 
 def _fitting(pairs: Sequence[tuple[bytes, bytes | None]], max_bytes: int) -> int:

@@ -9,7 +9,7 @@ are replicated. Its durable state changes in `replay` only, at load and live ali
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
@@ -78,8 +78,8 @@ class CoordinatorStateMachine(Protocol[RecordT]):
         """A decision's records could not be appended. The decision's own replies are turned into
         errors by the runtime; these are the ones that the machine still kept."""
 
-    def loaded(self, at: Instant) -> None:
-        """Everything in the log has been replayed: timeouts start."""
+    def loaded(self, at: Instant) -> Iterator[int]:
+        """Everything in the log has been replayed: timeouts start. After each step, of how many parties."""
 
     def next_deadline(self) -> float:
         """When `tick` is due (seconds, monotonic); infinity if never. May be early, never late."""

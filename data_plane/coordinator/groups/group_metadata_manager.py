@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
@@ -396,10 +396,11 @@ class GroupMetadataManager:
                 self._set_alarm(group)
         return replies
 
-    def loaded(self, at: Instant) -> None:
-        for group in self._groups.values():
+    def loaded(self, at: Instant) -> Iterator[int]:
+        for group in list(self._groups.values()):
             group.loaded(at)
             self._set_alarm(group)
+            yield 1 + group.size
 
     def next_deadline(self) -> float:
         return self._alarms[0][0] if self._alarms else _NEVER

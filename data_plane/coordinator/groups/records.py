@@ -25,6 +25,7 @@ Path of the data: classic/group.py, offsets.py -> here -> coordinator/runtime.py
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -37,6 +38,7 @@ from metadata_quorum.foundation.primitives import (
     INT16,
     INT32,
     INT64,
+    MAX_STRING_BYTES,
     Reader,
     compact_string,
     string,
@@ -53,6 +55,11 @@ _GROUP_VALUE_VERSION: Final = 3
 _FIRST_FLEXIBLE: Final = 4
 _HIGHEST_VALUE_VERSION: Final = 4
 _TOPIC_ID_TAG: Final = 0
+_MEMBER_NUMBERS: Final = struct.Struct(
+    ">i"  # rebalance timeout in ms
+    "i"  # session timeout in ms
+    "i"  # bytes of its subscription
+)
 
 
 class StoredMember(NamedTuple):
@@ -187,8 +194,54 @@ def _decode_group(data: bytes) -> StoredGroup:
     protocol = value.nullable_string()
     leader = value.nullable_string()
     changed_at = value.reader.int64() if value.version >= 2 else -1
-    members = tuple(_decode_member(value) for _ in range(value.count()))
+    count = value.count()
+    members = (
+        _decode_members(value.reader, count)
+        if value.version == _GROUP_VALUE_VERSION
+        else tuple(_decode_member(value) for _ in range(count))
+    )
     return StoredGroup(protocol_type, generation, protocol, leader, changed_at, members)
+
+
+def _decode_members(reader: Reader, count: int) -> tuple[StoredMember, ...]:
+    """As `_decode_member` of our own version, in half the time: a group may have ten thousand. Raises
+    ValueError."""
+    data, pos, end = bytes(reader.buf), reader.pos, reader.end
+    members: list[StoredMember] = []
+    try:
+        for _ in range(count):
+            strings: list[str | None] = []
+            for _ in range(4):
+                size = (data[pos] << 8) | data[pos + 1]
+                pos += 2
+                if size > MAX_STRING_BYTES:  # negative: null
+                    strings.append(None)
+                    continue
+                strings.append(data[pos : pos + size].decode())
+                pos += size
+            rebalance_timeout_ms, session_timeout_ms, size = _MEMBER_NUMBERS.unpack_from(data, pos)
+            pos += _MEMBER_NUMBERS.size
+            subscription = data[pos : pos + size] if size > 0 else b""
+            pos += max(size, 0)
+            (size,) = INT32.unpack_from(data, pos)
+            pos += INT32.size
+            assignment = data[pos : pos + size] if size > 0 else b""
+            pos += max(size, 0)
+            member_id, instance_id, client_id, client_host = strings
+            if member_id is None or client_id is None or client_host is None or pos > end:
+                raise ValueError("a member without an id, or one that runs over the end")
+            if rebalance_timeout_ms < 0:
+                rebalance_timeout_ms = session_timeout_ms
+            members.append(
+                StoredMember(
+                    member_id, instance_id, client_id, client_host, rebalance_timeout_ms, session_timeout_ms,
+                    subscription, assignment,
+                )
+            )  # fmt: skip
+    except (IndexError, struct.error) as error:
+        raise ValueError("a member runs over the end") from error
+    reader.pos = pos
+    return tuple(members)
 
 
 def _decode_member(value: _Value) -> StoredMember:

@@ -380,8 +380,8 @@ class TransactionStateManager:
     def refused(self, refused: Sequence[TransactionRecord], error: ErrorCode, at: Instant) -> Replies:
         return []  # no request waits for other records than its own
 
-    def loaded(self, at: Instant) -> None:
-        pass
+    def loaded(self, at: Instant) -> Iterator[int]:
+        return iter(())
 
     def next_deadline(self) -> float:
         return float("inf")  # service.py checks timeouts at an interval

@@ -85,7 +85,7 @@ class GroupDriver:
             record = successor.manager.decode(key, value)
             assert record is not None
             assert successor.manager.replay(record, successor.at) == []
-        successor.manager.loaded(successor.at)
+        assert all(successor.manager.loaded(successor.at))
         return successor
 
     def _carry_out(self, decision: GroupResult) -> None:

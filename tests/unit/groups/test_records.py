@@ -113,7 +113,8 @@ def test_an_unknown_kind_is_passed_over_and_bad_bytes_are_not() -> None:
     for key, value in (
         (b"", None),
         (GROUP_KEY, b"\x00\x09"),
-        (GROUP_KEY, bytes.fromhex(GROUP_VALUES[3])[:-1]),
+        (GROUP_KEY, bytes.fromhex(GROUP_VALUES[3].replace("00026d31ffff", "ffffffff"))),  # without an id
+        *((GROUP_KEY, bytes.fromhex(GROUP_VALUES[3])[:end]) for end in range(len(GROUP_VALUES[3]) // 2)),
         (OFFSET_KEY, bytes.fromhex(OFFSET_VALUES[4])[:9]),
         (OFFSET_KEY[:-2], None),
     ):
