@@ -99,8 +99,8 @@ class SimMember:
         self._generation = -1
         self._positions: dict[str, int] = {}
         self._is_answered = True
-        """Its last heartbeat. If not, the next one tells everything, so that its answer does, too: the one
-        that was lost may have had an assignment."""
+        """Its last heartbeat, and not by an error. If not, the next one tells everything, so that its answer
+        does, too: the one that was lost, or not written in time, may have had an assignment."""
         self.read_at_s: dict[str, float] = {}
         """When each of its partitions was last fetched with success; by its own clock."""
         self.assigned_at_s = 0.0
@@ -366,8 +366,8 @@ class SimMember:
             ],
         }  # fmt: skip
         answer = await self._ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, fields)
-        self._is_answered = True
         code = ErrorCode(answer.error_code)
+        self._is_answered = code is ErrorCode.NONE
         if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH):
             self._generation = 0
         elif code is ErrorCode.FENCED_INSTANCE_ID:
