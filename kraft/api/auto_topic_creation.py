@@ -118,4 +118,8 @@ def _wanted(node: NodeContext, name: str) -> dict[str, Any]:
                 {"name": "segment.bytes", "value": str(config.transaction_state_log_segment_bytes)},
             ],
         }
-    return {"name": name, "num_partitions": -1, "replication_factor": -1}
+    return {  # the values of this broker: the controllers need not have the same
+        "name": name,
+        "num_partitions": config.num_partitions,
+        "replication_factor": config.default_replication_factor,
+    }

@@ -17,7 +17,7 @@ class LogKeys:
 
     num_partitions: int = key(1, "partitions of a topic that is created without a number", minimum=1)
     default_replication_factor: int = key(
-        1, "replicas of a topic that is created without a number", minimum=1
+        1, "replicas of a topic that is created without a number", minimum=1, maximum=32_767
     )
     auto_create_topics_enable: bool = key(True, "an unknown topic is created when a client asks for it")
     delete_topic_enable: bool = key(True, "whether topics can be deleted")

@@ -169,7 +169,9 @@ def test_topics_on_demand_are_created_so_many_at_a_time() -> None:
             return await never
 
         channel = SimpleNamespace(request=ask)
-        broker = broker_context(node_context(asyncio.get_running_loop(), controller_channel=channel))
+        config = SimpleNamespace(num_partitions=1, default_replication_factor=1)
+        loop = asyncio.get_running_loop()
+        broker = broker_context(node_context(loop, config=config, controller_channel=channel))
         begun = [auto_topic_creation.request_creation(broker, f"t{n}") for n in range(MANY)]
         assert sum(begun) == auto_topic_creation.MOST_AT_ONCE
         assert not auto_topic_creation.request_creation(broker, "no/name")
