@@ -39,13 +39,13 @@ from kraft.api.offset_partitions import (
     all_offsets,
     error_of,
     is_more_than,
-    is_still_there,
     is_there,
     named_partitions,
     offsets_to_commit,
     per_partition,
     per_partition_in_pieces,
     same_name,
+    still_there,
     topic_name,
 )
 from kraft.api.request_context import RequestContext
@@ -56,6 +56,7 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import NO_EPOCH, ZERO_UUID, TopicPartition
+from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.security.acls import AclOperation, AclResourceType
 
 _FIRST_WITH_TOPIC_IDS: Final = 10
@@ -92,12 +93,10 @@ async def handle_commit(broker: BrokerContext, ctx: RequestContext, request: Mes
                 await broker.node.long_work.first(takes)
         if ctx.connection.gone:
             return {"topics": []}  # nobody reads it
-    errors: Mapping[TopicPartition, ErrorCode] = {}
     by_id = ctx.version >= _FIRST_WITH_TOPIC_IDS
     names = [topic_name(broker.node.image, topic, by_id) for topic in request.topics]
     offsets = tuple(offsets_to_commit(broker.node.image, request.topics, names, by_id=by_id))
-    if offsets:
-        errors = await _commit(broker, request, offsets, ctx.version)
+    errors = await _commit(broker, request, offsets, ctx.version) if offsets else {}
     return per_partition(
         request.topics, lambda name, index: error_of(errors, name, index), names, by_id=by_id
     )
@@ -120,13 +119,7 @@ async def _commit_in_pieces(broker: BrokerContext, ctx: RequestContext, request:
         await turns.pause()  # where there is one copy, nothing else is waited for
         if ctx.connection.gone:
             return {"topics": []}  # nobody reads it
-        now = broker.node.image
-        piece = tuple(
-            each
-            for each in offsets[start : start + PIECE]
-            if now is image or is_still_there(image, now, each.partition)
-        )
-        if piece:
+        if piece := still_there(image, broker.node.image, offsets[start : start + PIECE]):
             errors |= await _commit(broker, request, piece, ctx.version)
     return await per_partition_in_pieces(broker, request.topics, errors, names, by_id=by_id)
 
@@ -180,6 +173,7 @@ async def handle_transactional_commit(
 async def _transactional_commit(
     broker: BrokerContext, ctx: RequestContext, request: Message, *, is_long: bool
 ) -> Response:
+    image = broker.node.image
     names = await all_names(broker, request.topics, by_id=False)
     offsets: Sequence[OffsetToCommit]
     if is_long:
@@ -187,11 +181,11 @@ async def _transactional_commit(
         if ctx.connection.gone:
             return {"topics": []}  # nobody reads it, and its transaction may have ended meanwhile
     else:
-        offsets = tuple(offsets_to_commit(broker.node.image, request.topics, names, by_id=False))
+        offsets = tuple(offsets_to_commit(image, request.topics, names, by_id=False))
     errors: Mapping[TopicPartition, ErrorCode] = {}
     if offsets:
         try:
-            errors = await _commit_in_transaction(broker, ctx, request, offsets)
+            errors = await _commit_in_transaction(broker, ctx, request, offsets, image)
         except BrokerError as error:
             errors = dict.fromkeys((each.partition for each in offsets), in_words_of(ctx.version, error.code))
     if is_long:
@@ -200,10 +194,14 @@ async def _transactional_commit(
 
 
 async def _commit_in_transaction(
-    broker: BrokerContext, ctx: RequestContext, request: Message, offsets: Sequence[OffsetToCommit]
+    broker: BrokerContext,
+    ctx: RequestContext,
+    request: Message,
+    offsets: Sequence[OffsetToCommit],
+    image: MetadataImage,
 ) -> Mapping[TopicPartition, ErrorCode]:
-    """Commit all offsets in the same transaction: where it has ended in between, the rest is refused. Raises
-    `BrokerError`."""
+    """Commit all offsets in the same transaction: where it has ended in between, the rest is refused. Those
+    of topics that are gone since `image` are left out. Raises `BrokerError`."""
     service, verifier = broker.group_coordinator, broker.transaction_verifier
     if not request.group_id:
         raise BrokerError(ErrorCode.INVALID_GROUP_ID)
@@ -232,7 +230,8 @@ async def _commit_in_transaction(
                     break
                 if not guard.holds or partition.leader_epoch != leader_epoch:
                     raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-            errors |= await _commit_piece(service, request, producer, tuple(offsets[start : start + PIECE]))
+            if piece := still_there(image, broker.node.image, offsets[start : start + PIECE]):
+                errors |= await _commit_piece(service, request, producer, piece)
         return errors
     finally:
         verifier.guards.end(place, producer.producer_id, guard)

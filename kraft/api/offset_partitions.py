@@ -88,8 +88,16 @@ def is_there(image: MetadataImage, name: str, number: int) -> bool:
     return image.partition(TopicPartition(name, number)) is not None
 
 
-def is_still_there(then: MetadataImage, now: MetadataImage, place: TopicPartition) -> bool:
-    """Whether the partition still exists, and its topic was not deleted and created again since."""
+def still_there(
+    then: MetadataImage, now: MetadataImage, offsets: Sequence[OffsetToCommit]
+) -> tuple[OffsetToCommit, ...]:
+    """The offsets of partitions that exist still, of topics that were not deleted and created again since."""
+    if now is then:
+        return tuple(offsets)
+    return tuple(each for each in offsets if _is_still_there(then, now, each.partition))
+
+
+def _is_still_there(then: MetadataImage, now: MetadataImage, place: TopicPartition) -> bool:
     known, topic = then.topic(place.topic), now.topic(place.topic)
     return (
         known is not None

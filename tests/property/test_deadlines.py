@@ -39,6 +39,13 @@ class DeadlinesMachine(RuleBasedStateMachine):
         for key in due if dismissed else ():
             self.discard(key)
 
+    @rule(now=MOMENTS, most=st.integers(1, 4))
+    def the_first_are_asked_for(self, now: float, most: int) -> None:
+        due = self.deadlines.due(now, most)
+        assert len(set(due)) == len(due)
+        moments = sorted(moment for moment in self.model.values() if moment <= now)
+        assert [self.model[key] for key in due] == moments[:most]
+
     @invariant()
     def the_earliest_is_known(self) -> None:
         assert self.deadlines.earliest() == min(self.model.values(), default=math.inf)

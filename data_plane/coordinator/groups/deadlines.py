@@ -13,6 +13,7 @@ from typing import Final, Generic, TypeVar
 KeyT = TypeVar("KeyT", bound=str | tuple[object, ...])
 
 NEVER: Final = float("inf")
+MANY: Final = 2**31 - 1
 _LEFT_BEHIND: Final = 64
 """Entries that count no more, before the heap is made again."""
 
@@ -65,10 +66,11 @@ class Deadlines(Generic[KeyT]):
                 return entered
         return NEVER
 
-    def due(self, now: float) -> list[KeyT]:
-        """Whose time is up, in the order in which it was; they stay until they are put off or discarded."""
-        found = []
-        while (deadline := self.earliest()) <= now:
+    def due(self, now: float, most: int = MANY) -> list[KeyT]:
+        """Whose time is up, in the order in which it was, the first `most`; they stay until they are put off
+        or discarded."""
+        found: list[tuple[float, KeyT]] = []
+        while len(found) < most and (deadline := self.earliest()) <= now:
             _, key = heapq.heappop(self._heap)
             del self._queued[key]
             found.append((deadline, key))

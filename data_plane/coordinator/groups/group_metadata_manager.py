@@ -54,7 +54,13 @@ from data_plane.coordinator.groups.messages import (
     SyncGroup,
     SyncReply,
 )
-from data_plane.coordinator.groups.offsets import OffsetMetadataManager, TopicDeletion, commit_records
+from data_plane.coordinator.groups.offsets import (
+    OffsetMetadataManager,
+    Place,
+    TopicDeletion,
+    UnfinishedDeletion,
+    commit_records,
+)
 from data_plane.coordinator.groups.records import CoordinatorRecord, GroupRecord, OffsetRecord
 from data_plane.coordinator.state_machine import CoordinatorResult, Instant, Replies, Ticket
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -268,9 +274,14 @@ class GroupMetadataManager:
         """For which groups have offsets."""
         return self._offsets.topics()
 
-    def begin_topic_deletion(self, topics: Collection[str]) -> TopicDeletion:
-        """The topics are deleted now: offsets committed for them so far will be deleted."""
-        return self._offsets.begin_topic_deletion(topics)
+    def begin_topic_deletion(self, topics: Collection[str], renewed: Collection[Place] = ()) -> TopicDeletion:
+        """The topics are deleted now: offsets committed for them so far, but for `renewed` ones, will be
+        deleted."""
+        return self._offsets.begin_topic_deletion(topics, renewed)
+
+    def unfinished_deletions(self) -> Sequence[UnfinishedDeletion]:
+        """For the machine that takes the place of this one."""
+        return self._offsets.unfinished_deletions()
 
     def delete_some_offsets(self, deletion: TopicDeletion, at: Instant) -> GroupResult:
         """One batch of it; to be repeated while something is left."""

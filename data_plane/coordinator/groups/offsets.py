@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator
 from itertools import chain, count, islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from data_plane.coordinator.groups.classic.group import ClassicGroup
 from data_plane.coordinator.groups.classic.states import ClassicGroupState
@@ -28,17 +28,26 @@ from metadata_quorum.foundation.model import TopicPartition
 LAST_MS: Final = 2**63 - 1
 """The end of time, as a record has room for it."""
 
-_Place = tuple[str, TopicPartition]
+Place = tuple[str, TopicPartition]
+"""A group's offset for a partition."""
 
 _NONE: dict[TopicPartition, CommittedOffset] = {}
+
+
+class UnfinishedDeletion(NamedTuple):
+    """A `TopicDeletion` of a machine that another one takes the place of."""
+
+    topics: Collection[str]
+    renewed: Collection[Place] = ()
+    """Places where later topics of the names have an offset by now, or would by an open transaction."""
 
 
 class TopicDeletion:
     """Topics were deleted. Their offsets are deleted in several steps; what is committed meanwhile belongs to
     topics that were re-created under their names, and stays."""
 
-    def __init__(self, topics: Collection[str], group_ids: Iterable[str], began: int) -> None:
-        self.topics = frozenset(topics)
+    def __init__(self, what: UnfinishedDeletion, group_ids: Iterable[str], began: int) -> None:
+        self.topics = frozenset(what.topics)
         self.began = began
         """Writes from this one on are of the new topics."""
         self.left = deque(group_ids)
@@ -50,7 +59,7 @@ class TopicDeletion:
         """The last step found only groups to be looked at again once transactions end; or was refused."""
         self.tombstones = 0
         """Of the last step."""
-        self.renewed: set[_Place] = set()
+        self.renewed = set(what.renewed)
         """Committed since."""
 
     @property
@@ -63,7 +72,7 @@ class OffsetMetadataManager:
 
     def __init__(self) -> None:
         self._by_group: dict[str, dict[TopicPartition, CommittedOffset]] = {}
-        self._held: dict[int, dict[_Place, tuple[int, CommittedOffset]]] = {}
+        self._held: dict[int, dict[Place, tuple[int, CommittedOffset]]] = {}
         """By producer id: what its open transaction would commit, and when that was written."""
         self._holders: dict[str, dict[TopicPartition, set[int]]] = {}
         """By group and partition: the producers whose open transactions have an offset for it."""
@@ -110,7 +119,7 @@ class OffsetMetadataManager:
                 self._supersede(place, written)
                 self._keep(place, value, written)
 
-    def _keep(self, place: _Place, value: CommittedOffset, written: int) -> None:
+    def _keep(self, place: Place, value: CommittedOffset, written: int) -> None:
         group_id, partition = place
         kept = self._by_group.setdefault(group_id, {})
         self._topics[partition.topic] += partition not in kept
@@ -119,18 +128,18 @@ class OffsetMetadataManager:
             if partition.topic in deletion.topics and written > deletion.began:
                 deletion.renewed.add(place)
 
-    def _supersede(self, place: _Place, written: int) -> None:
+    def _supersede(self, place: Place, written: int) -> None:
         """What was written there before no longer matters, however its transaction ends."""
         for producer_id in self._holders_of(place):
             if self._held[producer_id][place][0] < written:
                 self._release(place, producer_id)
 
-    def _holders_of(self, place: _Place) -> list[int]:
+    def _holders_of(self, place: Place) -> list[int]:
         group_id, partition = place
         holders = self._holders.get(group_id)
         return list(holders.get(partition, ())) if holders else []
 
-    def _release(self, place: _Place, producer_id: int) -> None:
+    def _release(self, place: Place, producer_id: int) -> None:
         group_id, partition = place
         held, of_group = self._held[producer_id], self._holders[group_id]
         del held[place]
@@ -183,10 +192,26 @@ class OffsetMetadataManager:
         held = (p for p in self._holders.get(group_id, ()) if p not in kept)
         return (OffsetRecord(group_id, partition, None) for partition in chain(kept, held))
 
-    def begin_topic_deletion(self, topics: Collection[str]) -> TopicDeletion:
-        deletion = TopicDeletion(topics, self.groups(), next(self._writes))
+    def begin_topic_deletion(self, topics: Collection[str], renewed: Collection[Place] = ()) -> TopicDeletion:
+        """`renewed`: see `UnfinishedDeletion`."""
+        deletion = TopicDeletion(UnfinishedDeletion(topics, renewed), self.groups(), next(self._writes))
         self._topic_deletions.append(deletion)
         return deletion
+
+    def unfinished_deletions(self) -> list[UnfinishedDeletion]:
+        """For who will have read the same log, and does not know what in it is older than the topics."""
+        return [
+            UnfinishedDeletion(
+                each.topics,
+                each.renewed.union(
+                    place
+                    for held in self._held.values()
+                    for place, (written, _) in held.items()
+                    if written >= each.began
+                ),
+            )
+            for each in self._topic_deletions
+        ]
 
     def delete_some_offsets(self, deletion: TopicDeletion, most: int) -> list[OffsetRecord]:
         """Tombstones for some of it, for what open transactions would commit too; about `most` offsets are
@@ -206,7 +231,7 @@ class OffsetMetadataManager:
             # A tombstone would take along what a new transaction holds: that one is to end first.
             late = {p for p in old if self._is_held_since((group_id, p), deletion.began)}
             records += [OffsetRecord(group_id, p, None) for p in old if p not in late]
-            deletion.is_late |= bool(late & self.of(group_id).keys())
+            deletion.is_late |= any(self._is_left_of_old((group_id, p), deletion.began) for p in late)
             if most >= 0:  # it was the last of them
                 deletion.group = None
                 if deletion.is_late:
@@ -226,8 +251,14 @@ class OffsetMetadataManager:
         deletion.left, deletion.group, deletion.is_late = deque(self.groups()), None, False
         deletion.waits = True
 
-    def _is_held_since(self, place: _Place, began: int) -> bool:
+    def _is_held_since(self, place: Place, began: int) -> bool:
         return any(self._held[producer][place][0] >= began for producer in self._holders_of(place))
+
+    def _is_left_of_old(self, place: Place, began: int) -> bool:
+        """Whether something from before is kept there, or would be by a transaction that is open still."""
+        group_id, partition = place
+        held = (self._held[producer][place][0] for producer in self._holders_of(place))
+        return partition in self.of(group_id) or any(written < began for written in held)
 
 
 def commit_records(

@@ -47,7 +47,7 @@ from data_plane.coordinator.groups.messages import (
     SyncGroup,
     SyncReply,
 )
-from data_plane.coordinator.groups.offsets import TopicDeletion
+from data_plane.coordinator.groups.offsets import TopicDeletion, UnfinishedDeletion
 from data_plane.coordinator.groups.records import CoordinatorRecord
 from data_plane.coordinator.loading import Loads
 from data_plane.coordinator.partition_log import PartitionLog
@@ -85,8 +85,9 @@ class _LedGroupPartition(NamedTuple):
 
     shard: Shard[CoordinatorRecord]
     manager: GroupMetadataManager
-    deleted: dict[str, None]
-    """Topics that were deleted while it could not be served: what it finds was committed before."""
+    deleted: list[UnfinishedDeletion]
+    """Of topics that were deleted while it could not be served: what it finds was committed before. Or
+    earlier, and the machine that had the partition then did not come to the end."""
 
 
 class GroupCoordinator:
@@ -131,13 +132,13 @@ class GroupCoordinator:
     def become_leader(self, partition: int, leader_epoch: int) -> None:
         """Load the partition and serve its groups. An epoch that is not newer changes nothing."""
         led = self._led.get(partition)
-        deleted: dict[str, None] = {}
+        deleted: list[UnfinishedDeletion] = []
         if led is not None:
             if led.shard.leader_epoch >= leader_epoch and led.shard.state is not CoordinatorState.FAILED:
                 return
             led.shard.close()
             if leader_epoch <= led.shard.leader_epoch + 1:  # nobody else has led it meanwhile
-                deleted = led.deleted
+                deleted = [*led.deleted, *led.manager.unfinished_deletions()]
         max_batch_bytes = partial(self._max_batch_bytes, partition)
         manager = GroupMetadataManager(self._config.groups, self.view, max_batch_bytes)
         shard = Shard[CoordinatorRecord](
@@ -301,18 +302,20 @@ class GroupCoordinator:
         self._delete_some_offsets(deque(deletions))
         for led in self._led.values():
             if led.shard.state is not CoordinatorState.ACTIVE:
-                led.deleted.update(dict.fromkeys(topics))
+                led.deleted.append(UnfinishedDeletion(topics))
 
     def _forget_what_is_gone(self, led: _LedGroupPartition) -> None:
         """Offsets of deleted topics that the last coordinator did not come to: a new topic of the name begins
         without any. This broker knows every topic that the other one did."""
-        gone = list(led.deleted)
+        unfinished = list(led.deleted)
         led.deleted.clear()
         if self.view.topic_id(OFFSETS_TOPIC) is not None:  # else no metadata is here yet
-            gone += [name for name in led.manager.topics_committed() if self.view.topic_id(name) is None]
-        if gone:
-            deletion = deque([(led, led.manager.begin_topic_deletion(gone))])
-            self._loop.call_later(0.0, self._delete_some_offsets, deletion)  # once it serves
+            committed = led.manager.topics_committed()
+            unfinished.append(UnfinishedDeletion([t for t in committed if self.view.topic_id(t) is None]))
+        begin = led.manager.begin_topic_deletion
+        deletions = deque((led, begin(*each)) for each in unfinished if each.topics)
+        if deletions:
+            self._loop.call_later(0.0, self._delete_some_offsets, deletions)  # once it serves
 
     def _delete_some_offsets(self, left: deque[tuple[_LedGroupPartition, TopicDeletion]]) -> None:
         while left and left[0][0].shard.state is not CoordinatorState.ACTIVE:

@@ -122,6 +122,35 @@ def test_who_loads_it_anew_has_not_forgotten_that_the_topic_was_deleted(state: C
     run_virtually(test())
 
 
+@pytest.mark.row("G3", "P4")
+@pytest.mark.parametrize("loads", [1, 2])
+def test_who_loads_it_anew_goes_on_with_what_was_half_done(loads: int) -> None:
+    """A topic of the name is there again. What it has by then stays, and what a transaction would commit."""
+
+    async def test() -> None:
+        log, ids, topics = MemoryLog(), [f"g{n}" for n in range(20)], Topics()
+        topics.create("__consumer_offsets", 1)
+        topics.create("orders", 3)
+        async with service(log, epoch=None, config=FEW_IN_A_TURN) as groups:
+            groups.partitions, groups.view = 1, topics.view
+            groups.become_leader(0, 1)
+            await groups.loaded()
+            await commit_all(groups, 1, ids)
+            groups.topics_deleted(["orders"])
+            await commit_all(groups, 4711, ["g15"])
+            offsets = tuple(OffsetToCommit(place, 12) for place in PLACES)
+            await groups.commit_offsets(CommitOffsets("g16", offsets, producer=PRODUCER))
+            for load in range(loads):
+                groups.become_leader(0, 2 + load)
+            await asyncio.sleep(10)
+            await groups.end_transaction(0, PRODUCER, 1, commit=True)
+            found = await all_committed(groups, ids)
+            assert (found.pop("g15"), found.pop("g16")) == ([4711] * 3, [12] * 3)
+            assert all(offsets == [None] * 3 for offsets in found.values())
+
+    run_virtually(test())
+
+
 @pytest.mark.row("G3")
 @pytest.mark.parametrize("there", [True, False], ids=["there", "deleted"])
 def test_the_next_coordinator_forgets_what_the_last_one_did_not_come_to(there: bool) -> None:
@@ -202,6 +231,24 @@ def test_what_a_transaction_from_before_commits_meanwhile_is_forgotten() -> None
     offsets.end_transaction(PRODUCER.producer_id, commit=True)
     assert offsets.delete_some_offsets(deletion, 10) == [OffsetRecord("g", ORDERS_0, None)]
     assert deletion.done
+
+
+@pytest.mark.row("G3", "P4")
+@pytest.mark.parametrize("commit_the_new_one", [True, False])
+def test_that_is_so_where_a_new_transaction_holds_the_place_too(commit_the_new_one: bool) -> None:
+    offsets, (old, new) = OffsetMetadataManager(), (7, 8)
+    offsets.hold(OffsetRecord("g", ORDERS_0, CommittedOffset(4711, -1, "", 0, -1)), old)
+    deletion = offsets.begin_topic_deletion(["orders"])
+    offsets.hold(OffsetRecord("g", ORDERS_0, CommittedOffset(1, -1, "", 0, -1)), new)
+    assert offsets.delete_some_offsets(deletion, 10) == []
+    assert deletion.waits
+    offsets.end_transaction(old, commit=True)
+    assert offsets.delete_some_offsets(deletion, 10) == []
+    offsets.end_transaction(new, commit=commit_the_new_one)
+    for tombstone in offsets.delete_some_offsets(deletion, 10):
+        offsets.replay(tombstone)
+    assert deletion.done
+    assert [kept.offset for kept in offsets.of("g").values()] == ([1] if commit_the_new_one else [])
 
 
 def test_it_is_known_for_which_topics_there_are_offsets() -> None:

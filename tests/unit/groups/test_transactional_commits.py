@@ -6,16 +6,18 @@ import asyncio
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from data_plane.coordinator.state_machine import ProducerIdAndEpoch
+from data_plane.coordinator.topics import OFFSETS_TOPIC
 from data_plane.coordinator.transactions.verification_guard import VerificationGuard, VerificationGuards
 from data_plane.log.producers import ProducerStateManager
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
-from tests.unit.groups.api_driver import Broker, run
+from tests.unit.groups.api_driver import Broker, image, run
 
 REQUEST = {
     "transactional_id": "x",
@@ -66,10 +68,21 @@ def test_producers_of_before_version_2_are_not_told_of_a_load(version: int, code
 
 
 @pytest.mark.row("P4", "G4")
-@pytest.mark.parametrize("between", ["nothing", "a marker", "another leader"])
-def test_offsets_whose_transaction_may_have_ended_meanwhile_are_not_stored(between: str) -> None:
-    """They would open one that no coordinator ends. Another leader may have written its marker, and have
-    handed the partition back."""
+@pytest.mark.parametrize(
+    ("between", "expected"),
+    [
+        ("nothing", ErrorCode.NONE),
+        ("a marker", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        ("another leader", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        ("the topic is deleted", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("another one has its name", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+)
+def test_offsets_that_are_of_nothing_any_more_when_the_answer_comes_are_not_stored(
+    between: str, expected: ErrorCode
+) -> None:
+    """They would open a transaction that no coordinator ends: another leader may have written its marker, and
+    have handed the partition back. Or the next topic of the name would be read from there."""
 
     async def test(broker: Broker) -> None:
         verifier, log = Verifier(), SimpleNamespace(producers=ProducerStateManager())
@@ -82,13 +95,18 @@ def test_offsets_whose_transaction_may_have_ended_meanwhile_are_not_stored(betwe
             await asyncio.sleep(0)
         match between:
             case "a marker":
-                place = TopicPartition("__consumer_offsets", broker.service.partition_for("g"))
+                place = TopicPartition(OFFSETS_TOPIC, broker.service.partition_for("g"))
                 verifier.guards.marker_written(place, 7)
             case "another leader":
                 partition.leader_epoch += 2
+            case "the topic is deleted":
+                broker.node.metadata_cache.image = image(OFFSETS_TOPIC)
+            case "another one has its name":
+                there = image("orders", OFFSETS_TOPIC, orders_id=UUID(int=78))
+                broker.node.metadata_cache.image = there
         verifier.answer.set_result(ErrorCode.NONE)
-        code = (await asked).topics[0].partitions[0].error_code
-        expected = ErrorCode.NONE if between == "nothing" else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        assert code == expected
+        assert (await asked).topics[0].partitions[0].error_code == expected
+        kept = broker.service.summaries()
+        assert any(each.listed.group_id == "g" for each in kept) is (expected is ErrorCode.NONE)
 
     run(test)

@@ -186,7 +186,7 @@ class ClassicGroup:
             if self.metadata.roster.leaving:
                 return self._take_effects()
             self._maybe_complete_join(at)
-        for member_id in self.metadata.pending.due(at.now):
+        for member_id in self.metadata.pending.due(at.now, ENDED_AT_ONCE):
             self.metadata.pending.discard(member_id)
             self._maybe_complete_join(at)
         sessions = self.metadata.roster.sessions

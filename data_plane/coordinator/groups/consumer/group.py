@@ -9,7 +9,7 @@ same; only the timeouts restart.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Final, TypeVar
 
@@ -59,7 +59,9 @@ Outcome = tuple[list[CoordinatorRecord], ReplyT]
 
 _RETRY_S: Final = 1.0
 """A member that is to be fenced is looked at again, should the records not get into the log."""
-_REMOVED_BYTES: Final = 64 * 1024
+DUE_AT_ONCE: Final = 1000
+"""Timeouts that one tick looks at: a few more than it has room for, as a rule."""
+REMOVED_BYTES: Final = 64 * 1024
 """Of tombstones, at once: after a failover the sessions of thousands may end together, and a name may have
 32 KB."""
 
@@ -208,7 +210,7 @@ class ConsumerGroup:
         self._deadlines.discard((member_id, MemberTimeout.JOIN))
         self._wait(member_id, MemberTimeout.SESSION, at.now + request.session_timeout_ms / 1000)
         self._wait(member_id, MemberTimeout.SYNC, at.now + joined.rebalance_timeout_ms / 1000)
-        as_classic = self._as_classic(draft, (), context) if joined.took_over else None
+        as_classic = self._as_classic(draft, frozenset(), context) if joined.took_over else None
         return as_classic or [*draft.records], joined.reply
 
     def sync(self, request: SyncGroup, at: Instant) -> Outcome[SyncReply]:
@@ -247,13 +249,13 @@ class ConsumerGroup:
         """Members that were waited for in vain are out: as many as one batch can take, the others with the
         next tick, which is due at once."""
         due: dict[str, list[MemberTimeout]] = {}
-        for member_id, wait in self._deadlines.due(at.now):
+        for member_id, wait in self._deadlines.due(at.now, DUE_AT_ONCE):
             if member_id in self.state.members:
                 due.setdefault(member_id, []).append(wait)
             else:  # it was to join, and that did not get into the log
                 self._deadlines.discard((member_id, wait))
         out: list[str] = []
-        room = _REMOVED_BYTES
+        room = REMOVED_BYTES
         for member_id, waits in due.items():
             if room <= 0:
                 break
@@ -312,13 +314,13 @@ class ConsumerGroup:
         if not member_ids:
             return []
         draft, context = self._draft(), self._context(at)
-        as_classic = self._as_classic(draft, member_ids, context)
+        as_classic = self._as_classic(draft, frozenset(member_ids), context)
         if as_classic is None:
             membership.remove(draft, member_ids, context)
         return as_classic or [*draft.records]
 
     def _as_classic(
-        self, draft: Draft, leaving: Collection[str], context: RebalanceContext
+        self, draft: Draft, leaving: frozenset[str], context: RebalanceContext
     ) -> list[CoordinatorRecord] | None:
         """The group as one of the classic protocol, if all that stay use that, and it can be stored."""
         if not migration.may_downgrade(draft.state, leaving, context.rules):

@@ -12,7 +12,7 @@ group_metadata_manager.py and group.py.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from data_plane.coordinator.groups.assignment import NOTHING, Assignment
 from data_plane.coordinator.groups.classic.consumer_protocol import (
@@ -66,13 +66,14 @@ def upgrade(draft: Draft, group: ClassicGroup, view: ClusterView) -> None:
         draft.write_current(ConsumerMember(member_id, metadata, epoch, epoch, assigned=partitions))
 
 
-def may_downgrade(state: ConsumerGroupState, leaving: Collection[str], rules: ConsumerGroupConfig) -> bool:
+def may_downgrade(state: ConsumerGroupState, leaving: frozenset[str], rules: ConsumerGroupConfig) -> bool:
+    """`leaving`: a set, because every member is looked for in it."""
     staying = [member for member_id, member in state.members.items() if member_id not in leaving]
     return rules.migration.downgrades and bool(staying) and all(m.uses_classic_protocol for m in staying)
 
 
 def downgrade(
-    draft: Draft, leaving: Collection[str], view: ClusterView, at: Instant, max_bytes: int
+    draft: Draft, leaving: frozenset[str], view: ClusterView, at: Instant, max_bytes: int
 ) -> list[CoordinatorRecord] | None:
     """The group as a classic one, without the leaving members. None where that has no room in a batch (here
     every member has records of its own, there one has all of them), or where what a member says for the
