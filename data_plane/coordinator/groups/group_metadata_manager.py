@@ -203,6 +203,7 @@ class GroupMetadataManager:
             modern = request.knows_epochs and request.producer is None
             unknown = ErrorCode.GROUP_ID_NOT_FOUND if modern else ErrorCode.ILLEGAL_GENERATION
             refusal = ErrorCode.NONE if request.generation < 0 else unknown
+        refusal = refusal or self._offsets.check_room(request)
         if refusal is not ErrorCode.NONE:
             refusals = {offset.partition: refusal for offset in request.offsets}
             return CoordinatorResult(replies=[(ticket, CommitReply(refusals))])

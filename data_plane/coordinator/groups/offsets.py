@@ -28,10 +28,15 @@ from metadata_quorum.foundation.model import TopicPartition
 LAST_MS: Final = 2**63 - 1
 """The end of time, as a record has room for it."""
 
+MOST_HELD: Final = 25_000
+"""Offsets that one open transaction may have in a partition of `__consumer_offsets`: its marker makes all of
+them count at once, which takes more than a microsecond each."""
+
 Place = tuple[str, TopicPartition]
 """A group's offset for a partition."""
 
 _NONE: dict[TopicPartition, CommittedOffset] = {}
+_NONE_HELD: dict[Place, tuple[int, CommittedOffset]] = {}
 
 
 class UnfinishedDeletion(NamedTuple):
@@ -103,6 +108,17 @@ class OffsetMetadataManager:
     def is_held(self, group_id: str) -> bool:
         """Whether it has offsets in open transactions."""
         return group_id in self._holders
+
+    def check_room(self, request: CommitOffsets) -> ErrorCode:
+        """Whether a transaction may have these offsets, too."""
+        if request.producer is None:
+            return ErrorCode.NONE
+        held = self._held.get(request.producer.producer_id, _NONE_HELD)
+        size = len(held) + len(request.offsets)
+        if size > MOST_HELD:
+            places = {(request.group_id, offset.partition) for offset in request.offsets}
+            size = len(held) + len(places - held.keys())
+        return ErrorCode.INVALID_COMMIT_OFFSET_SIZE if size > MOST_HELD else ErrorCode.NONE
 
     def hold(self, record: OffsetRecord, producer_id: int) -> None:
         """An offset of an open transaction is in the log."""

@@ -6,12 +6,19 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from data_plane.coordinator.groups.messages import CommittedOffset, ListedGroup
+from data_plane.coordinator.groups import offsets
+from data_plane.coordinator.groups.messages import (
+    CommitOffsets,
+    CommittedOffset,
+    ListedGroup,
+    OffsetToCommit,
+)
 from data_plane.coordinator.groups.offsets import OffsetMetadataManager
 from data_plane.coordinator.groups.records import OffsetRecord
 from data_plane.coordinator.groups.service import GroupCoordinator
 from data_plane.coordinator.state_machine import ProducerIdAndEpoch
 from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import TopicPartition
 from tests.support.bytecodes import cost
 from tests.unit.groups.memory_log import MemoryLog
 from tests.unit.groups.service_driver import (
@@ -110,3 +117,30 @@ def test_a_group_is_looked_up_whatever_transactions_hold_for_others() -> None:
         return cost(lambda: "another" in offsets or list(offsets.tombstones("another")))
 
     assert cost_beside(100) == cost_beside(1)
+
+
+@pytest.mark.row("P4", "P7")
+def test_a_transaction_holds_no_more_offsets_than_its_end_can_make_count_in_a_turn_of_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A hundred thousand, of hundreds of groups, held the loop for more than a tenth of a second."""
+    most = 100
+    monkeypatch.setattr(offsets, "MOST_HELD", most)
+
+    async def test() -> None:
+        async with service(MemoryLog()) as groups:
+
+            async def committed_by(producer: ProducerIdAndEpoch, first: int, count: int) -> set[ErrorCode]:
+                many = range(first, first + count)
+                wanted = tuple(OffsetToCommit(TopicPartition("orders", n), 1) for n in many)
+                request = CommitOffsets("g", wanted, producer=producer)
+                return set((await groups.commit_offsets(request)).errors.values())
+
+            for first in range(0, most, 10):
+                assert await committed_by(PRODUCER, first, 10) == {ErrorCode.NONE}
+            assert await committed_by(PRODUCER, most, 1) == {ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
+            assert await committed_by(PRODUCER, most - 1, 1) == {ErrorCode.NONE}
+            other = ProducerIdAndEpoch(8, 0)
+            assert await committed_by(other, most, 1) == {ErrorCode.NONE}
+
+    run(test)
