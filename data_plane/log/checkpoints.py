@@ -36,6 +36,8 @@ CLEANED_TO: Final = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 RUNNING: Final = "running-broker-epoch"
 """Ours; Kafka has nothing like it."""
+_LOST: Final = "pages-may-be-lost"
+"""`RUNNING` under another name, where it could not be emptied."""
 
 _VERSION: Final = "0"
 
@@ -219,24 +221,42 @@ def write_running(disk: Disk, log_dir: str, run: BrokerRun, boot_id: str) -> Non
     """Note which run of a broker uses this dir, under which boot of the machine. Not synced: it is of use
     only as long as the page cache that holds it."""
     write_unsynced(disk, f"{log_dir}/{RUNNING}", _encode_run(run, bootId=boot_id))
+    disk.remove(f"{log_dir}/{_LOST}")
+
+
+def has_running(disk: Disk, log_dir: str) -> bool:
+    """Whether anything is noted of the last run, if only that it has failed."""
+    return any(disk.exists(f"{log_dir}/{name}") for name in (RUNNING, _LOST))
 
 
 def mark_lost(disk: Disk, log_dir: str) -> None:
     """The disk has failed: what was not synced may be lost, as after another boot. A file without a byte says
-    so, because a full disk has room for nothing else."""
-    file = disk.open(f"{log_dir}/{RUNNING}", create=True)
+    so, because a full disk has room for nothing else; or its name, where the process can open none."""
+    path = f"{log_dir}/{RUNNING}"
     try:
-        file.truncate(0)
-    finally:
-        file.close()
+        file = disk.open(path, create=True)
+        try:
+            file.truncate(0)
+        finally:
+            file.close()
+    except OSError:
+        disk.rename(path, f"{log_dir}/{_LOST}")
+
+
+def disk_failed(disk: Disk, log_dir: str, may_block: MayBlock) -> bool:
+    """Whether the last run has said so (`mark_lost`); a loss of power may look the same."""
+    path = f"{log_dir}/{RUNNING}"
+    return disk.exists(f"{log_dir}/{_LOST}") or (disk.exists(path) and not disk.read_bytes(path, may_block))
 
 
 def machine_restarted(disk: Disk, log_dir: str, boot_id: str, may_block: MayBlock) -> bool:
-    """Whether a process ran here under another boot of the machine, or lost pages under this one (no byte).
-    What it says may itself be torn then; under one boot it never is."""
+    """Whether a process ran here under another boot of the machine, or lost pages under this one
+    (`mark_lost`). What it says may itself be torn then; under one boot it never is."""
     path = f"{log_dir}/{RUNNING}"
-    if not boot_id or not disk.exists(path):
+    if not boot_id or not has_running(disk, log_dir):
         return False
+    if disk.exists(f"{log_dir}/{_LOST}"):
+        return True
     try:
         return bool(json.loads(disk.read_bytes(path, may_block))["bootId"] != boot_id)
     except (ValueError, KeyError, TypeError):
@@ -246,6 +266,6 @@ def machine_restarted(disk: Disk, log_dir: str, boot_id: str, may_block: MayBloc
 def read_running(disk: Disk, log_dir: str, boot_id: str, may_block: MayBlock) -> BrokerRun:
     """The run of the process that was here last, if the machine has not been booted since."""
     path = f"{log_dir}/{RUNNING}"
-    if not boot_id or not disk.exists(path):
+    if not boot_id or not disk.exists(path) or disk.exists(f"{log_dir}/{_LOST}"):
         return UNKNOWN_RUN
     return _decode_run(disk.read_bytes(path, may_block), boot_id)

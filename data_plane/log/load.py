@@ -16,6 +16,8 @@
       machine was restarted since                              are lost one by one, and the replica does not
                                                                claim to be complete (log_manager/log_dirs.py)
     - later segments without a byte                            removed
+    - good batches, and the disk had failed                    written again: what a failed fsync leaves
+                                                               behind no later one writes
     crash: the log ends before the recovery point              the recovery point is from before a truncation:
                                                                every batch checked, all of it synced again
     - a segment that does not end where the next one begins    as one whose last batch is damaged
@@ -119,6 +121,7 @@ def load(
     log_start_offset: int,
     clean: bool,
     machine_restarted: bool = False,
+    disk_failed: bool = False,
     now_ms: int,
     topic_id: UUID | None = None,
     stored: PartitionMetadata | None = None,
@@ -127,8 +130,9 @@ def load(
 ) -> LoadedLog:
     """Open or create the log in `directory`, and recover what a crash may have torn. `clean`: it was closed;
     `machine_restarted`: the machine was restarted since it was written, so any page that was not synced may
-    be lost. `stored`: its partition.metadata, where that is known. Without `sync` the caller makes the
-    directory durable before the log takes appends.
+    be lost; `disk_failed`: under the same boot even, and the page cache may have what no fsync would write.
+    `stored`: its partition.metadata, where that is known. Without `sync` the caller makes the directory
+    durable before the log takes appends.
 
     Raises LogCorruptError, and BrokerError(INCONSISTENT_TOPIC_ID) where the directory belongs to another
     topic.
@@ -144,7 +148,7 @@ def load(
     else:
         contents = _recovered(
             place, directory, config, recovery_point, log_start_offset, now_ms, may_block,
-            clean=clean, machine_restarted=machine_restarted,
+            clean=clean, machine_restarted=machine_restarted, disk_failed=disk_failed,
         )  # fmt: skip
     active: LogSegment = contents.segments.peekitem(-1)[1]
     if active.size:
@@ -183,6 +187,7 @@ def _recovered(
     *,
     clean: bool,
     machine_restarted: bool,
+    disk_failed: bool,
 ) -> LogContents:
     _complete_swaps(place, directory, may_block)
     _remove_leftovers(place, directory, may_block)
@@ -197,6 +202,7 @@ def _recovered(
         # Of what is before the log's start some may be there and some not: the log has restarted.
         vouched_for=recovery_point if recovery_point > log_start_offset else 0,
         machine_restarted=machine_restarted,
+        disk_failed=disk_failed,
     )
     if epochs is None:
         epochs = _epochs_of_batches(segments)

@@ -8,6 +8,7 @@ Path of the data: load.py -> here -> segment_scan.py.
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 from sortedcontainers import SortedDict
 
@@ -20,6 +21,8 @@ from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.disk import Disk
 
 logger = logging.getLogger(__name__)
+
+_CHUNK_BYTES: Final = 1024 * 1024
 
 
 class LogCorruptError(Exception):
@@ -47,10 +50,11 @@ def find_end(
     *,
     vouched_for: int,
     machine_restarted: bool,
+    disk_failed: bool,
 ) -> tuple[int, int]:
     """The end offset of the log, after whatever recovery it needs, and the offset from which on it was
     scanned (its end: nothing was). No recovery point: a clean close. `vouched_for`: records below it were
-    durable."""
+    durable. `disk_failed`: those that are scanned are written again."""
     _drop_abandoned(disk, segments, recovery_point)
     last_base, last = segments.peekitem(-1)
     if recovery_point is None:
@@ -61,12 +65,15 @@ def find_end(
         except CorruptBatchError:
             recovery_point = last_base  # not so clean: check its end as after a crash
     end, scanned_from = _recover(
-        disk, segments, epochs, recovery_point, vouched_for, may_block, machine_restarted=machine_restarted
-    )
+        disk, segments, epochs, recovery_point, vouched_for, may_block,
+        machine_restarted=machine_restarted, disk_failed=disk_failed,
+    )  # fmt: skip
     if end < vouched_for and scanned_from > segments.peekitem(0)[0]:
         # The recovery point is from before a truncation, perhaps: nothing says where that was, nor which
         # later pages have reached the disk. So scan everything, and drop nothing that is good.
-        end, scanned_from = _recover(disk, segments, epochs, 0, 0, may_block, machine_restarted=False)
+        end, scanned_from = _recover(
+            disk, segments, epochs, 0, 0, may_block, machine_restarted=False, disk_failed=disk_failed
+        )
     return end, scanned_from
 
 
@@ -96,6 +103,7 @@ def _recover(
     may_block: MayBlock,
     *,
     machine_restarted: bool,
+    disk_failed: bool,
 ) -> tuple[int, int]:
     """Check what may not have been synced; returns the end of the log and the offset checked from."""
     bases = list(segments)
@@ -115,6 +123,8 @@ def _recover(
             # The records between are lost; or the next one had been removed, and its name has come back; or
             # it was left by a roll that failed.
             damage = f"the next segment begins at offset {following}"
+        if disk_failed:
+            _write_again(segment, position)
         if damage is None:
             if base != bases[-1]:
                 segment.seal()
@@ -138,6 +148,14 @@ def _recover(
         disk.sync_dir(segment.path.rpartition("/")[0], may_block)
         break
     return end, bases[first]
+
+
+def _write_again(segment: LogSegment, end: int) -> None:
+    """An fsync that failed has left pages of it that count as written, and are not: only as changed ones are
+    they written by the next."""
+    file = segment.file
+    for start in range(0, end, _CHUNK_BYTES):
+        file.write_at(start, file.read(start, min(_CHUNK_BYTES, end - start)))
 
 
 def close_gap(segments: SortedDict[int, LogSegment], epochs: EpochCache) -> int:

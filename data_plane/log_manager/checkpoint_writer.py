@@ -12,6 +12,8 @@ checkpoint may claim more of it than will be left.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -26,6 +28,7 @@ from data_plane.log_manager.log_dir_failures import LogDirFailures
 from data_plane.log_manager.log_dirs import LogDir
 from data_plane.log_manager.log_manager import LogManager
 from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.foundation.disk import is_of_disk
 from metadata_quorum.foundation.model import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -34,6 +37,8 @@ RETRY_S: Final = 1.0
 """Pause before a directory is synced again after an error that was not the disk's."""
 SYNCED_AT_ONCE: Final = 25
 """New logs whose identity is written at once: each costs an fsync or two, and a truncation waits for them."""
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""A disk that is full has lost nothing of what was written."""
 TRUNCATIONS_PER_TURN: Final = 20
 """Truncations that continue in one turn of the loop: each renames files and writes some."""
 
@@ -51,6 +56,8 @@ class CheckpointWriter:
         self._before_truncations: list[tuple[LogDir, asyncio.Future[bool]]] = []
         self._recovery_points_behind = True
         """Whether offsets have changed since they were written."""
+        self._lost_at_end = False
+        """A disk has failed while its logs were closed."""
 
     # --- checkpoints --------------------------------------------------------------------------
 
@@ -231,14 +238,28 @@ class CheckpointWriter:
     async def write_clean_shutdown(self, broker_epoch: int) -> None:
         """Flush, checkpoint and close every log, and mark its directory as cleanly shut down. A node that is
         stopped while it starts leaves directories as they are that it has not opened (KAFKA-15375)."""
+        closed: list[LogDir] = []
         for directory in self._logs.dirs:
             if directory.online and directory.loaded:
                 try:
-                    await self._background.blocking(partial(self._close_dir, directory, broker_epoch))
+                    if await self._background.blocking(partial(self._close_dir, directory)):
+                        closed.append(directory)
                 except Exception as e:  # noqa: BLE001 - the other directories are closed all the same
                     self._failures.report(directory, e)
+        for directory in closed:  # now that it is known whether anything is lost
+            # Never registered: nothing has been written since the last run.
+            run = directory.last_run if broker_epoch < 0 else self._logs.run_of(broker_epoch)
+            if self._lost_at_end or not self._logs.all_online:
+                run = run._replace(broker_epoch=-1)
+            try:
+                await self._background.blocking(partial(directory.mark_clean, run))
+            except OSError as e:
+                logger.error("Log directory %s could not be marked as closed: %s", directory.path, e)
+            except Exception as e:  # noqa: BLE001
+                self._failures.report(directory, e)
 
-    def _close_dir(self, directory: LogDir, broker_epoch: int, may_block: MayBlock) -> None:
+    def _close_dir(self, directory: LogDir, may_block: MayBlock) -> bool:
+        """Returns whether the next start need not recover."""
         logs, hws = self._logs.logs_in(directory)
         offsets = _Offsets()
         try:
@@ -253,12 +274,14 @@ class CheckpointWriter:
                 failed = _sync_in(directory, unidentified, may_block)
                 if failed:
                     raise next(iter(failed.values()))
-            if len(consistent) == len(logs) and not directory.unopened:  # else the next start has to recover
-                # Never registered: nothing has been written since the last run.
-                run = directory.last_run if broker_epoch < 0 else self._logs.run_of(broker_epoch)
-                directory.mark_clean(run, may_block)
         except OSError as e:
             logger.error("Log directory %s could not be closed cleanly: %s", directory.path, e)
+            if is_of_disk(e) and e.errno not in _FULL:
+                self._lost_at_end = True
+                with contextlib.suppress(OSError):
+                    directory.mark_lost()
+            return False
+        return len(consistent) == len(logs) and not directory.unopened
 
 
 @dataclass(slots=True)

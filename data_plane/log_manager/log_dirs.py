@@ -73,6 +73,8 @@ class LogDir:
         self.clean = False  # the last shutdown was a clean one
         # The machine, since a process last ran here, which did not stop cleanly; or its disk had failed.
         self._machine_restarted = False
+        self._disk_failed = False  # in the last run, or since
+        self._unrecovered = False  # a log that may lack pages could not be opened
         self.last_run = checkpoints.UNKNOWN_RUN  # its epoch is -1 if something here is lost; see load
         self.high_watermarks: dict[TopicPartition, int] = {}
         self.cleaned_to: dict[TopicPartition, int] = {}
@@ -122,7 +124,12 @@ class LogDir:
             checkpoints.remove_clean_shutdown(disk, self.path, may_block)
         if not self.clean or known_ends.keys() - self._known():
             self._correct_checkpoints(logs, may_block)
-        self.clean = self._machine_restarted = False  # logs that are opened from now on are new
+        if self._boot_id and not checkpoints.has_running(disk, self.path):
+            # Its name is durable before anything is written here: a loss of power that took it hid itself.
+            self.mark_running(checkpoints.UNKNOWN_RUN)
+            disk.sync_dir(self.path, may_block)
+        self._unrecovered = self._machine_restarted and bool(self.unopened)
+        self.clean = self._machine_restarted = self._disk_failed = False  # logs opened from now on are new
         self.loaded = True
         return logs, corrupt
 
@@ -134,6 +141,7 @@ class LogDir:
         self._machine_restarted = not self.clean and checkpoints.machine_restarted(
             disk, self.path, self._boot_id, may_block
         )
+        self._disk_failed = self._machine_restarted and checkpoints.disk_failed(disk, self.path, may_block)
         self.last_run = (
             checkpoints.read_running(disk, self.path, self._boot_id, may_block) if ended is None else ended
         )
@@ -248,6 +256,7 @@ class LogDir:
                 log_start_offset=self._log_starts.get(tp, 0),
                 clean=self.clean,
                 machine_restarted=self._machine_restarted,
+                disk_failed=self._disk_failed,
                 now_ms=now_ms,
                 topic_id=topic_id,
                 stored=stored,
@@ -369,19 +378,16 @@ class LogDir:
         checkpoints.write_clean_shutdown(self.disk, self.path, run, may_block)
 
     def mark_running(self, run: BrokerRun) -> None:
-        """Note in which run the broker is; it outlives the process, not the machine."""
-        if self._boot_id:
+        """Note in which run the broker is; it outlives the process, not the machine. What says that pages may
+        be lost stays where a log has yet to be recovered from that."""
+        if self._boot_id and not self._unrecovered:
             checkpoints.write_running(self.disk, self.path, run, self._boot_id)
 
     def mark_lost(self) -> None:
-        """A write or a flush failed: what was not synced may be gone, as after another boot. Raises OSError;
-        then at least nothing says any longer that the page cache is whole."""
+        """A write or a flush failed: what was not synced may be gone, as after another boot. Raises
+        OSError."""
         if self._boot_id:
-            try:
-                checkpoints.mark_lost(self.disk, self.path)
-            except OSError:
-                self.disk.remove(f"{self.path}/{checkpoints.RUNNING}")
-                raise
+            checkpoints.mark_lost(self.disk, self.path)
 
     def _known(self) -> set[TopicPartition]:
         return {*self.high_watermarks, *self._recovery_points, *self._log_starts, *self.cleaned_to}

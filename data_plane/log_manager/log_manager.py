@@ -12,6 +12,7 @@ checkpoint_writer.py makes it durable.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 from collections import Counter, deque
@@ -65,6 +66,7 @@ class LogManager:
         self.configs = configs
         self.unclaimed = UnclaimedLogs(rng, failures.fail)
         failures.subscribe(self.unclaimed.directory_failed)
+        failures.subscribe(self._directory_failed)
         self.unsynced: dict[LogDir, deque[UnifiedLog]] = {}
         """Directories in which a log was created or renamed since they were synced; the created logs."""
         self.uncheckpointed: dict[LocalReplica, None] = {}
@@ -89,6 +91,8 @@ class LogManager:
             self.configs.take_defaults(image)
             configs = {topic: self.configs.of(image, topic) for topic in image.topics_by_name}
         self.unclaimed.load(self.dirs, self.configs.defaults, configs, self._now_ms(), may_block)
+        if not self.all_online:
+            self._say_that_it_is_not_whole()
         if not all(each.is_identified for each in self.dirs):
             return  # one that is missing may be that one
         for missing in sorted(self._missing_dirs()):
@@ -102,7 +106,7 @@ class LogManager:
     def previous_broker_epoch(self) -> int:
         """The broker epoch of the last run, if everything stored then is here; else -1."""
         epochs = {directory.last_run.broker_epoch for directory in self.dirs if directory.online}
-        whole = len(epochs) == 1 and self.unclaimed.whole and all(d.online for d in self.dirs)
+        whole = len(epochs) == 1 and self.unclaimed.whole and self.all_online
         return epochs.pop() if whole and not self._missing_dirs() else -1
 
     def _missing_dirs(self) -> set[UUID]:
@@ -112,10 +116,15 @@ class LogManager:
         had = frozenset[UUID]().union(*(directory.last_run.log_dirs for directory in self.dirs))
         return {*had.difference(directory.directory_id for directory in self.dirs)}
 
+    @property
+    def all_online(self) -> bool:
+        return all(directory.online for directory in self.dirs)
+
     def run_of(self, broker_epoch: int) -> BrokerRun:
-        """This run, registered in that epoch."""
+        """This run, registered in that epoch. Once a directory has failed it is one that has lost something:
+        if the directory comes back, its own mark may not have been written (a disk that is read-only)."""
         ids = frozenset(each.directory_id for each in self.dirs if each.is_identified)
-        return BrokerRun(broker_epoch, ids)
+        return BrokerRun(broker_epoch if self.all_online else -1, ids)
 
     def mark_running(self, broker_epoch: int) -> None:
         """The broker is registered in that epoch now."""
@@ -126,6 +135,22 @@ class LogManager:
                     directory.mark_running(run)
                 except OSError as e:
                     self._failures.report(directory, e)
+
+    def _directory_failed(self, failed: LogDir, error: OSError) -> None:
+        self._say_that_it_is_not_whole()
+
+    def _say_that_it_is_not_whole(self) -> None:
+        """A directory has failed: the others remember it, should it come back. (What one that is not open yet
+        says of its last run is still to be read.)"""
+        had = frozenset[UUID]().union(*(directory.last_run.log_dirs for directory in self.dirs))
+        run = BrokerRun(-1, had | self.run_of(-1).log_dirs)
+        for directory in self.dirs:
+            if directory.online and directory.loaded:
+                try:
+                    directory.mark_running(run)
+                except OSError:  # of a disk that is full, say: but for this, it may do
+                    with contextlib.suppress(OSError):
+                        directory.mark_lost()
 
     # --- which replica lies where -------------------------------------------------------------
 

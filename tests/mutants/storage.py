@@ -54,8 +54,8 @@ STORAGE: Final = (
         "ours",
         "a directory with a log that could not be opened is not marked as clean",
         f"{MANAGER}/checkpoint_writer.py",
-        " and not directory.unopened:",
-        ":",
+        " and not directory.unopened\n",
+        "\n",
         ("unit/replication/test_replica_manager.py",),
     ),
     mutant(
