@@ -86,7 +86,7 @@ class GroupLimits:
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000
     max_metadata_bytes: int = 4_096
-    """offset.metadata.max.bytes"""
+    """offset.metadata.max.bytes; see `commit_records`"""
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     """offsets.retention.minutes"""
     max_records_per_sweep: int = 1_000
@@ -228,19 +228,21 @@ class GroupMetadataManager:
     def delete_offsets(
         self, group_id: str, partitions: Collection[TopicPartition], ticket: Ticket, at: Instant
     ) -> GroupResult:
-        """Refused per topic that the group reads."""
+        """Refused per topic that the group reads; all of them where nobody knows which ones a group of
+        consumers reads."""
         if not self._exists(group_id):
             return CoordinatorResult(replies=[(ticket, ErrorCode.GROUP_ID_NOT_FOUND)])
         group = self._groups.get(group_id)
-        in_use: frozenset[str] = frozenset()
-        if group is not None and not group.is_empty:
-            subscribed = group.subscribed_topics()
-            if subscribed is None:
+        in_use: frozenset[str] | None = frozenset()
+        if isinstance(group, ConsumerGroup):
+            in_use = group.subscribed_topics()
+        elif group is not None and not group.is_empty:
+            if group.metadata.protocol_type != CONSUMER_PROTOCOL_TYPE:
                 return CoordinatorResult(replies=[(ticket, ErrorCode.NON_EMPTY_GROUP)])
-            in_use = subscribed
+            in_use = group.metadata.topics_in_use()
         committed, held = self._offsets.of(group_id), self._offsets.held(group_id, partitions)
         errors = {
-            p: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if p.topic in in_use else ErrorCode.NONE
+            p: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if in_use is None or p.topic in in_use else ErrorCode.NONE
             for p in partitions
         }
         records: list[CoordinatorRecord] = [

@@ -278,9 +278,10 @@ class OffsetMetadataManager:
 
 
 def commit_records(
-    request: CommitOffsets, max_metadata_bytes: int, at: Instant
+    request: CommitOffsets, max_metadata: int, at: Instant
 ) -> tuple[list[OffsetRecord], dict[TopicPartition, ErrorCode]]:
-    """What an admitted commit stores, and the answer per partition."""
+    """What an admitted commit stores, and the answer per partition. `max_metadata`: in characters, as Java
+    counts them; so Kafka takes offset.metadata.max.bytes."""
     records: list[OffsetRecord] = []
     errors: dict[TopicPartition, ErrorCode] = {}
     expires_at = -1
@@ -288,7 +289,7 @@ def commit_records(
         expires_at = min(at.now_ms + request.retention_time_ms, LAST_MS)
     for commit in request.offsets:
         metadata = commit.metadata or ""
-        if len(metadata.encode()) > max_metadata_bytes:
+        if len(metadata.encode("utf-16-le")) // 2 > max_metadata:
             errors[commit.partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
             continue
         value = CommittedOffset(

@@ -91,6 +91,16 @@ def test_a_note_that_is_too_long_is_refused_and_the_others_are_kept() -> None:
     assert kept(driver) == {ORDERS_1: 2}
 
 
+def test_the_length_of_a_note_is_counted_as_by_java() -> None:
+    """In characters, of which those that do not fit into two bytes are two."""
+    for note, code in (
+        ("\u0444" * 4096, ErrorCode.NONE),
+        ("\U0001f600" * 2048, ErrorCode.NONE),
+        ("\U0001f600" * 2049, ErrorCode.OFFSET_METADATA_TOO_LARGE),
+    ):
+        assert commit(GroupDriver(), OffsetToCommit(ORDERS_0, 1, metadata=note)) == {ORDERS_0: code}
+
+
 def test_a_refused_append_leaves_the_old_offset() -> None:
     driver = GroupDriver()
     commit(driver, OffsetToCommit(ORDERS_0, 1))
@@ -236,6 +246,30 @@ def test_offsets_can_be_deleted_unless_the_topic_is_being_read() -> None:
     assert isinstance(reply, CommitReply)
     assert reply.errors == {ORDERS_0: ErrorCode.NONE, OTHER_0: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC}
     assert kept(driver) == {OTHER_0: 2}
+
+
+def test_offsets_can_be_deleted_while_the_group_rebalances() -> None:
+    driver = stable_group("other")
+    offsets = (OffsetToCommit(ORDERS_0, 1), OffsetToCommit(OTHER_0, 2))
+    commit(driver, *offsets, member_id="m1", generation=1)
+    protocols = (MemberProtocol("range", subscription("other")),)
+    driver.ask("join", join(new="m2", protocols=protocols))
+    reply = driver.answer("delete_offsets", "g", (ORDERS_0, OTHER_0))
+    assert isinstance(reply, CommitReply)
+    assert reply.errors == {ORDERS_0: ErrorCode.NONE, OTHER_0: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC}
+
+
+@pytest.mark.parametrize(
+    ("kind", "refusal"),
+    [
+        ("consumer", CommitReply({ORDERS_0: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC})),
+        ("connect", ErrorCode.NON_EMPTY_GROUP),
+    ],
+)
+def test_offsets_stay_where_nobody_knows_what_the_group_reads(kind: str, refusal: object) -> None:
+    driver = GroupDriver()
+    driver.answer("join", join(new="m1", protocol_type=kind, protocols=(MemberProtocol("range", b"?"),)))
+    assert driver.answer("delete_offsets", "g", (ORDERS_0,)) == refusal
 
 
 def test_a_subscription_is_read_and_anything_else_is_not() -> None:

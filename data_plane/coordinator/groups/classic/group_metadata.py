@@ -115,6 +115,11 @@ class ClassicGroupMetadata:
 
     def subscribed_topics(self) -> frozenset[str] | None:
         """The topics that a stable group of consumers reads; None where they are unknown."""
-        if self.protocol_type != CONSUMER_PROTOCOL_TYPE or self.state is not ClassicGroupState.STABLE:
+        return self.topics_in_use() if self.state is ClassicGroupState.STABLE else None
+
+    def topics_in_use(self) -> frozenset[str] | None:
+        """The topics that a group of consumers reads, or will read after its rebalance, as far as its members
+        have said; None where they are unknown."""
+        if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return None
         return subscribed_topics(member.metadata(self.protocol) for member in self.roster)
