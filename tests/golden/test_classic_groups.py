@@ -45,6 +45,7 @@ from data_plane.coordinator.groups.messages import (
     SyncGroup,
     SyncReply,
 )
+from data_plane.coordinator.groups.offsets import UnfinishedDeletion
 from data_plane.coordinator.groups.records import OffsetRecord
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
@@ -242,7 +243,7 @@ class Scenario:
         return [f"{self.driver.expire()} records"]
 
     def do_forget(self, topic: str) -> list[str]:
-        deletion = self.driver.manager.begin_topic_deletion([topic])
+        deletion = self.driver.manager.begin_topic_deletion(UnfinishedDeletion([topic]))
         return [f"{self.driver.run('delete_some_offsets', deletion)} records"]
 
     def do_delete(self) -> list[str]:

@@ -56,7 +56,6 @@ from data_plane.coordinator.groups.messages import (
 )
 from data_plane.coordinator.groups.offsets import (
     OffsetMetadataManager,
-    Place,
     TopicDeletion,
     UnfinishedDeletion,
     commit_records,
@@ -277,10 +276,9 @@ class GroupMetadataManager:
         """For which groups have offsets."""
         return self._offsets.topics()
 
-    def begin_topic_deletion(self, topics: Collection[str], renewed: Collection[Place] = ()) -> TopicDeletion:
-        """The topics are deleted now: offsets committed for them so far, but for `renewed` ones, will be
-        deleted."""
-        return self._offsets.begin_topic_deletion(topics, renewed)
+    def begin_topic_deletion(self, what: UnfinishedDeletion) -> TopicDeletion:
+        """The topics are deleted now: offsets committed for them so far will be deleted."""
+        return self._offsets.begin_topic_deletion(what)
 
     def unfinished_deletions(self) -> Sequence[UnfinishedDeletion]:
         """For the machine that takes the place of this one."""

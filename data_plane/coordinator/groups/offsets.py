@@ -12,7 +12,7 @@ for one partition the one that was written later counts, whichever transaction e
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain, count, islice
 from typing import Final, NamedTuple
 
@@ -44,7 +44,9 @@ class UnfinishedDeletion(NamedTuple):
 
     topics: Collection[str]
     renewed: Collection[Place] = ()
-    """Places where later topics of the names have an offset by now, or would by an open transaction."""
+    """Places where later topics of the names have an offset by now."""
+    held_since: Sequence[tuple[int, Place]] = ()
+    """Where producers' open transactions have one for them, in the order in which those were written."""
 
 
 class TopicDeletion:
@@ -208,25 +210,29 @@ class OffsetMetadataManager:
         held = (p for p in self._holders.get(group_id, ()) if p not in kept)
         return (OffsetRecord(group_id, partition, None) for partition in chain(kept, held))
 
-    def begin_topic_deletion(self, topics: Collection[str], renewed: Collection[Place] = ()) -> TopicDeletion:
-        """`renewed`: see `UnfinishedDeletion`."""
-        deletion = TopicDeletion(UnfinishedDeletion(topics, renewed), self.groups(), next(self._writes))
+    def begin_topic_deletion(self, what: UnfinishedDeletion) -> TopicDeletion:
+        deletion = TopicDeletion(what, self.groups(), next(self._writes))
         self._topic_deletions.append(deletion)
+        for producer_id, place in what.held_since:
+            held = self._held.get(producer_id, {})
+            if place in held:
+                held[place] = (next(self._writes), held[place][1])
         return deletion
 
     def unfinished_deletions(self) -> list[UnfinishedDeletion]:
         """For who will have read the same log, and does not know what in it is older than the topics."""
+        held = sorted(
+            (written, producer_id, place)
+            for producer_id, places in self._held.items()
+            for place, (written, _) in places.items()
+        )
         return [
             UnfinishedDeletion(
                 each.topics,
-                each.renewed.union(
-                    place
-                    for held in self._held.values()
-                    for place, (written, _) in held.items()
-                    if written >= each.began
-                ),
+                frozenset(each.renewed),
+                [(producer_id, place) for written, producer_id, place in held if written >= each.began],
             )
-            for each in self._topic_deletions
+            for each in sorted(self._topic_deletions, key=lambda each: each.began)
         ]
 
     def delete_some_offsets(self, deletion: TopicDeletion, most: int) -> list[OffsetRecord]:

@@ -298,11 +298,12 @@ class GroupCoordinator:
 
     def topics_deleted(self, topics: Collection[str]) -> None:
         """Delete what is committed for them so far, some of it per turn of the loop."""
-        deletions = [(led, led.manager.begin_topic_deletion(topics)) for led in self._active()]
+        what = UnfinishedDeletion(topics)
+        deletions = [(led, led.manager.begin_topic_deletion(what)) for led in self._active()]
         self._delete_some_offsets(deque(deletions))
         for led in self._led.values():
             if led.shard.state is not CoordinatorState.ACTIVE:
-                led.deleted.append(UnfinishedDeletion(topics))
+                led.deleted.append(what)
 
     def _forget_what_is_gone(self, led: _LedGroupPartition) -> None:
         """Offsets of deleted topics that the last coordinator did not come to: a new topic of the name begins
@@ -313,7 +314,7 @@ class GroupCoordinator:
             committed = led.manager.topics_committed()
             unfinished.append(UnfinishedDeletion([t for t in committed if self.view.topic_id(t) is None]))
         begin = led.manager.begin_topic_deletion
-        deletions = deque((led, begin(*each)) for each in unfinished if each.topics)
+        deletions = deque((led, begin(each)) for each in unfinished if each.topics)
         if deletions:
             self._loop.call_later(0.0, self._delete_some_offsets, deletions)  # once it serves
 

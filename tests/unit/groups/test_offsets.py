@@ -27,7 +27,7 @@ from data_plane.coordinator.groups.messages import (
     OffsetToCommit,
     SyncGroup,
 )
-from data_plane.coordinator.groups.offsets import OffsetMetadataManager
+from data_plane.coordinator.groups.offsets import OffsetMetadataManager, UnfinishedDeletion
 from data_plane.coordinator.groups.records import OffsetRecord
 from data_plane.coordinator.state_machine import Instant
 from metadata_quorum.foundation.errors import ErrorCode
@@ -221,7 +221,8 @@ def test_a_group_with_more_offsets_than_a_sweep_takes_is_expired_and_deleted_pie
 def test_offsets_of_a_deleted_topic_go_with_it() -> None:
     driver = GroupDriver()
     commit(driver, OffsetToCommit(ORDERS_0, 1), OffsetToCommit(OTHER_0, 2))
-    assert driver.run("delete_some_offsets", driver.manager.begin_topic_deletion(["orders"])) == 1
+    deletion = driver.manager.begin_topic_deletion(UnfinishedDeletion(["orders"]))
+    assert driver.run("delete_some_offsets", deletion) == 1
     assert kept(driver) == {OTHER_0: 2}
 
 
