@@ -239,17 +239,8 @@ class GroupMetadataManager:
             if group.metadata.protocol_type != CONSUMER_PROTOCOL_TYPE:
                 return CoordinatorResult(replies=[(ticket, ErrorCode.NON_EMPTY_GROUP)])
             in_use = group.metadata.topics_in_use()
-        committed, held = self._offsets.of(group_id), self._offsets.held(group_id, partitions)
-        errors = {
-            p: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if in_use is None or p.topic in in_use else ErrorCode.NONE
-            for p in partitions
-        }
-        records: list[CoordinatorRecord] = [
-            OffsetRecord(group_id, p, None)
-            for p, e in errors.items()
-            if e is ErrorCode.NONE and (p in committed or p in held)
-        ]
-        return CoordinatorResult(records, [(ticket, CommitReply(errors))], atomic=False)
+        records, errors = self._offsets.deletion(group_id, partitions, in_use)
+        return CoordinatorResult([*records], [(ticket, CommitReply(errors))], atomic=False)
 
     def groups_to_expire(self) -> deque[str]:
         """All of them, for one sweep."""

@@ -204,6 +204,19 @@ class OffsetMetadataManager:
             if unused_since is not None and (own >= 0 or at.now_ms - unused_since >= retention_ms):
                 yield OffsetRecord(group_id, partition, None)
 
+    def deletion(
+        self, group_id: str, partitions: Collection[TopicPartition], in_use: frozenset[str] | None
+    ) -> tuple[list[OffsetRecord], dict[TopicPartition, ErrorCode]]:
+        """Tombstones for what is kept of these partitions, and the answer per partition. `in_use`: topics
+        whose offsets stay; None means all."""
+        committed, held = self.of(group_id), self.held(group_id, partitions)
+        errors = {
+            p: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if in_use is None or p.topic in in_use else ErrorCode.NONE
+            for p in partitions
+        }
+        free = (p for p, error in errors.items() if error is ErrorCode.NONE)
+        return [OffsetRecord(group_id, p, None) for p in free if p in committed or p in held], errors
+
     def tombstones(self, group_id: str) -> Iterator[OffsetRecord]:
         """For a group that is deleted; what open transactions would commit to it is dropped, too."""
         kept = self.of(group_id)
