@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import shlex
@@ -231,10 +232,10 @@ def _faults(path: Path) -> list[SimFault]:
 
 def _range(text: str) -> range:
     first, _, last = text.partition("..")
-    try:
-        return range(int(first), int(last or first) + 1)
-    except ValueError:
-        raise UsageError(f"{text!r} is no range of seeds: say 1..200") from None
+    with contextlib.suppress(ValueError):
+        if seeds := range(int(first), int(last or first) + 1):
+            return seeds
+    raise UsageError(f"{text!r} is no range of seeds: say 1..200")
 
 
 def _print_story(outcome: Outcome) -> None:

@@ -169,7 +169,7 @@ def test_a_bug_in_c_keeps_its_traceback():
         "consume x -p -3", "consume x --timeout-ms -1", "consume x -g ''", "produce x -p 99999999999",
         "produce x --timestamp 99999999999999999999", "perf produce x --throughput -4",
         "perf produce x --throughput inf", "perf latency x --rate nan", "perf produce x -s 99999999999",
-        "user add x --iterations 99999999999", "topic list -b 127.0.0.1:99999",
+        "user add x --iterations 99999999999", "topic list -b 127.0.0.1:99999", "sim run --seeds 5..1",
     ],
 )  # fmt: skip
 def test_numbers_that_no_request_holds_are_a_wrong_command_line(command):
