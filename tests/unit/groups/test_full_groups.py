@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from data_plane.coordinator.groups.classic.states import ClassicGroupConfig
+import pytest
+
+from data_plane.coordinator.groups.classic.group import ClassicGroup
+from data_plane.coordinator.groups.classic.states import ClassicGroupConfig, ClassicGroupState
 from data_plane.coordinator.groups.group_metadata_manager import GroupLimits
 from data_plane.coordinator.groups.messages import JoinReply, MemberProtocol
+from data_plane.coordinator.groups.records import StoredGroup, StoredMember
+from data_plane.coordinator.state_machine import Instant
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.unit.groups.classic_steps import beat, joined, stable
 from tests.unit.groups.group_driver import GroupDriver, join
@@ -47,3 +52,16 @@ def test_a_member_that_is_turned_away_leaves_its_partitions_to_the_others() -> N
     refusal = driver.answer("join", join("m2", protocols=larger, max_record_bytes=1000))
     assert refusal == JoinReply(ErrorCode.GROUP_MAX_SIZE_REACHED, "m2")
     assert beat(driver, "m1", generation) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+@pytest.mark.row("G1")
+def test_a_group_that_rebalances_when_it_is_loaded_may_be_larger_too() -> None:
+    """It has just come back from the consumer protocol, whose groups have a limit of their own. Whoever loaded
+    it ended with a broken invariant."""
+    start = Instant(0.0, 0)
+    group = ClassicGroup("g", ClassicGroupConfig(0.0, max_size=2), start)
+    members = tuple(StoredMember(f"m{n}", None, "", "", 60_000, 10_000, b"", b"") for n in range(3))
+    group.replay(StoredGroup("consumer", 1, "range", None, 0, members), start)
+    group.loaded(start)
+    assert group.metadata.state is ClassicGroupState.PREPARING_REBALANCE
+    assert group.size == 3

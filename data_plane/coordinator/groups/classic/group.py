@@ -246,7 +246,8 @@ class ClassicGroup:
         """The log has been read: sessions begin now, since heartbeats were refused until here."""
         for member in self.metadata.roster:
             self._begin_session(member, at)
-        if self.size > self._rules.max_size:  # those stay that join again first
+        is_stable = self.metadata.state is ClassicGroupState.STABLE  # else it rebalances already
+        if is_stable and self.size > self._rules.max_size:  # those stay that join again first
             self._prepare_rebalance(at)
 
     def die(self, at: Instant) -> Effects:
