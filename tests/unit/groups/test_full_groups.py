@@ -56,8 +56,8 @@ def test_a_member_that_is_turned_away_leaves_its_partitions_to_the_others() -> N
 
 @pytest.mark.row("G1")
 def test_a_group_that_rebalances_when_it_is_loaded_may_be_larger_too() -> None:
-    """It has just come back from the consumer protocol, whose groups have a limit of their own. Whoever loaded
-    it ended with a broken invariant."""
+    """It has just come back from the consumer protocol, whose groups have a limit of their own. Whoever
+    loaded it ended with a broken invariant."""
     start = Instant(0.0, 0)
     group = ClassicGroup("g", ClassicGroupConfig(0.0, max_size=2), start)
     members = tuple(StoredMember(f"m{n}", None, "", "", 60_000, 10_000, b"", b"") for n in range(3))
