@@ -310,6 +310,22 @@ def test_a_static_member_comes_back_without_a_rebalance_and_fences_its_former_se
     assert beat(driver.reloaded(), "m1b", generation, "i1") is ErrorCode.NONE
 
 
+def test_a_static_member_whose_return_cannot_be_stored_is_who_it_was() -> None:
+    """The next coordinator would know it by its old id, and with what it said then."""
+    driver, generation = stable(1, instance_id="i1")
+    before = driver.answer("describe", "g")
+    driver.refusal = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    others = (MemberProtocol("range", b"other"), MemberProtocol("sticky", b""))
+    ticket = driver.ask("join", join(new="m1b", instance_id="i1", protocols=others))
+    assert driver.answers[ticket] in (driver.refusal, JoinReply(driver.refusal, "m1b"))
+    driver.refusal = None
+    assert before == driver.answer("describe", "g") == driver.reloaded().answer("describe", "g")
+    assert beat(driver, "m1b", generation, "i1") is ErrorCode.FENCED_INSTANCE_ID
+    assert beat(driver, "m1", generation, "i1") is ErrorCode.NONE
+    reply = joined(driver, driver.ask("join", join(new="m1c", instance_id="i1")))
+    assert (reply.error, reply.generation) == (ErrorCode.NONE, generation)
+
+
 def test_a_static_member_that_waits_under_its_old_id_is_fenced() -> None:
     driver = GroupDriver()
     driver.answer("join", join(new="m1", instance_id="i1"))

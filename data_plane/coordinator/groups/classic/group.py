@@ -63,7 +63,6 @@ class ClassicGroup:
         self.group_id = group_id
         self.metadata = ClassicGroupMetadata(group_id, at.now_ms)
         self._rules = rules
-        self._pending_sync: set[str] = set()
         self._assigned: deque[ClassicGroupMember] = deque()
         """Whose syncs wait for their answers, though there is an assignment."""
         self._join_deadline: float | None = None
@@ -71,7 +70,8 @@ class ClassicGroup:
         self._initial_time_left: float | None = None
         """While an empty group waits for its first members: how much longer the delay may get (s)."""
         self._gained_member = False
-        self._when_stored: list[tuple[Ticket, JoinReply]] = []
+        self._when_stored: list[tuple[Ticket, JoinReply, ClassicGroupMember]] = []
+        """Of static members that have restarted; with what they were before."""
         self._effects = Effects()
 
     # --- queries -------------------------------------------------------------------------------
@@ -134,8 +134,8 @@ class ClassicGroup:
         if isinstance(member, ErrorCode):
             self._reply(ticket, SyncReply(member))
             return self._take_effects()
-        self._pending_sync.discard(member.member_id)
-        if not self._pending_sync:
+        self.metadata.roster.pending_sync.discard(member.member_id)
+        if not self.metadata.roster.pending_sync:
             self._sync_deadline = None
         self._extend_session(member, at)
         if self.metadata.state is ClassicGroupState.STABLE:
@@ -223,7 +223,7 @@ class ClassicGroup:
         self.metadata.state_since_ms = stored.state_timestamp_ms
         self._assigned.extend(each for each in members if each.sync_ticket is not None)
         self._answer_syncs(at)
-        self._effects.replies += self._when_stored
+        self._effects.replies += [(ticket, reply) for ticket, reply, _ in self._when_stored]
         self._when_stored = []
         self._join_deadline = None
         if stored.members and stored.leader is None:
@@ -234,8 +234,10 @@ class ClassicGroup:
     def refused(self, error: ErrorCode, at: Instant) -> Effects:
         """What was to be stored could not be appended: requests that waited for it fail, and an assignment
         that no member has received is made again."""
-        for ticket, reply in self._when_stored:
+        for ticket, reply, before in self._when_stored:
             self._reply(ticket, JoinReply(error, reply.member_id))
+            if (member := self.metadata.roster.get(reply.member_id)) is not None:
+                self.metadata.roster.restore(member, before)
         self._when_stored = []
         if self.metadata.state is ClassicGroupState.COMPLETING_REBALANCE:
             self._refuse_assignment(error)
@@ -312,12 +314,9 @@ class ClassicGroup:
     ) -> None:
         """A static member has restarted: it gets a new member id, the old one is fenced. A stable group does
         not rebalance for that, unless another protocol would be chosen."""
-        old_id, old_leader = member.member_id, self.metadata.roster.leader
+        before, old_leader = replace(member), self.metadata.roster.leader
         self._refuse_waiting(member, ErrorCode.FENCED_INSTANCE_ID)
         self.metadata.roster.rename(member, request.new_member_id)
-        if old_id in self._pending_sync:
-            self._pending_sync.remove(old_id)
-            self._pending_sync.add(member.member_id)
         self._update(member, request, ticket, at)
         group = self.metadata
         if group.state is not ClassicGroupState.STABLE or group.roster.select_protocol() != group.protocol:
@@ -329,7 +328,7 @@ class ClassicGroup:
             reply = replace(reply, skip_assignment=member.member_id == self.metadata.roster.leader)
         else:  # an old client would assign if it saw itself as leader: show the leader of before
             reply = replace(reply, leader=old_leader or "", members=())
-        self._when_stored.append((ticket, reply))
+        self._when_stored.append((ticket, reply, before))
         self._effects.store = group.as_stored({m.member_id: m.assignment for m in group.roster})
 
     def _rebalance_or_complete(self, at: Instant) -> None:
@@ -385,7 +384,7 @@ class ClassicGroup:
             self._join_deadline = at.now + max(self.metadata.rebalance_timeout(), 1.0)
             return
         self.metadata.generation += 1
-        self._pending_sync = self.metadata.roster.member_ids()
+        self.metadata.roster.pending_sync = self.metadata.roster.member_ids()
         if not len(self.metadata.roster):
             self.metadata.protocol = None
             self.metadata.transition(ClassicGroupState.EMPTY, at)
@@ -431,8 +430,8 @@ class ClassicGroup:
         """Some members joined the generation and never sent a SyncGroup."""
         self._sync_deadline = None
         roster = self.metadata.roster
-        roster.let_go(each for each in roster if each.member_id in self._pending_sync)
-        self._pending_sync.clear()
+        roster.let_go(each for each in roster if each.member_id in roster.pending_sync)
+        roster.pending_sync.clear()
         self._dismiss_leaving(ENDED_AT_ONCE)
         self._prepare_rebalance(at)
 
@@ -468,7 +467,6 @@ class ClassicGroup:
     def _dismiss(self, member: ClassicGroupMember) -> None:
         """Remove it from the group, with an answer to whatever it waits for."""
         self._refuse_waiting(member, ErrorCode.UNKNOWN_MEMBER_ID)
-        self._pending_sync.discard(member.member_id)
         self.metadata.roster.remove(member)
 
     def _refuse_waiting(self, member: ClassicGroupMember, error: ErrorCode) -> None:

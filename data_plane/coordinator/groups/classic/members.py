@@ -133,6 +133,8 @@ class Roster:
         self.sessions: Deadlines[str] = Deadlines()
         """When each member's ends unless it sends a request (seconds, monotonic)."""
         self.leader: str | None = None
+        self.pending_sync: set[str] = set()
+        """Who has joined the generation, and has not come for its assignment yet."""
         self.leaving: dict[str, ClassicGroupMember] = {}
         """Very many are removed one after another; to whoever asks they are gone already."""
 
@@ -178,6 +180,7 @@ class Roster:
         self.leaving.pop(member.member_id, None)
         self._discount_protocols(member)
         self._joining.pop(member.member_id, None)
+        self.pending_sync.discard(member.member_id)
         self.sessions.discard(member.member_id)
         if member.instance_id is not None and self._static.get(member.instance_id) == member.member_id:
             del self._static[member.instance_id]
@@ -206,6 +209,9 @@ class Roster:
         self.sessions.set(member_id, ends_at)
         if (ticket := self._joining.pop(member.member_id, None)) is not None:
             self._joining[member_id] = ticket
+        if member.member_id in self.pending_sync:
+            self.pending_sync.remove(member.member_id)
+            self.pending_sync.add(member_id)
         self._members = OrderedDict(
             (member_id if known == member.member_id else known, m) for known, m in self._members.items()
         )
@@ -219,6 +225,13 @@ class Roster:
         self._discount_protocols(member)
         member.protocols = protocols
         self._count_protocols(member)
+
+    def restore(self, member: ClassicGroupMember, before: ClassicGroupMember) -> None:
+        """It is as it was: what it has said of itself since does not count, nor its new id."""
+        self.rename(member, before.member_id)
+        self.change_protocols(member, before.protocols)
+        member.session_timeout_ms = before.session_timeout_ms
+        member.rebalance_timeout_ms = before.rebalance_timeout_ms
 
     def _count_protocols(self, member: ClassicGroupMember) -> None:
         self.protocol_bytes += bytes_of(member.protocols)
