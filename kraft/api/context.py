@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -87,6 +88,9 @@ class NodeContext:
     """How many requests came, their outcomes, and where their time went."""
     client_telemetry: ClientTelemetry = field(default_factory=ClientTelemetry)
     """The metrics that clients push (KIP-714)."""
+    blocking_threads: Executor | None = None
+    """For what may wait for a device. What computes for a client (a long response, a view of the cluster) is
+    done by the loop's default executor: no flush and no read waits for it."""
     faults: Mapping[str, int] = field(default_factory=dict)
     """How often work has failed because of a bug, by the place in the code
     (metadata_quorum/foundation/supervision.py)."""
@@ -97,8 +101,8 @@ class NodeContext:
         return self.metadata_cache.image
 
     def blocking(self, work: Callable[[MayBlock], Result], /) -> asyncio.Future[Result]:
-        """Run `work`, which may block, in the executor."""
-        return self.loop.run_in_executor(None, work, OUTSIDE_THE_LOOP)
+        """Run `work`, which may block, outside the loop."""
+        return self.loop.run_in_executor(self.blocking_threads, work, OUTSIDE_THE_LOOP)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -14,8 +14,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Mapping, Set
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Mapping, Set
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
 
 from kraft.api.context import BrokerContext
 from kraft.api.node_view import VERSION, node_view
@@ -38,6 +39,7 @@ _QUORUM_VERSION: Final = 2
 
 Json = dict[str, Any]
 Views = Mapping[int, Json]
+Result = TypeVar("Result")
 
 
 class _Answers(NamedTuple):
@@ -56,6 +58,9 @@ class ClusterView:
         self._node = sources.node
         self._asked: asyncio.Task[_Answers] | None = None
         self._asked_at = float("-inf")
+        self._merging = asyncio.Lock()
+        """One view is made at a time: of very many partitions each takes a second, and as much memory as all
+        of them are in JSON."""
 
     async def snapshot(self, visitor: Visitor, topic: str | None = None) -> Json:
         """What the visitor may see; of one topic only where it is named."""
@@ -81,8 +86,7 @@ class ClusterView:
                 "groups": _groups(views, counts, visible),
             }
 
-        # Nothing of it changes any more; ten thousand partitions take a tenth of a second.
-        return await node.loop.run_in_executor(None, merged)
+        return await self._beside(merged)
 
     async def topics(self, visitor: Visitor, containing: str) -> list[Json]:
         """The topics whose names contain that text, by name, with their sizes at the leaders."""
@@ -93,20 +97,24 @@ class ClusterView:
             names = [each for each in image.topics_by_name if containing in each]
             return _topics(image, views, sorted(filter(visitor.may_see_topic, names)))
 
-        return await self._node.loop.run_in_executor(None, found)
+        return await self._beside(found)
 
     async def groups(self, visitor: Visitor) -> list[Json]:
         views, _, counts = await self._answers()
         image = self._node.image
-        return await self._node.loop.run_in_executor(
-            None, lambda: _groups(views, counts, _visible_to(image, views, visitor))
-        )
+        return await self._beside(lambda: _groups(views, counts, _visible_to(image, views, visitor)))
 
     async def transactions(self, visitor: Visitor) -> list[Json]:
         """What is not finished, and what nobody will finish."""
         views, *_ = await self._answers()
         image, now_ms = self._node.image, self._node.now_ms()
-        return await self._node.loop.run_in_executor(None, transactions, views, image, visitor, now_ms)
+        return await self._beside(partial(transactions, views, image, visitor, now_ms))
+
+    async def _beside(self, made: Callable[[], Result]) -> Result:
+        """Beside the loop: nothing of it changes any more, and ten thousand partitions take a tenth of a
+        second."""
+        async with self._merging:
+            return await self._node.loop.run_in_executor(None, made)
 
     async def _answers(self) -> _Answers:
         now = self._node.loop.time()

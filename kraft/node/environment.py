@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from random import Random
 
@@ -22,6 +23,8 @@ class NodeEnvironment:
     """The wall clock."""
     boundary: ErrorBoundary
     """The loop's exception handler."""
+    blocking_threads: Executor | None = None
+    """For what may wait for a device; None: the loop's default executor, which is for what computes."""
     boot_id: str = ""
     """The machine's present boot; a node that is killed under it has lost nothing."""
     stopwatch: Callable[[], float] = lambda: 0.0

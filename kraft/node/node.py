@@ -98,6 +98,7 @@ class Node:
             logins=self.security.logins,
             scram_users=ScramUsers(users),
             authorizer=authorizer_of(config),
+            blocking_threads=environment.blocking_threads,
             faults=environment.boundary.faults,
             requests=RequestMetrics({row.key: row.name for row in ROWS.values()}, environment.stopwatch),
         )

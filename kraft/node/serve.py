@@ -42,7 +42,8 @@ from metadata_quorum.foundation.supervision import ErrorBoundary
 
 log = logging.getLogger(__name__)
 
-EXECUTOR_THREADS: Final = 4
+BLOCKING_THREADS: Final = 4
+COMPUTING_THREADS: Final = 4
 RESOLVER_THREADS: Final = 4
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -61,8 +62,11 @@ def run(config: Config, disk: Disk | None = None, now_ms: Callable[[], int] = wa
     try:
         if config.is_controller:
             hold_against_kafka(disk, config)
-        with asyncio.Runner(loop_factory=new_loop) as runner:
-            runner.run(_serve(config, storage, disk, now_ms))
+        with (
+            ThreadPoolExecutor(BLOCKING_THREADS, "blocking") as blocking,
+            asyncio.Runner(loop_factory=new_loop) as runner,
+        ):
+            runner.run(_serve(config, storage, disk, now_ms, blocking))
     finally:
         for fd in locks:
             os.close(fd)
@@ -95,11 +99,13 @@ class _PlainLoop(asyncio.SelectorEventLoop):
         super().close()
 
 
-async def _serve(config: Config, storage: Storage, disk: Disk, now_ms: Callable[[], int]) -> None:
+async def _serve(
+    config: Config, storage: Storage, disk: Disk, now_ms: Callable[[], int], blocking: ThreadPoolExecutor
+) -> None:
     loop = asyncio.get_running_loop()
     boundary = ErrorBoundary(_die, loop.time)
     loop.set_exception_handler(boundary.loop_error)
-    loop.set_default_executor(ThreadPoolExecutor(EXECUTOR_THREADS, "blocking"))
+    loop.set_default_executor(ThreadPoolExecutor(COMPUTING_THREADS, "computing"))
     node = Node(
         config,
         storage,
@@ -109,6 +115,7 @@ async def _serve(config: Config, storage: Storage, disk: Disk, now_ms: Callable[
             random.SystemRandom(),
             now_ms,
             boundary,
+            blocking_threads=blocking,
             boot_id=boot_id(),
             stopwatch=time.perf_counter,
             cpu_time=time.thread_time,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -29,6 +30,24 @@ class Authorizer:
     def allows(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> bool:
         self.threads.add(threading.get_ident())
         return name != "secret"
+
+
+class Counting(Authorizer):
+    """Sees how many ask at the same time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most = self.now = 0
+        self.lock = threading.Lock()
+
+    def allows(self, *asked: Any) -> bool:
+        with self.lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+        time.sleep(0)  # lets another thread run
+        with self.lock:
+            self.now -= 1
+        return super().allows(*asked)
 
 
 class Nobody:
@@ -59,3 +78,21 @@ async def test_rights_are_looked_up_beside_the_loop(asked: str) -> None:
         assert [each["name"] for each in answer] == ["a", "b"]
     else:
         assert answer == []
+
+
+@on_a_loop
+async def test_views_are_made_one_at_a_time() -> None:
+    """A hundred visitors at once took all threads, and a hundred times the memory."""
+    authorizer: Any = Counting()
+    topics = {f"t{n}": TopicImage(f"t{n}", UUID(int=n + 1), {}) for n in range(100)}
+    node = node_context(
+        asyncio.get_running_loop(),
+        image=MetadataImage(topics_by_name=topics),
+        authorizer=authorizer,
+        controller_channel=Nobody(),
+    )
+    sources: Any = SimpleNamespace(node=node, broker=None)
+    view, visitor = ClusterView(sources), Visitor("User:a", "h", node)
+    asked = [view.snapshot(visitor), view.topics(visitor, ""), view.groups(visitor)]
+    await asyncio.gather(*asked, *(view.snapshot(visitor) for _ in range(5)))
+    assert authorizer.most == 1
