@@ -196,8 +196,8 @@ class TransactionCoordinator:
         if not 0 < timeout_ms <= self._config.transactions.max_timeout_ms:
             raise BrokerError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         led = self._led_for(transactional_id)
-        fresh_id = await self._fresh_id(needed=led.manager.needs_producer_id(transactional_id))
         await self._turn_of(led, transactional_id)
+        fresh_id = await self._fresh_id(needed=led.manager.needs_producer_id(transactional_id))
         try:
             return await led.shard.ask(
                 ProducerIdAndEpoch,
@@ -243,9 +243,9 @@ class TransactionCoordinator:
         """The outcome is certain on return. The caller's id and epoch in its next transaction."""
         _check_named(transactional_id)
         led = self._led_for(transactional_id)
+        await self._turn_of(led, transactional_id)
         uses_one = led.manager.needs_next_producer_id(transactional_id, producer, client_version)
         fresh_id = await self._fresh_id(needed=uses_one)
-        await self._turn_of(led, transactional_id)
         try:
             decide = partial(
                 led.manager.end,
@@ -298,6 +298,7 @@ class TransactionCoordinator:
                     del waiting[transactional_id]
 
     async def _fresh_id(self, *, needed: bool) -> int:
+        """Where none is needed nothing is waited for: what has been looked at is so still."""
         return await self._next_producer_id() if needed else NO_PRODUCER_ID
 
     # --- markers -------------------------------------------------------------------------------
