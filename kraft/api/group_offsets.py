@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
@@ -156,13 +155,13 @@ def commit_error(request: Message, code: ErrorCode, message: str) -> Response:
 async def handle_transactional_commit(
     broker: BrokerContext, ctx: RequestContext, request: Message
 ) -> Response:
-    """Offsets that take effect when the producer's transaction commits. In order, as above."""
+    """Offsets that take effect when the producer's transaction commits. In order, as above; the end of the
+    transaction, too, waits until its coordinator has been asked for them."""
     state = ctx.connection.state
     is_long = is_more_than(PIECE, request.topics)
     takes = 1.0 if is_long else _slices(request.topics)
-    if takes > 1 / FIRST_SHARE:
-        state.long_commits = state.long_commits or asyncio.Lock()
-    async with state.long_commits or nullcontext():
+    state.long_commits = state.long_commits or asyncio.Lock()
+    async with state.long_commits:
         if takes > 1 / FIRST_SHARE and not is_long:
             await broker.node.long_work.first(takes)
         if ctx.connection.gone:

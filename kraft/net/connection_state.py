@@ -23,8 +23,9 @@ class ConnectionState:
     """Produce: done when the last queued request has been appended or refused; later ones wait for it."""
 
     long_commits: asyncio.Lock | None = None
-    """OffsetCommit, TxnOffsetCommit, AddPartitionsToTxn: held by a request of many partitions, which waits
-    for its turn or is done in pieces; others wait, and what must find it done (`earlier_commits`)."""
+    """OffsetCommit, AddPartitionsToTxn: held by a request of many partitions, which waits for its turn or is
+    done in pieces. TxnOffsetCommit: by each, for the transaction's coordinator may have to be asked. Others
+    wait, and what must find it done (`earlier_commits`)."""
 
     heartbeats_of: Link | None = None
     """BrokerHeartbeat: the broker whose heartbeats arrive here, and its broker epoch; a broken connection

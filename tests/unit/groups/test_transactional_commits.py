@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -14,10 +15,13 @@ from data_plane.coordinator.state_machine import ProducerIdAndEpoch
 from data_plane.coordinator.topics import OFFSETS_TOPIC
 from data_plane.coordinator.transactions.verification_guard import VerificationGuard, VerificationGuards
 from data_plane.log.producers import ProducerStateManager
+from kraft.api import group_offsets
+from kraft.api.transactions import handle_end
 from kraft.wire.api_keys import ApiKey
+from kraft.wire.bridge import decode_request, encode_request
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
-from tests.unit.groups.api_driver import Broker, image, run
+from tests.unit.groups.api_driver import ROWS, Broker, context, image, run
 
 REQUEST = {
     "transactional_id": "x",
@@ -57,10 +61,10 @@ def test_producers_of_before_version_2_are_not_told_of_a_load(version: int, code
     async def test(broker: Broker) -> None:
         verifier = Verifier()
         verifier.answer.set_result(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        context: Any = broker.context
-        context.transaction_verifier = verifier
+        used: Any = broker.context
+        used.transaction_verifier = verifier
         partition = SimpleNamespace(leader_epoch=3, log=SimpleNamespace(producers=ProducerStateManager()))
-        context.replica_manager = SimpleNamespace(get=lambda topic, number: partition)
+        used.replica_manager = SimpleNamespace(get=lambda topic, number: partition)
         answer = await broker.ask(ApiKey.TXN_OFFSET_COMMIT, version, REQUEST)
         assert answer.topics[0].partitions[0].error_code == code
 
@@ -87,9 +91,9 @@ def test_offsets_that_are_of_nothing_any_more_when_the_answer_comes_are_not_stor
     async def test(broker: Broker) -> None:
         verifier, log = Verifier(), SimpleNamespace(producers=ProducerStateManager())
         partition = SimpleNamespace(leader_epoch=3, log=log)
-        context: Any = broker.context
-        context.transaction_verifier = verifier
-        context.replica_manager = SimpleNamespace(get=lambda topic, number: partition)
+        used: Any = broker.context
+        used.transaction_verifier = verifier
+        used.replica_manager = SimpleNamespace(get=lambda topic, number: partition)
         asked = asyncio.ensure_future(broker.ask(ApiKey.TXN_OFFSET_COMMIT, 3, REQUEST))
         for _ in range(10):
             await asyncio.sleep(0)
@@ -108,5 +112,40 @@ def test_offsets_that_are_of_nothing_any_more_when_the_answer_comes_are_not_stor
         assert (await asked).topics[0].partitions[0].error_code == expected
         kept = broker.service.summaries()
         assert any(each.listed.group_id == "g" for each in kept) is (expected is ErrorCode.NONE)
+
+    run(test)
+
+
+@pytest.mark.parametrize("version", [3, 5])
+def test_the_end_of_a_transaction_comes_behind_offsets_that_are_being_verified(version: int) -> None:
+    """Of one connection: before them it would end a transaction without them."""
+
+    async def test(broker: Broker) -> None:
+        verifier, ended = Verifier(), list[bool]()
+        partition = SimpleNamespace(leader_epoch=3, log=SimpleNamespace(producers=ProducerStateManager()))
+
+        async def end(name: str, producer: ProducerIdAndEpoch, *, commit: bool, **_: Any) -> Any:
+            ended.append(commit)
+            return producer
+
+        used: Any = broker.context
+        used.transaction_verifier = verifier
+        used.replica_manager = SimpleNamespace(get=lambda topic, number: partition)
+        used.transaction_coordinator = SimpleNamespace(end=end)
+        commits = context(ROWS[ApiKey.TXN_OFFSET_COMMIT], version)
+        ends = replace(commits, api_key=ApiKey.END_TXN, version=4)
+        key = ApiKey.TXN_OFFSET_COMMIT
+        offsets = decode_request(key, version, encode_request(key, version, REQUEST))
+        its_end: Any = SimpleNamespace(transactional_id="x", producer_id=7, producer_epoch=0, committed=True)
+        first = asyncio.ensure_future(group_offsets.handle_transactional_commit(used, commits, offsets))
+        await asyncio.sleep(0)
+        second = asyncio.ensure_future(handle_end(used, ends, its_end))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not ended
+        verifier.answer.set_result(ErrorCode.NONE)
+        answers = await first, await second
+        assert ended == [True]
+        assert answers[0]["topics"][0]["partitions"][0]["error_code"] == 0
 
     run(test)
