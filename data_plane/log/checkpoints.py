@@ -173,15 +173,22 @@ class BrokerRun(NamedTuple):
     log_dirs: frozenset[UUID]
     """The ids of all log dirs that the broker had, failed ones too. None where whoever wrote it down does not
     say it: Kafka, or a version of ours before this one."""
+    failed: frozenset[UUID] = frozenset()
+    """The ids of those that have failed and may lack pages: they could not say so themselves, perhaps."""
 
 
 UNKNOWN_RUN: Final = BrokerRun(-1, frozenset())
 
 
 def _encode_run(run: BrokerRun, **more: str) -> bytes:
-    log_dirs = sorted(uuid_text(each) for each in run.log_dirs)
-    fields = {"version": 0, "brokerEpoch": run.broker_epoch, "logDirs": log_dirs, **more}
+    fields = {"version": 0, "brokerEpoch": run.broker_epoch, "logDirs": _listed(run.log_dirs), **more}
+    if run.failed:
+        fields["failedDirs"] = _listed(run.failed)
     return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def _listed(directories: Iterable[UUID]) -> list[str]:
+    return sorted(uuid_text(each) for each in directories)
 
 
 def _decode_run(data: bytes, boot_id: str | None = None) -> BrokerRun:
@@ -190,11 +197,13 @@ def _decode_run(data: bytes, boot_id: str | None = None) -> BrokerRun:
         fields = json.loads(data)
         if boot_id is not None and fields["bootId"] != boot_id:
             return UNKNOWN_RUN
-        log_dirs = frozenset(parse_uuid(each) for each in fields.get("logDirs", ()))
+        log_dirs, failed = (
+            frozenset(parse_uuid(each) for each in fields.get(name, ())) for name in ("logDirs", "failedDirs")
+        )
         epoch = fields["brokerEpoch"]
     except (ValueError, KeyError, TypeError, AttributeError):
         return UNKNOWN_RUN
-    return BrokerRun(epoch, log_dirs) if isinstance(epoch, int) else UNKNOWN_RUN
+    return BrokerRun(epoch, log_dirs, failed) if isinstance(epoch, int) else UNKNOWN_RUN
 
 
 def write_clean_shutdown(disk: Disk, log_dir: str, run: BrokerRun, may_block: MayBlock) -> None:

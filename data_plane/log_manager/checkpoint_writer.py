@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
+from uuid import UUID
 
 from data_plane.log.log import UnifiedLog
 from data_plane.log_manager.background_work import VISITED_PER_TURN, BackgroundWork
@@ -37,8 +37,6 @@ RETRY_S: Final = 1.0
 """Pause before a directory is synced again after an error that was not the disk's."""
 SYNCED_AT_ONCE: Final = 25
 """New logs whose identity is written at once: each costs an fsync or two, and a truncation waits for them."""
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""A disk that is full has lost nothing of what was written."""
 TRUNCATIONS_PER_TURN: Final = 20
 """Truncations that continue in one turn of the loop: each renames files and writes some."""
 
@@ -56,8 +54,8 @@ class CheckpointWriter:
         self._before_truncations: list[tuple[LogDir, asyncio.Future[bool]]] = []
         self._recovery_points_behind = True
         """Whether offsets have changed since they were written."""
-        self._lost_at_end = False
-        """A disk has failed while its logs were closed."""
+        self._lost_at_end: set[UUID] = set()
+        """Directories whose disk has failed while their logs were closed."""
 
     # --- checkpoints --------------------------------------------------------------------------
 
@@ -249,8 +247,9 @@ class CheckpointWriter:
         for directory in closed:  # now that it is known whether anything is lost
             # Never registered: nothing has been written since the last run.
             run = directory.last_run if broker_epoch < 0 else self._logs.run_of(broker_epoch)
-            if self._lost_at_end or not self._logs.all_online:
-                run = run._replace(broker_epoch=-1)
+            lost = self._logs.run_of(-1).failed | self._lost_at_end
+            if lost or not self._logs.all_online:
+                run = run._replace(broker_epoch=-1, failed=lost)
             try:
                 await self._background.blocking(partial(directory.mark_clean, run))
             except OSError as e:
@@ -276,8 +275,8 @@ class CheckpointWriter:
                     raise next(iter(failed.values()))
         except OSError as e:
             logger.error("Log directory %s could not be closed cleanly: %s", directory.path, e)
-            if is_of_disk(e) and e.errno not in _FULL:
-                self._lost_at_end = True
+            if is_of_disk(e):
+                self._lost_at_end.add(directory.directory_id)
                 with contextlib.suppress(OSError):
                     directory.mark_lost()
             return False

@@ -142,13 +142,21 @@ class LogDir:
             disk, self.path, self._boot_id, may_block
         )
         self._disk_failed = self._machine_restarted and checkpoints.disk_failed(disk, self.path, may_block)
-        self.last_run = (
-            checkpoints.read_running(disk, self.path, self._boot_id, may_block) if ended is None else ended
-        )
+        self.last_run = self._noted_run(ended, may_block)
         self.high_watermarks = self._offsets(checkpoints.REPLICATION_OFFSETS, may_block)
         self._recovery_points = self._offsets(checkpoints.RECOVERY_POINTS, may_block)
         self._log_starts = self._offsets(checkpoints.LOG_START_OFFSETS, may_block)
         self.cleaned_to = self._offsets(checkpoints.CLEANED_TO, may_block)
+
+    def look_up_last_run(self, may_block: MayBlock) -> BrokerRun:
+        """What is noted here, before anything is opened. Raises OSError."""
+        ended = checkpoints.read_clean_shutdown(self.disk, self.path, may_block)
+        return self._noted_run(ended, may_block)
+
+    def _noted_run(self, ended: BrokerRun | None, may_block: MayBlock) -> BrokerRun:
+        if ended is not None:
+            return ended
+        return checkpoints.read_running(self.disk, self.path, self._boot_id, may_block)
 
     def _open_all(
         self, defaults: LogConfig, topic_configs: Mapping[str, LogConfig], now_ms: int, may_block: MayBlock

@@ -79,6 +79,7 @@ class LogManager:
         self._now_ms = now_ms
         self._preferred: dict[TopicPartition, LogDir] = {}  # for replicas that are not here yet
         self._dir_of: dict[LocalReplica, LogDir] = {}
+        self._failed_before = frozenset[UUID]()  # of the last run, and not here again yet
         self._held: Counter[LogDir] = Counter()
         """How many logs each directory holds; kept, because every change of the metadata may ask for it."""
 
@@ -90,6 +91,7 @@ class LogManager:
         if image is not None:
             self.configs.take_defaults(image)
             configs = {topic: self.configs.of(image, topic) for topic in image.topics_by_name}
+        self._mark_failed(may_block)
         self.unclaimed.load(self.dirs, self.configs.defaults, configs, self._now_ms(), may_block)
         if not self.all_online:
             self._say_that_it_is_not_whole()
@@ -124,7 +126,22 @@ class LogManager:
         """This run, registered in that epoch. Once a directory has failed it is one that has lost something:
         if the directory comes back, its own mark may not have been written (a disk that is read-only)."""
         ids = frozenset(each.directory_id for each in self.dirs if each.is_identified)
-        return BrokerRun(broker_epoch if self.all_online else -1, ids)
+        failed = self._failed_before | {each.directory_id for each in self.dirs if each.is_identified}
+        failed -= {each.directory_id for each in self.dirs if each.online}
+        return BrokerRun(broker_epoch if self.all_online else -1, ids, failed)
+
+    def _mark_failed(self, may_block: MayBlock) -> None:
+        """Before they are opened: those that the others say have failed in the last run."""
+        for directory in self.dirs:
+            if directory.online:
+                with contextlib.suppress(OSError):  # it will be met again
+                    self._failed_before |= directory.look_up_last_run(may_block).failed
+        for directory in self.dirs:
+            if directory.online and directory.directory_id in self._failed_before:
+                try:
+                    directory.mark_lost()
+                except OSError as e:
+                    self._failures.fail(directory, e)
 
     def mark_running(self, broker_epoch: int) -> None:
         """The broker is registered in that epoch now."""
@@ -143,7 +160,8 @@ class LogManager:
         """A directory has failed: the others remember it, should it come back. (What one that is not open yet
         says of its last run is still to be read.)"""
         had = frozenset[UUID]().union(*(directory.last_run.log_dirs for directory in self.dirs))
-        run = BrokerRun(-1, had | self.run_of(-1).log_dirs)
+        run = self.run_of(-1)
+        run = run._replace(log_dirs=had | run.log_dirs)
         for directory in self.dirs:
             if directory.online and directory.loaded:
                 try:

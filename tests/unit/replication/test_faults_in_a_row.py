@@ -30,8 +30,8 @@ async def stop(cluster: Cluster) -> None:
     broker.timer.close()
 
 
-async def let_a_flush_fail(cluster: Cluster, *, at_the_end: bool) -> None:
-    cluster.disks[1].fail("sync", errno.EIO, path_part=".log")
+async def let_a_flush_fail(cluster: Cluster, code: int, *, at_the_end: bool) -> None:
+    cluster.disks[1].fail("sync", code, path_part=".log")
     if at_the_end:
         await stop(cluster)
         return
@@ -51,15 +51,16 @@ async def flush(cluster: Cluster, broker: Broker) -> None:
 
 @pytest.mark.parametrize("at_the_end", [False, True], ids=["while it runs", "while it stops"])
 @pytest.mark.parametrize("killed_before_registration", [False, True])
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])  # of a file system that allocates late
 @in_loop
 async def test_what_a_failed_fsync_left_in_the_page_cache_is_written_by_the_next_process(
-    at_the_end, killed_before_registration
+    at_the_end, killed_before_registration, code
 ):
     """It can be read, and counts as clean: a flush of the next process would have nothing to do and call it
     durable, and a loss of power would take it, with all that stands behind it."""
     async with Cluster(1) as cluster:
         await written(cluster, 2)
-        await let_a_flush_fail(cluster, at_the_end=at_the_end)
+        await let_a_flush_fail(cluster, code, at_the_end=at_the_end)
         if killed_before_registration:
             assert cluster.start(1).partitions.logs.previous_broker_epoch == -1
             await cluster.crash(1)
@@ -74,16 +75,6 @@ async def test_what_a_failed_fsync_left_in_the_page_cache_is_written_by_the_next
         cluster.boot_id = "second boot"
         cluster.start(1)
         assert cluster.replica(1).log.log_end_offset == BATCHES + 1
-
-
-@in_loop
-async def test_a_full_disk_at_the_end_has_lost_nothing():
-    async with Cluster(1) as cluster:
-        await written(cluster, 2)
-        cluster.disks[1].capacity = 1
-        await stop(cluster)
-        cluster.disks[1].capacity = None
-        assert cluster.start(1).partitions.logs.previous_broker_epoch == EPOCH
 
 
 @in_loop
@@ -155,9 +146,12 @@ ENDS = ["killed", "stopped", "killed at the next start", "stopped at the next st
 
 
 @pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("is_missing_once_more", [False, True])
 @in_loop
-async def test_a_device_that_failed_and_comes_back_is_remembered_by_the_other_directories(end):
-    """It could not be marked itself, and may lack what was not synced when it was mounted anew."""
+async def test_a_device_that_failed_and_comes_back_is_remembered_by_the_other_directories(
+    end, is_missing_once_more
+):
+    """It could not be marked itself, and lacks of what was not synced a page when it is mounted anew."""
     async with Cluster(1, directories=("/data", "/other")) as cluster:
         await written(cluster, 2)
         broker, disk = cluster.brokers[1], cluster.disks[1]
@@ -177,10 +171,19 @@ async def test_a_device_that_failed_and_comes_back_is_remembered_by_the_other_di
             del cluster.brokers[1]
         else:
             await cluster.crash(1)
+        disk.lose_page(LOG, 1)
         disk.replace_device("/data", is_empty=False)
+        if is_missing_once_more:
+            disk.lose_device("/data")
+            cluster.start(1).partitions.logs.mark_running(EPOCH + 1)
+            await cluster.crash(1)
+            disk.replace_device("/data", is_empty=False)
         broker = cluster.start(1)
         assert broker.partitions.logs.previous_broker_epoch == -1
-        assert cluster.replica(1).log.log_end_offset >= 2
+        assert 2 <= cluster.replica(1).log.log_end_offset < BATCHES
+        broker.partitions.logs.mark_running(EPOCH + 2)
+        await cluster.crash(1)
+        assert cluster.start(1).partitions.logs.previous_broker_epoch == EPOCH + 2
 
 
 @in_loop
