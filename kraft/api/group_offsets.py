@@ -38,6 +38,7 @@ from kraft.api.offset_partitions import (
     all_offsets,
     error_of,
     is_more_than,
+    is_still_there,
     is_there,
     named_partitions,
     offsets_to_commit,
@@ -404,8 +405,9 @@ def _no_offset(index: int, code: ErrorCode) -> dict[str, Any]:
 
 async def handle_delete(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     """In pieces, since a client that was interrupted repeats its request. A group may end with its last
-    offset."""
+    offset; and a topic meanwhile, whose name another one has."""
     await ctx.connection.state.earlier_commits()
+    image = broker.node.image
     names = await all_names(broker, request.topics, by_id=False)
     known: dict[TopicPartition, None] = {}
     named = named_partitions(request.topics, names)
@@ -418,7 +420,8 @@ async def handle_delete(broker: BrokerContext, ctx: RequestContext, request: Mes
     piece = tuple(islice(left, PIECE))
     while True:
         try:
-            errors |= (await broker.group_coordinator.delete_offsets(request.group_id, piece)).errors
+            its = [place for place in piece if is_still_there(image, broker.node.image, place)]
+            errors |= (await broker.group_coordinator.delete_offsets(request.group_id, its)).errors
         except BrokerError as error:
             if not errors or error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
                 raise

@@ -94,10 +94,11 @@ def still_there(
     """The offsets of partitions that exist still, of topics that were not deleted and created again since."""
     if now is then:
         return tuple(offsets)
-    return tuple(each for each in offsets if _is_still_there(then, now, each.partition))
+    return tuple(each for each in offsets if is_still_there(then, now, each.partition))
 
 
-def _is_still_there(then: MetadataImage, now: MetadataImage, place: TopicPartition) -> bool:
+def is_still_there(then: MetadataImage, now: MetadataImage, place: TopicPartition) -> bool:
+    """Whether the partition exists, and did so then, of the same topic."""
     known, topic = then.topic(place.topic), now.topic(place.topic)
     return (
         known is not None

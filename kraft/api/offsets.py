@@ -16,6 +16,7 @@ from kraft.api import partition_lookup
 from kraft.api.authz.checks import authorize_topics
 from kraft.api.authz.topic_checks import authorize_epochs
 from kraft.api.context import BrokerContext
+from kraft.api.offset_partitions import is_still_there
 from kraft.api.request_context import RequestContext
 from kraft.api.row import ApiRow, Response
 from kraft.api.slices import each_within, in_slices
@@ -151,6 +152,7 @@ def offset_for_leader_epoch_error(request: Message, code: ErrorCode, message: st
 
 async def handle_delete_records(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     deleted: list[tuple[Partition, int]] = []
+    then = broker.node.image
 
     def answer(topic: str, wanted: Message) -> dict[str, Any]:
         if topic in INTERNAL_TOPICS:  # whoever leads it
@@ -159,6 +161,9 @@ async def handle_delete_records(broker: BrokerContext, ctx: RequestContext, requ
             raise BrokerError(unknown if known is None else ErrorCode.INVALID_TOPIC_EXCEPTION)
         partition = partition_lookup.find(broker, topic, ZERO_UUID, wanted.partition_index)
         partition.check_epoch(NO_EPOCH, leader_only=True)
+        now = broker.node.image
+        if now is not then and not is_still_there(then, now, partition.tp):  # another one has its name
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if not partition.log.config.delete:
             raise BrokerError(ErrorCode.POLICY_VIOLATION, "the topic's cleanup.policy is not delete")
         deleted.append((partition, partition.delete_records(wanted.offset)))

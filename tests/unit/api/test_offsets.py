@@ -14,7 +14,7 @@ import pytest
 
 from data_plane.log.timestamps import TimeSearch
 from data_plane.replication.partition import Partition
-from kraft.api import partition_lookup
+from kraft.api import offsets, partition_lookup
 from kraft.api.offsets import handle_delete_records, handle_list_offsets, handle_offset_for_leader_epoch
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID, TopicPartition
@@ -174,3 +174,48 @@ def test_records_of_an_internal_topic_are_deleted_nowhere_whoever_leads_it():
         ErrorCode.INVALID_TOPIC_EXCEPTION,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]
+
+
+@pytest.mark.row("L3")
+def test_another_topic_of_the_name_keeps_its_records(monkeypatch: pytest.MonkeyPatch):
+    """A request for more partitions than are answered in a turn of the loop, and the topic is made anew."""
+    monkeypatch.setattr(offsets, "PARTITIONS_PER_SLICE", 1)
+    images = [MetadataDelta(EMPTY_IMAGE) for _ in range(2)]
+    for number, delta in enumerate(images):
+        delta.replay(TopicRecord(name="t", topic_id=UUID(int=number)))
+        for partition_id in range(3):
+            delta.replay(
+                PartitionRecord(
+                    partition_id=partition_id, topic_id=UUID(int=number), replicas=(1,), isr=(1,), leader=1,
+                    leader_epoch=0, partition_epoch=0,
+                )
+            )  # fmt: skip
+    deleted: list[int] = []
+
+    async def ask() -> list[int]:
+        node = node_context(asyncio.get_running_loop(), image=images[0].apply())
+
+        def find(broker: object, topic: str, topic_id: UUID, number: int) -> object:
+            def delete_records(offset: int) -> int:
+                deleted.append(number)
+                node.metadata_cache.image = images[1].apply()
+                return offset
+
+            return SimpleNamespace(
+                tp=TopicPartition(topic, number),
+                check_epoch=lambda *_, **__: None,
+                log=SimpleNamespace(config=SimpleNamespace(delete=True)),
+                delete_records=delete_records,
+                low_watermark=lambda: 5,
+                is_leader=True,
+            )
+
+        monkeypatch.setattr(partition_lookup, "find", find)
+        wanted = [SimpleNamespace(partition_index=number, offset=5) for number in range(3)]
+        request: Any = SimpleNamespace(topics=[SimpleNamespace(name="t", partitions=wanted)], timeout_ms=0)
+        ctx: Any = SimpleNamespace(version=2)
+        answer: Any = await handle_delete_records(broker_context(node), ctx, request)
+        return [each["error_code"] for each in answer["topics"][0]["partitions"]]
+
+    assert asyncio.run(ask()) == [ErrorCode.NONE] + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
+    assert deleted == [0]

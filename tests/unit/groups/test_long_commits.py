@@ -231,6 +231,34 @@ def test_a_producer_that_has_gone_adds_no_more_to_its_transaction(monkeypatch: p
 
 
 @pytest.mark.row("G4")
+def test_another_topic_of_the_name_keeps_its_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_offsets, "PIECE", 10)
+
+    async def test(broker: Broker) -> None:
+        broker.node.metadata_cache.image = image("orders", OFFSETS_TOPIC, orders=25)
+        ctx = context(ROWS[ApiKey.OFFSET_COMMIT], 9)
+        await group_offsets.handle_commit(broker.context, ctx, commit_request(9, dict.fromkeys(range(25), 1)))
+        delete = broker.service.delete_offsets
+
+        async def noted(group_id: str, partitions: Any) -> CommitReply:
+            reply = await delete(group_id, partitions)
+            there = image("orders", OFFSETS_TOPIC, orders=25, orders_id=UUID(int=78))
+            broker.node.metadata_cache.image = there
+            return reply
+
+        monkeypatch.setattr(broker.service, "delete_offsets", noted)
+        partitions = [{"partition_index": n} for n in range(25)]
+        fields = {"group_id": "g", "topics": [{"name": "orders", "partitions": partitions}]}
+        answer = await broker.ask(ApiKey.OFFSET_DELETE, 0, fields)
+        codes = [each.error_code for each in answer.topics[0].partitions]
+        assert codes == [0] * 10 + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 15
+        kept = (await broker.service.fetch_offsets(FetchOffsets("g", None, require_stable=False))).offsets
+        assert [place.partition for place in kept] == list(range(10, 25))
+
+    run(test)
+
+
+@pytest.mark.row("G4")
 def test_very_many_offsets_are_deleted_in_pieces_also_the_last_ones_of_a_group(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
