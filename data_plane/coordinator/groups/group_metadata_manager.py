@@ -106,6 +106,8 @@ class GroupMetadataManager:
         self._max_batch_bytes = max_batch_bytes
         self._view = view or ClusterView()
         self._groups: dict[str, AnyGroup] = {}
+        self._successors: dict[str, ClassicGroup] = {}
+        """Of empty groups of the consumer protocol, until the tombstones of those are in the log."""
         self._offsets = OffsetMetadataManager()
         self._alarms: list[tuple[float, str]] = []
         """When to look at which group. Entries are put off lazily: one may ring early."""
@@ -132,7 +134,11 @@ class GroupMetadataManager:
             if request.member_id:
                 reply = JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
                 return CoordinatorResult(replies=[(ticket, reply)])
-            group = self._groups[request.group_id] = ClassicGroup(request.group_id, limits.rules, at)
+            group = ClassicGroup(request.group_id, limits.rules, at)
+            if before:
+                self._successors[group.group_id] = group
+            else:
+                self._groups[group.group_id] = group
         decision = self._decided(group, group.join(request, ticket, at))
         decision.records[:0] = before
         return decision
@@ -391,6 +397,9 @@ class GroupMetadataManager:
     def refused(self, records: Sequence[CoordinatorRecord], error: ErrorCode, at: Instant) -> Replies:
         replies: Replies = []
         for record in records:
+            successor = self._successors.pop(record.group_id, None)
+            if successor is not None:
+                replies += ((ticket, BrokerError(error)) for ticket, _ in successor.die(at).replies)
             group = self._groups.get(record.group_id)
             if isinstance(group, ConsumerGroup):
                 group.refused()
@@ -453,6 +462,8 @@ class GroupMetadataManager:
             group.replay(record, at)
             if record.kind is ConsumerGroupRecordType.GROUP:
                 del self._groups[record.group_id]
+                if (successor := self._successors.pop(record.group_id, None)) is not None:
+                    self._groups[record.group_id] = successor
             return
         if not isinstance(group, ConsumerGroup):
             group = self._groups[record.group_id] = self._new_consumer_group(record.group_id)
