@@ -106,8 +106,8 @@ class GroupMetadataManager:
         self._max_batch_bytes = max_batch_bytes
         self._view = view or ClusterView()
         self._groups: dict[str, AnyGroup] = {}
-        self._successors: dict[str, ClassicGroup] = {}
-        """Of empty groups of the consumer protocol, until the tombstones of those are in the log."""
+        self._successors: dict[str, AnyGroup] = {}
+        """Classic ones, of empty groups of the consumer protocol until their tombstones are in the log."""
         self._offsets = OffsetMetadataManager()
         self._alarms: list[tuple[float, str]] = []
         """When to look at which group. Entries are put off lazily: one may ring early."""
@@ -135,10 +135,7 @@ class GroupMetadataManager:
                 reply = JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
                 return CoordinatorResult(replies=[(ticket, reply)])
             group = ClassicGroup(request.group_id, limits.rules, at)
-            if before:
-                self._successors[group.group_id] = group
-            else:
-                self._groups[group.group_id] = group
+            (self._successors if before else self._groups)[group.group_id] = group
         decision = self._decided(group, group.join(request, ticket, at))
         decision.records[:0] = before
         return decision
@@ -397,8 +394,7 @@ class GroupMetadataManager:
     def refused(self, records: Sequence[CoordinatorRecord], error: ErrorCode, at: Instant) -> Replies:
         replies: Replies = []
         for record in records:
-            successor = self._successors.pop(record.group_id, None)
-            if successor is not None:
+            if isinstance(successor := self._successors.pop(record.group_id, None), ClassicGroup):
                 replies += ((ticket, BrokerError(error)) for ticket, _ in successor.die(at).replies)
             group = self._groups.get(record.group_id)
             if isinstance(group, ConsumerGroup):
