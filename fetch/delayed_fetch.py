@@ -111,9 +111,10 @@ class FetchService:
         return pending
 
     def look_again(self, parked: DelayedFetch) -> None:
-        """Look at a follower's fetch in the next turn of the loop; at a consumer's in one of the
-        next."""
-        woken = self._followers if parked.from_follower else self._consumers
+        """Look at it in the next turn of the loop or, where very many are woken, in one of the next:
+        followers have their own share of it, for whoever may name a broker's id, and comes very often, is one
+        too."""
+        woken = self._followers if parked._session.from_follower else self._consumers
         woken[parked] = None
         self._look_soon()
 
@@ -124,10 +125,11 @@ class FetchService:
 
     def _look(self) -> None:
         self._looks_soon = False
-        left = LOOKS_PER_TURN
         try:
-            for _ in range(len(self._followers)):
-                _first_of(self._followers).look()
+            left = LOOKS_PER_TURN
+            while self._followers and left > 0:
+                left -= _first_of(self._followers).look()
+            left = LOOKS_PER_TURN
             while self._consumers and left > 0:
                 left -= _first_of(self._consumers).look()
         finally:
@@ -189,10 +191,6 @@ class DelayedFetch:
         self._answering = False
         """Whether it has found enough, and is being committed."""
         self._pause_ms = 0
-
-    @property
-    def from_follower(self) -> bool:
-        return self._session.from_follower
 
     def is_enough(self, reading: Reading) -> bool:
         enough = min(self._params.min_bytes, reading.limit)

@@ -171,22 +171,24 @@ async def test_nobody_waits_for_more_bytes_than_an_answer_may_have():
 @pytest.mark.row("P7")
 @pytest.mark.pure("a constant is changed")
 @pytest.mark.parametrize("max_wait_ms", [60_000, 1], ids=["woken", "expired"])
+@pytest.mark.parametrize("replica_id", [-1, 2], ids=["consumers", "who claims to follow"])
 @in_loop
 async def test_many_parked_fetches_are_looked_at_over_many_turns(
-    monkeypatch: pytest.MonkeyPatch, max_wait_ms: int
+    monkeypatch: pytest.MonkeyPatch, max_wait_ms: int, replica_id: int
 ):
     monkeypatch.setattr(delayed_fetch, "LOOKS_PER_TURN", 10)
-    async with Cluster(1) as cluster:
-        topic_id = cluster.create_topic("t", [[1]] * 10)
+    async with Cluster(2) as cluster:
+        await cluster.crash(2)
+        topic_id = cluster.create_topic("t", [[1] if replica_id < 0 else [1, 2]] * 10)
         service = cluster.brokers[1].fetches
         answers: list[FetchResponse] = []
         for _ in range(20):
             wanted = [want(topic_id, number) for number in range(10)]
-            request = FetchRequest(wanted, max_wait_ms=max_wait_ms)
+            request = FetchRequest(wanted, max_wait_ms=max_wait_ms, replica_id=replica_id)
             service.fetch(service.params_of(request), answers.append)
         assert service.parked == 20
         if max_wait_ms > 1:
-            cluster.produce(b"a")
+            cluster.produce(b"a", acks=1)
         before = 0
         while len(answers) < 20:
             await asyncio.sleep(0)
