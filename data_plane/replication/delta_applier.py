@@ -29,7 +29,7 @@ from data_plane.replication.partition_context import PartitionContext
 from data_plane.replication.partition_registry import PartitionRegistry
 from data_plane.replication.replica_moves import ReplicaMoves
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from metadata_quorum.foundation.model import LOST_DIR, PartitionRegistration, TopicPartition
+from metadata_quorum.foundation.model import LOST_DIR, UNASSIGNED_DIR, PartitionRegistration, TopicPartition
 from metadata_quorum.foundation.supervision import bounded, report_fault
 from metadata_quorum.metadata.delta import MetadataDelta
 from metadata_quorum.metadata.image import MetadataImage
@@ -137,9 +137,11 @@ class DeltaApplier:
         if partition is None:
             self._unclaimed.suspect(tp, registration)
             partition = self._create(tp, topic_id, self._logs.configs.of(image, tp.topic))
-        if partition is not None:
-            self._report_directory(partition, registration)
-        if partition is None or partition.offline:
+        if partition is None:
+            self._report_lost(tp, topic_id, registration)
+            return
+        self._report_directory(partition, registration)
+        if partition.offline:
             return
         if registration.leader == self._context.broker_id:
             try:
@@ -187,6 +189,15 @@ class DeltaApplier:
             self._assignments.cancel_assignment(partition.topic_id, number)
         else:
             self._assignments.assign(ReplicaAssignment(partition.topic_id, number, directory))
+
+    def _report_lost(self, tp: TopicPartition, topic_id: UUID, registration: PartitionRegistration) -> None:
+        """Tell the controller that the replica cannot be served before the next start: it would be elected as
+        the last of its ISR, and as long as it leads, nobody is elected uncleanly. Where its directory has
+        failed, the controller knows that."""
+        directory = registration.directory(self._context.broker_id)
+        online = {UNASSIGNED_DIR, *(each.directory_id for each in self._logs.dirs if each.online)}
+        if self._assignments is not None and directory in online:
+            self._assignments.assign(ReplicaAssignment(topic_id, tp.partition, LOST_DIR))
 
     def remove(self, gone: Iterable[tuple[UUID, int]]) -> list[Partition]:
         """Remove partitions of deleted topics; returns those that were here."""

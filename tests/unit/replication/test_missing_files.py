@@ -22,7 +22,7 @@ from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import LOST_DIR, TopicPartition
 from metadata_quorum.metadata.delta import MetadataDelta
 from metadata_quorum.metadata.image import MetadataImage
-from metadata_quorum.metadata.records import ConfigRecord
+from metadata_quorum.metadata.records import ConfigRecord, PartitionChangeRecord
 from tests.support.may_block import MAY_BLOCK
 from tests.unit.replication.cluster import Cluster, boundary_of, in_loop, turns, until
 
@@ -299,6 +299,43 @@ async def test_the_controller_hears_of_a_replica_that_was_given_up():
         cluster.create_topic("other", [[1]])
         await until(lambda: len(directories.places) == 2)
         assert [place.directory for place in directories.places] == [LOST_DIR] * 2
+
+
+@pytest.mark.parametrize("why", ["its log is damaged", "it may lie in a directory that cannot be read"])
+@in_loop
+async def test_the_controller_hears_of_a_replica_that_cannot_be_opened(why):
+    """Until the next start: it would be elected as the last one of its ISR, serve nobody, and nobody could
+    take its place, by an unclean election either."""
+    directories = RecordingDirectoryChannel()
+    async with Cluster(1, directories=("/a", "/b"), directory_channel=directories) as cluster:
+        topic_id = cluster.create_topic("t", [[1]])
+        cluster.produce(b"x", acks=1)
+        cluster.produce(b"y", acks=1)
+        await until(lambda: bool(directories.places))
+        cluster.commit(PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=(1,)))  # new no longer
+        await until(lambda: len(directories.places) == 2)
+        place = cluster.brokers[1].dirs[0].path
+        await cluster.crash(1)
+        if why == "its log is damaged":
+            cluster.disks[1].flip_bit(f"{place}/t-0/{0:020}.log", 20)
+        else:
+            cluster.disks[1].lose_device(place)
+        directories.places.clear()
+        cluster.start(1)
+        with pytest.raises(BrokerError, match="KAFKA_STORAGE_ERROR"):
+            cluster.replica(1)
+        await until(lambda: bool(directories.places))
+        assert {place.directory for place in directories.places} == {LOST_DIR}
+        await cluster.crash(1)
+        directories.places.clear()
+        if why == "its log is damaged":
+            cluster.disks[1].flip_bit(f"{place}/t-0/{0:020}.log", 20)
+        else:
+            cluster.disks[1].replace_device(place, is_empty=False)
+        cluster.commit(PartitionChangeRecord(partition_id=0, topic_id=topic_id, directories=(LOST_DIR,)))
+        broker = cluster.start(1)
+        await until(lambda: bool(directories.places))
+        assert {place.directory for place in directories.places} == {broker.dirs[0].directory_id}
 
 
 @in_loop
