@@ -16,8 +16,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from data_plane.coordinator.groups.classic import group as classic_group
 from data_plane.coordinator.groups.classic.group import ClassicGroup
 from data_plane.coordinator.groups.classic.states import ClassicGroupConfig
+from data_plane.coordinator.groups.consumer import group as consumer_group
 from data_plane.coordinator.groups.consumer.group import ConsumerGroup
 from data_plane.coordinator.groups.group_metadata_manager import GroupLimits
 from metadata_quorum.foundation.errors import ErrorCode
@@ -231,3 +233,21 @@ class Groups(RuleBasedStateMachine):
 
 Groups.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=30, deadline=None)
 TestGroups = pytest.mark.row("G6")(Groups.TestCase)
+
+
+class OneAtATime(Groups):
+    """What happens to all members together is done to one of them per tick."""
+
+    def __init__(self) -> None:
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(classic_group, "ENDED_AT_ONCE", 1)
+        self.patch.setattr(consumer_group, "DUE_AT_ONCE", 1)
+        super().__init__()
+
+    def teardown(self) -> None:
+        super().teardown()
+        self.patch.undo()
+
+
+OneAtATime.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=30, deadline=None)
+TestOneAtATime = pytest.mark.row("G6")(OneAtATime.TestCase)

@@ -11,10 +11,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from data_plane.coordinator.groups.classic import group as classic_group
 from data_plane.coordinator.groups.classic.group import ClassicGroup
 from data_plane.coordinator.groups.classic.states import ClassicGroupConfig
 from data_plane.coordinator.groups.group_metadata_manager import GroupLimits
@@ -253,3 +255,20 @@ class Groups(RuleBasedStateMachine):
 
 Groups.TestCase.settings = settings(max_examples=examples(200), stateful_step_count=30, deadline=None)
 TestGroups = Groups.TestCase
+
+
+class OneAtATime(Groups):
+    """What happens to all members together is done to one of them per tick."""
+
+    def __init__(self) -> None:
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(classic_group, "ENDED_AT_ONCE", 1)
+        super().__init__()
+
+    def teardown(self) -> None:
+        super().teardown()
+        self.patch.undo()
+
+
+OneAtATime.TestCase.settings = settings(max_examples=examples(200), stateful_step_count=30, deadline=None)
+TestOneAtATime = OneAtATime.TestCase

@@ -86,10 +86,10 @@ class ConsumerClient:
         return None
 
     def obey(self) -> None:
-        """Give up first, then take."""
+        """Give up first, then take; and say what it has, even if that is what it had before."""
         if self.assigned is not None:
             self.owned = set(partitions_of(self.assigned))
-            self.assigned = None
+            self.assigned = self.reported = None
 
     def resubscribe(self, *topics: str, regex: str | None = None) -> None:
         self.topics, self.regex, self.says_all = topics, regex, True
