@@ -29,7 +29,8 @@ SHARE_S: Final = 0.005
 LONG_S: Final = 0.01
 """The share of first requests. Twice that, plus the time to receive them, is less than a stall."""
 FEW: Final = 8
-"""That many first requests never wait in a turn; large ones take milliseconds each."""
+"""That many first requests do not wait in a turn, unless they have taken `LONG_S` already: one may take ten
+milliseconds, where thousands of consumers are told of what it appends."""
 LONGEST_S: Final = 0.05
 LEAST_S: Final = 0.0001
 """A share counts as used up when less than this is left of it."""
@@ -56,6 +57,8 @@ class TurnBudget:
         self._long_ends = 0.0
         self._begun = 0
         """First requests since it was opened."""
+        self._few_end = 0.0
+        """Until then the first `FEW` of these do not wait."""
         self._left = SHARE
         self._ends = 0.0
         self._latest = 0.0
@@ -68,7 +71,12 @@ class TurnBudget:
         """Whether the first request that a connection has just received, at `now` by the stopwatch, may be
         served at once; otherwise `resume` is called in a later turn."""
         self._begun += 1
-        if self._begun <= FEW or (now < self._long_ends and self._left > 0):
+        if self._begun <= FEW:
+            if self._begun == 1 and not self._is_open:
+                self._few_end = now + LONG_S
+            if now < self._few_end:
+                return True
+        elif now < self._long_ends and self._left > 0:
             return True
         if not self._is_open:
             self._open(SHARE_S)
@@ -116,6 +124,7 @@ class TurnBudget:
         self._share_s = share_s
         now = self._stopwatch()
         self._ends, self._long_ends, self._latest = now + share_s, now + LONG_S, now + LONGEST_S
+        self._few_end = self._long_ends
         self._cpu_before = self._cpu_time()
         self._loop.call_soon(self._next)
 

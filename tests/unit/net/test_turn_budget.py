@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -118,6 +119,26 @@ async def test_a_turn_that_waits_for_the_disk_ends_although_it_computes_nothing(
     assert turns.may_continue(lambda: None)
     now += SHARE_S
     assert not turns.may_continue(lambda: None)
+
+
+@on_a_loop
+async def test_first_requests_that_take_long_wait_for_each_other():
+    """Each record that is appended may be news for thousands of consumers."""
+    now = 0.0
+    turns = TurnBudget(asyncio.get_running_loop(), lambda: now, lambda: now)
+    began = 0
+
+    def begin() -> None:
+        nonlocal now, began
+        began += 1
+        now += 1.3 * LONG_S
+
+    for _ in range(FEW):
+        if turns.may_begin(now, partial(begin)):
+            begin()
+    for number in range(2, 5):
+        assert began <= number
+        await asyncio.sleep(0)
 
 
 class Held:
