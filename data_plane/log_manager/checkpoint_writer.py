@@ -247,9 +247,9 @@ class CheckpointWriter:
         for directory in closed:  # now that it is known whether anything is lost
             # Never registered: nothing has been written since the last run.
             run = directory.last_run if broker_epoch < 0 else self._logs.run_of(broker_epoch)
-            lost = self._logs.run_of(-1).failed | self._lost_at_end
-            if lost or not self._logs.all_online:
-                run = run._replace(broker_epoch=-1, failed=lost)
+            if self._lost_at_end or not self._logs.all_online:
+                failed = self._logs.run_of(-1).failed | self._lost_at_end
+                run = run._replace(broker_epoch=-1, failed=failed)
             try:
                 await self._background.blocking(partial(directory.mark_clean, run))
             except OSError as e:

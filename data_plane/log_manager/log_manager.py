@@ -126,7 +126,8 @@ class LogManager:
         """This run, registered in that epoch. Once a directory has failed it is one that has lost something:
         if the directory comes back, its own mark may not have been written (a disk that is read-only)."""
         ids = frozenset(each.directory_id for each in self.dirs if each.is_identified)
-        failed = self._failed_before | {each.directory_id for each in self.dirs if each.is_identified}
+        all_identified = all(each.is_identified for each in self.dirs)
+        failed = ids if all_identified else ids | self._failed_before
         failed -= {each.directory_id for each in self.dirs if each.online}
         return BrokerRun(broker_epoch if self.all_online else -1, ids, failed)
 

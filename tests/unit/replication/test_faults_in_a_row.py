@@ -187,6 +187,27 @@ async def test_a_device_that_failed_and_comes_back_is_remembered_by_the_other_di
 
 
 @in_loop
+async def test_a_directory_that_was_replaced_is_not_remembered_for_ever():
+    async with Cluster(1, directories=("/data", "/other")) as cluster:
+        cluster.directory_ids = (201, 202)
+        await cluster.crash(1)
+        cluster.start(1)
+        await written(cluster, 2)
+        disk = cluster.disks[1]
+        lose(disk, cluster.brokers[1].dirs[0], cluster)
+        await cluster.crash(1)
+        cluster.start(1).partitions.logs.mark_running(EPOCH)  # it is still missing
+        await cluster.crash(1)
+        disk.replace_device("/data", is_empty=True)
+        cluster.directory_ids = (203, 202)
+        broker = cluster.start(1)
+        assert broker.partitions.logs.previous_broker_epoch == -1
+        broker.partitions.logs.mark_running(EPOCH)
+        await stop(cluster)
+        assert cluster.start(1).partitions.logs.previous_broker_epoch == EPOCH
+
+
+@in_loop
 async def test_a_flush_that_fails_at_the_end_is_remembered_by_the_other_directories():
     async with Cluster(1, directories=("/data", "/other")) as cluster:
         await written(cluster, 2)
