@@ -47,6 +47,8 @@ class OneWay:
     """The other direction."""
     cuts: int = 0
     """How many faults cut it."""
+    healed: int = 0
+    """How often the last of them was taken away."""
     extra_s: float = 0.0
     """On top of the usual delay."""
     held: list[tuple[Stream, str, bytes]] = field(default_factory=list)
@@ -108,6 +110,7 @@ class Network:
         link.cuts -= 1
         if link.cuts:
             return
+        link.healed += 1
         sent, link.caught, link.held = [*link.caught, *link.held], [], []
         again_s = link.random.uniform(0.0, RETRANSMIT_S)
         for stream, kind, data in sent:

@@ -34,9 +34,10 @@ class Lasting(NamedTuple):
     contact: Contact
     since_s: float
     causes: tuple[int, ...]
-    """The numbers of the processes, and how many links are cut. With other causes it begins again: what was
-    held back arrives when a link is healed, though its sender has died meanwhile. As long as both ways are
-    cut nothing does, whoever dies."""
+    """The numbers of the processes, how many links are cut, and how often they were healed. With other causes
+    it begins again: what was held back arrives when a link is healed, though its sender has died meanwhile,
+    and though it is cut again before anybody has looked. As long as both ways are cut nothing does, whoever
+    dies."""
 
 
 class ContactLedger:
@@ -71,6 +72,7 @@ class ContactLedger:
             if found is Contact.SILENT:
                 cut = [link.cuts > 0 for link in links]
                 causes = [BOTH_WAYS] if all(cut) else [*causes, sum(cut)]
+                causes += [link.healed for link in links]
             self._pairs[pair] = self._lasting(self._pairs.get(pair), found, *causes)
 
     def _process(self, node_id: int) -> int:

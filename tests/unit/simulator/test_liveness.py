@@ -119,3 +119,15 @@ def test_the_ledger_knows_who_talks() -> None:
     assert found[11] == [talks, silent, talks]
     assert since[4] == pytest.approx(0.5, abs=0.01)
     assert since[12] == pytest.approx(11.5, abs=0.01)
+
+
+def test_who_is_heard_for_a_moment_is_silent_since_then() -> None:
+    """What was held back arrives in a tenth of a second, between two looks."""
+    faults = ["at 1 for 6: isolate 2", "at 7.1 for 4: isolate 2"]
+    simulation = Simulation(1, STRANDED, 12.0, faults=[SimFault.parse(each) for each in faults], until=9.0)
+    ledger = ContactLedger(simulation.cluster)
+    for at_s in (6.9, 7.2, 8.0):
+        simulation.scheduler.at(at_s, ledger.look)
+    simulation.run()
+    assert ledger.pair(1, 2).contact is Contact.SILENT
+    assert ledger.pair(1, 2).since_s == pytest.approx(7.2, abs=0.01)
