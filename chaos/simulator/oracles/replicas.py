@@ -211,8 +211,8 @@ def producers_of(
     partition: Partition, start: int
 ) -> tuple[dict[int, tuple[int | None, ...]], list[tuple[int, ...]]]:
     """Each producer's epoch, last sequence number and its offset, coordinator's epoch and where its
-    transaction begins; and the aborted transactions: of those that have written from `start` on, or before
-    nothing was deleted. A snapshot keeps of batches only the last one."""
+    transaction begins, of those that have written from `start` on, or before nothing was deleted; and the
+    aborted transactions that begin there. A snapshot keeps of batches only the last one."""
     log = partition.log
     states: dict[int, tuple[int | None, ...]] = {
         producer_id: (
@@ -225,7 +225,7 @@ def producers_of(
         for producer_id, state in log.producers.states.items()
         if not start or (state.batches and state.batches[-1].last_offset >= start)
     }
-    return states, [each[:3] for each in log.aborted.entries if each.last_offset >= start]
+    return states, [each[:3] for each in log.aborted.entries if each.first_offset >= start]
 
 
 def records_in(batches: bytes) -> int:

@@ -372,8 +372,14 @@ def test_replicas_whose_producers_differ(tmp_path: Path) -> None:
     def know_of_an_abort(log: UnifiedLog) -> None:
         log.aborted.entries.append(AbortedTransaction(7, 0, 1, 2))
 
+    def begin_behind_the_beginning(log: UnifiedLog) -> None:
+        know_of_an_abort(log)
+        log.log_start_offset = 1
+
     for then in (forget, be_told_another_epoch, know_of_an_abort):
         assert compared(made(), tmp_path, same, same, then=then) == {"REPLICAS_AGREE"}
+    # Where the others begin, it had come before the transaction's records were deleted; they came later.
+    assert compared(made(), tmp_path, same, same, then=begin_behind_the_beginning) == set()
     compact = {"cleanup_policy": ("compact",)}
     assert compared(made(), tmp_path, same, same, then=forget, **compact) == set()
 
