@@ -49,7 +49,7 @@ async def handle_describe(node: NodeContext, ctx: RequestContext, request: Messa
         raise BrokerError(ErrorCode.INVALID_REQUEST, problem)
     by_pattern: dict[Pattern, list[dict[str, Any]]] = {}
     every = node.image.acls.values()
-    found = await node.blocking(lambda may_block: _sorted(acl for acl in every if matches(wanted, acl)))
+    found = await node.computing(lambda: _sorted(acl for acl in every if matches(wanted, acl)))
     async for acl in in_slices(node.long_work, found, DESCRIBED_PER_SLICE):
         pattern = (acl.resource_type, acl.resource_name, acl.pattern_type)
         by_pattern.setdefault(pattern, []).append(_entry(acl))

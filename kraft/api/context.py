@@ -104,6 +104,10 @@ class NodeContext:
         """Run `work`, which may block, outside the loop."""
         return self.loop.run_in_executor(self.blocking_threads, work, OUTSIDE_THE_LOOP)
 
+    def computing(self, work: Callable[[], Result], /) -> asyncio.Future[Result]:
+        """Run `work`, which takes long and waits for no device, outside the loop."""
+        return self.loop.run_in_executor(None, work)
+
 
 @dataclass(slots=True, kw_only=True)
 class BrokerContext:

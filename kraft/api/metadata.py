@@ -104,7 +104,7 @@ async def handle_describe_topic_partitions(
     image = broker.node.image
     view = _View(image, ctx.listener, version=13)
     # Sorting very many names takes long.
-    names = await broker.node.blocking(lambda may_block: _pages_from(request, image))
+    names = await broker.node.computing(lambda: _pages_from(request, image))
     limit = min(request.response_partition_limit, broker.node.config.max_request_partition_size_limit)
     left = max(limit, 1)
     authorizer, cursor = broker.node.authorizer, request.cursor

@@ -226,7 +226,7 @@ async def handle_delete_topics(
         code = ErrorCode.TOPIC_DELETION_DISABLED if known else ErrorCode.INVALID_REQUEST
         raise BrokerError(code, "Topic deletion is disabled.")
     image = controller.quorum_controller.image
-    named, responses = await controller.node.blocking(lambda may_block: named_for_deletion(image, request))
+    named, responses = await controller.node.computing(lambda: named_for_deletion(image, request))
     names: dict[str | UUID, str | None] = {}  # afterwards they are gone
     async for key in in_slices(controller.node.long_work, named, NAMED_PER_SLICE):
         names[key] = _name_of(controller, key)

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from kraft.api.context import NodeContext
-from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.metadata.records import UserScramCredentialRecord
 from metadata_quorum.security.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from metadata_quorum.security.scram import ScramMechanism, salted
@@ -130,12 +129,12 @@ class Logins:
         # An unknown name takes as long, so that guessing shows nothing about names.
         found = [(each, users.find(name, each) or users.decoy(name, each)) for each in ScramMechanism]
 
-        def check(_: MayBlock) -> list[UserScramCredentialRecord]:
+        def check() -> list[UserScramCredentialRecord]:
             proofs = [(_proves(password, mechanism, each), each) for mechanism, each in found]
             return [each for proves, each in proofs if proves]
 
         async with self._checking:
-            proved = await self.node.blocking(check)
+            proved = await self.node.computing(check)
         for each in proved:
             if _is_current(self.node, each):
                 return each

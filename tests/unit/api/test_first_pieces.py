@@ -112,7 +112,7 @@ async def test_a_wide_topic_is_described_to_few_in_one_turn(
     image = MetadataImage(topics_by_name={"t": TopicImage("t", UUID(int=1), Partitions(turns))})
     config = SimpleNamespace(auto_create_topics_enable=False, max_request_partition_size_limit=PARTITIONS)
     node = node_context(loop, image=image, config=config)
-    monkeypatch.setattr(NodeContext, "blocking", called)
+    monkeypatch.setattr(NodeContext, "computing", called)
     broker = broker_context(node, failover_metadata=FailoverMetadata(loop, session_timeout_s=9.0))
     ctx: Any = SimpleNamespace(version=12, listener="CLIENTS")
     request: Any = SimpleNamespace(
@@ -130,9 +130,9 @@ async def test_a_wide_topic_is_described_to_few_in_one_turn(
     assert turns.most <= 4 * PARTITIONS
 
 
-async def called(_: NodeContext, work: Callable[[Any], Any]) -> Any:
+async def called(_: NodeContext, work: Callable[[], Any]) -> Any:
     """In the place of a thread."""
-    return work(None)
+    return work()
 
 
 class Given(dict[str, str]):

@@ -31,7 +31,6 @@ from kraft.wire.api_keys import ApiKey
 from metadata_quorum.decisions import client_quotas
 from metadata_quorum.decisions import topics as decisions
 from metadata_quorum.decisions.scram import alter_user_scram
-from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from metadata_quorum.metadata.delta import MetadataDelta
@@ -47,7 +46,6 @@ from metadata_quorum.protocol.commands import (
 )
 from metadata_quorum.protocol.replies import ElectionResult
 from tests.support.contexts import broker_context, controller_context, node_context
-from tests.support.may_block import MAY_BLOCK
 from tests.support.virtual_loop import run_virtually
 
 MANY = 10_000
@@ -279,8 +277,8 @@ def test_very_many_coordinators_are_found_in_slices() -> None:
 
 
 def test_very_many_topics_are_described_in_slices() -> None:
-    async def blocking(work: Callable[[MayBlock], Any]) -> Any:
-        return work(MAY_BLOCK)
+    async def computing(work: Callable[[], Any]) -> Any:
+        return work()
 
     topics = [SimpleNamespace(name=f"t{n}") for n in range(MANY)]
     request: Any = SimpleNamespace(topics=topics, response_partition_limit=2000, cursor=None)
@@ -289,7 +287,7 @@ def test_very_many_topics_are_described_in_slices() -> None:
 
     def ask(work: LongWork) -> Coroutine[Any, Any, Any]:
         node: Any = SimpleNamespace(
-            image=EMPTY_IMAGE, config=config, blocking=blocking, long_work=work, authorizer=None
+            image=EMPTY_IMAGE, config=config, computing=computing, long_work=work, authorizer=None
         )
         return handle_describe_topic_partitions(broker_context(node), ctx, request)
 

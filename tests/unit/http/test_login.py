@@ -14,7 +14,6 @@ import pytest
 from kraft.broker.scram_users import ScramUsers
 from kraft.http.login import ANONYMOUS, LoginRequired, Logins, Visitor
 from kraft.net.sasl import LoginRules
-from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.metadata.records import UserScramCredentialRecord
 from metadata_quorum.security.scram import ScramMechanism, derive, salted
 
@@ -42,9 +41,9 @@ class Node:
         self.authorizer = None
         self.checks = 0
 
-    async def blocking(self, work: Callable[[MayBlock], Any]) -> Any:
+    async def computing(self, work: Callable[[], Any]) -> Any:
         self.checks += 1
-        return work(MayBlock("a test"))
+        return work()
 
 
 def visit(logins: Logins, authorization: str | None) -> Visitor:
@@ -135,9 +134,9 @@ def test_one_users_password_lets_in_nobody_of_another_name(name: str, password: 
 
 def test_nor_does_one_that_is_changed_while_it_is_checked_let_anybody_in() -> None:
     class ChangingNode(Node):
-        async def blocking(self, work: Callable[[MayBlock], Any]) -> Any:
+        async def computing(self, work: Callable[[], Any]) -> Any:
             self.scram_users = scram_users("another")
-            return await super().blocking(work)
+            return await super().computing(work)
 
     node: Any = ChangingNode(CLOSED)
     with pytest.raises(LoginRequired):
@@ -150,12 +149,12 @@ class SlowNode(Node):
     at_once = 0
     most_at_once = 0
 
-    async def blocking(self, work: Callable[[MayBlock], Any]) -> Any:
+    async def computing(self, work: Callable[[], Any]) -> Any:
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         await asyncio.sleep(0)
         self.at_once -= 1
-        return await super().blocking(work)
+        return await super().computing(work)
 
 
 def test_who_guesses_passwords_keeps_one_thread_busy() -> None:
