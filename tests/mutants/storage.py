@@ -41,15 +41,6 @@ STORAGE: Final = (
         ("unit/replication/test_power_loss.py",),
     ),
     mutant(
-        "a-failed-fsync-forgotten",
-        "ours",
-        "what a failed fsync has left in the page cache is written again",
-        f"{LOG}/recovery.py",
-        "            _write_again(segment, position)\n",
-        "            pass\n",
-        ("unit/replication/test_faults_in_a_row.py",),
-    ),
-    mutant(
         "found-in-a-failed-directory",
         "ours",
         "what was found in a directory that fails before it is claimed is offline",
