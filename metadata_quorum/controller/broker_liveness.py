@@ -53,7 +53,8 @@ class BrokerLiveness:
         self._active = True
         self._fencing.clear()
         now = self._loop.time()
-        self.sessions.begin(image.brokers, now, image.offset)
+        epochs = {broker_id: broker.broker_epoch for broker_id, broker in image.brokers.items()}
+        self.sessions.begin(epochs, now, image.offset)
         self.arm(now)  # a connection may have been broken for long: nobody was held up for that
 
     def end(self) -> None:

@@ -18,7 +18,7 @@ broker has at least a third of one left, time enough for a heartbeat.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
 from typing import Final, NamedTuple
@@ -39,7 +39,7 @@ class Link(NamedTuple):
 @dataclass(slots=True)
 class _BrokerSession:
     epoch: int = -1
-    """Of the newest incarnation that was heard of."""
+    """Of the incarnation that is registered; on a standby, of the newest that was heard of."""
     link: Link | None = None
     """Its newest connection, while that stands."""
     beat_at: float | None = None
@@ -51,6 +51,11 @@ class _BrokerSession:
     """Whether a heartbeat came in this controller's time; otherwise the contact is what `begin` granted."""
     metadata_offset: int = -1
     shutdown_offset: int = -1
+
+    def now_is(self, epoch: int) -> None:
+        """That incarnation is registered; the connections of another one say nothing of it."""
+        if epoch != self.epoch:
+            self.epoch, self.link, self.broken_at = epoch, None, None
 
 
 class BrokerSessions:
@@ -102,11 +107,13 @@ class BrokerSessions:
 
     # -- sessions, on the active controller ----------------------------------------
 
-    def begin(self, broker_ids: Iterable[int], now: float, offset: int) -> None:
-        """A claim: sessions begin; shutdowns that are under way wait for `offset` to be seen."""
+    def begin(self, broker_epochs: Mapping[int, int], now: float, offset: int) -> None:
+        """A claim: sessions of the registered incarnations begin; shutdowns that are under way wait for
+        `offset` to be seen."""
         earliest = now - self.timeout_s * (1 - CLAIM_SHARE)
-        for broker_id in broker_ids:
+        for broker_id, broker_epoch in broker_epochs.items():
             broker = self._broker(broker_id)
+            broker.now_is(broker_epoch)
             broker.last_contact = now if broker.beat_at is None else max(broker.beat_at, earliest)
             broker.heard = False
             broker.metadata_offset = -1
@@ -125,8 +132,8 @@ class BrokerSessions:
 
     def register(self, broker_id: int, broker_epoch: int, now: float) -> None:
         """An incarnation has been registered."""
-        self._incarnation(broker_id, broker_epoch)
         broker = self._broker(broker_id)
+        broker.now_is(broker_epoch)
         broker.last_contact, broker.broken_at, broker.heard = now, None, True
         broker.metadata_offset = broker.shutdown_offset = -1
 
@@ -194,9 +201,10 @@ class BrokerSessions:
         return all(self._broker(other).metadata_offset >= offset for other in active_ids)
 
     def _incarnation(self, broker_id: int, broker_epoch: int) -> _BrokerSession | None:
-        """The broker, if that is its newest incarnation; the connections of earlier ones are forgotten."""
+        """The broker, if that is its present incarnation. A standby, to whom the connections of earlier ones
+        say nothing any more, takes the newest for it; in a session it is the one that is registered."""
         broker = self._broker(broker_id)
-        if broker_epoch > broker.epoch:
+        if broker_epoch > broker.epoch and broker.last_contact is None:
             broker.epoch, broker.link = broker_epoch, None
         return broker if broker_epoch == broker.epoch else None
 

@@ -15,7 +15,7 @@ def sessions() -> BrokerSessions:
 
 
 def test_one_that_shows_nothing_is_believed_for_the_grace_only(sessions):
-    sessions.begin([1], now=10.0, offset=0)
+    sessions.begin({1: 5}, now=10.0, offset=0)
     assert sessions.valid(1, 10.0 + GRACE_S / 2)
     assert not sessions.valid(1, 10.0 + GRACE_S)
     # It is not fenced for that: its heartbeats may be on their way.
@@ -24,7 +24,7 @@ def test_one_that_shows_nothing_is_believed_for_the_grace_only(sessions):
 
 def test_a_link_or_a_heartbeat_speaks_for_it(sessions):
     sessions.connection_up(1, broker_epoch=5)
-    sessions.begin([1, 2], now=10.0, offset=0)
+    sessions.begin({1: 5, 2: 6}, now=10.0, offset=0)
     sessions.touch(2, now=10.1, metadata_offset=0)
     for broker_id in (1, 2):
         assert sessions.valid(broker_id, 10.0 + TIMEOUT_S - 0.1)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from uuid import UUID
 
 import pytest
 
+from metadata_quorum.metadata.records import endpoint_fields
 from metadata_quorum.protocol import commands as c
 from metadata_quorum.protocol import stamped_command
 from metadata_quorum.protocol.stamped_command import StampedCommand
@@ -90,3 +92,43 @@ async def test_a_connection_that_has_been_replaced_says_nothing() -> None:
     node.connection_up(1)
     node.connection_broken(1)
     assert await node.until(lambda: node.fenced(1), 1) < 0.25
+
+
+@pytest.mark.row("Q2")
+@virtual
+async def test_a_heartbeat_of_an_incarnation_that_is_not_registered_displaces_no_connection() -> None:
+    """With an epoch out of the air it did: no connection counted any more, and a kill went unnoticed."""
+    node = Node()
+    await node.lead()
+    await node.brokers(1)
+    node.controller.connection_up(1, 1 << 60)
+    node.connection_up(1)
+    node.connection_broken(1)
+    assert await node.until(lambda: node.fenced(1), 1) < 0.25
+
+
+@pytest.mark.row("Q2")
+@virtual
+async def test_a_claim_fences_nobody_for_the_connection_of_an_earlier_incarnation() -> None:
+    """The broker was killed, and is back; its new connection has not come to this controller yet."""
+    node = Node()
+    await node.lead()
+    await node.brokers(1)
+    node.raft.step_down()
+    node.connection_up(1)
+    node.connection_broken(1)
+    before = node.controller.image.brokers[1]
+    back = c.RegisterBroker(
+        broker_id=1,
+        incarnation_id=UUID(int=99),
+        endpoints=endpoint_fields(before.endpoints),
+        replaces_epoch=before.broker_epoch,
+    )
+    node.machine.apply(20, 5, stamped_command.encode(StampedCommand(5, 1, back)))  # another controller's
+    unfence = c.UnfenceBroker(broker_id=1, broker_epoch=node.epoch(1))
+    node.machine.apply(21, 5, stamped_command.encode(StampedCommand(5, 1, unfence)))
+    node.raft.term = 5
+    await asyncio.sleep(1)
+    await node.lead()
+    await asyncio.sleep(1)
+    assert not node.fenced(1)
