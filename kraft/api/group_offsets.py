@@ -85,11 +85,11 @@ async def handle_commit(broker: BrokerContext, ctx: RequestContext, request: Mes
         async with state.long_commits:
             return await _commit_in_pieces(broker, ctx, request)
     takes = _slices(request.topics)
-    if takes > 1 / FIRST_SHARE:
+    takes_turn = takes > 1 / FIRST_SHARE  # sixty-four may commit at once
+    if takes_turn or (state.long_commits is not None and state.long_commits.locked()):
         state.long_commits = state.long_commits or asyncio.Lock()
-    if state.long_commits is not None:
         async with state.long_commits:  # what came before is committed
-            if takes > 1 / FIRST_SHARE:  # sixty-four may commit at once
+            if takes_turn:
                 await broker.node.long_work.first(takes)
         if ctx.connection.gone:
             return {"topics": []}  # nobody reads it
@@ -161,11 +161,13 @@ async def handle_transactional_commit(
     state = ctx.connection.state
     is_long = is_more_than(PIECE, request.topics)
     takes = 1.0 if is_long else _slices(request.topics)
+    takes_turn = takes > 1 / FIRST_SHARE and not is_long
     state.long_commits = state.long_commits or asyncio.Lock()
+    waits = takes_turn or state.long_commits.locked()
     async with state.long_commits:
-        if takes > 1 / FIRST_SHARE and not is_long:
+        if takes_turn:
             await broker.node.long_work.first(takes)
-        if ctx.connection.gone:
+        if waits and ctx.connection.gone:
             return {"topics": []}  # nobody reads it, and its transaction may have ended meanwhile
         return await _transactional_commit(broker, ctx, request, is_long=is_long)
 

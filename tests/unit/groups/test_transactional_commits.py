@@ -149,3 +149,36 @@ def test_the_end_of_a_transaction_comes_behind_offsets_that_are_being_verified(v
         assert answers[0]["topics"][0]["partitions"][0]["error_code"] == 0
 
     run(test)
+
+
+@pytest.mark.parametrize("version", [3, 5])
+def test_the_end_of_a_transaction_that_waits_for_nothing_is_carried_out_though_its_client_has_gone(
+    version: int,
+) -> None:
+    """It has asked for the end, and closed its connection: nobody else will ask for it."""
+
+    async def test(broker: Broker) -> None:
+        verifier, ended = Verifier(), list[bool]()
+        verifier.answer.set_result(ErrorCode.NONE)
+        partition = SimpleNamespace(leader_epoch=3, log=SimpleNamespace(producers=ProducerStateManager()))
+
+        async def end(name: str, producer: ProducerIdAndEpoch, *, commit: bool, **_: Any) -> Any:
+            ended.append(commit)
+            return producer
+
+        used: Any = broker.context
+        used.transaction_verifier = verifier
+        used.replica_manager = SimpleNamespace(get=lambda topic, number: partition)
+        used.transaction_coordinator = SimpleNamespace(end=end)
+        commits = context(ROWS[ApiKey.TXN_OFFSET_COMMIT], version)
+        ends = replace(commits, api_key=ApiKey.END_TXN, version=4)
+        key = ApiKey.TXN_OFFSET_COMMIT
+        offsets = decode_request(key, version, encode_request(key, version, REQUEST))
+        its_end: Any = SimpleNamespace(transactional_id="x", producer_id=7, producer_epoch=0, committed=True)
+        commits.connection.gone = True
+        answer: Any = await group_offsets.handle_transactional_commit(used, commits, offsets)
+        assert answer["topics"][0]["partitions"][0]["error_code"] == 0
+        await handle_end(used, ends, its_end)
+        assert ended == [True]
+
+    run(test)
