@@ -185,7 +185,7 @@ FLAPPING_LINK: Final = Scenario(
     ),
     expectations=(
         named("no storm of elections", _few_changes),
-        expect.gap("all", "cut", LAG_S, after_s=1.0),
+        expect.gap("all", "cut", SHRINK_S, after_s=1.0),  # a follower that is not in time leaves
         expect.gap("one", "cut", CLIENT_S, after_s=1.0),
     ),
 )

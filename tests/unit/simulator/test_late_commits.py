@@ -4,6 +4,7 @@ that their own join overtakes. It is refused, and a coordinator that takes it is
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,9 +15,13 @@ from metadata_quorum.foundation.errors import ErrorCode
 
 
 @pytest.fixture(autouse=True)
-def _silent() -> None:
+def _silent() -> Iterator[None]:
     """What nodes say of members that are gone."""
-    logging.getLogger("data_plane").setLevel(logging.CRITICAL)
+    logger = logging.getLogger("data_plane")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(before)
 
 
 def played() -> Outcome:
