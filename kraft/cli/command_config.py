@@ -93,7 +93,7 @@ def login_of(given: Mapping[str, str]) -> tuple[str | None, str | None]:
 
 def connection_security(given: Mapping[str, str]) -> ConnectionSecurity:
     """How our own client connects. Raises `CliError`."""
-    from kraft.net.connection_security import MECHANISMS, ConnectionSecurity, Login, Tls, tls_context
+    from kraft.net.connection_security import MECHANISMS, ConnectionSecurity, Login, Tls, renewable
 
     protocol = given.get("security.protocol", "PLAINTEXT")
     if protocol not in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"):
@@ -101,7 +101,7 @@ def connection_security(given: Mapping[str, str]) -> ConnectionSecurity:
     tls = login = None
     if protocol.endswith("SSL"):
         try:
-            tls = tls_context(
+            tls = renewable(
                 Tls(
                     ca_path=given.get("ssl.truststore.location"),
                     ca_pem=given.get("ssl.truststore.certificates"),

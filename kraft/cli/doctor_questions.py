@@ -118,7 +118,7 @@ def certificates(brokers: Mapping[int, Address]) -> dict[int, float]:
         with (
             suppress(OSError),
             socket.create_connection((host, port), timeout=TIMEOUT_S) as plain,
-            tls.wrap_socket(plain, server_hostname=host) as secured,
+            tls.context.wrap_socket(plain, server_hostname=host) as secured,
         ):
             found[broker_id] = float(ssl.cert_time_to_seconds(str((secured.getpeercert() or {})["notAfter"])))
     return found

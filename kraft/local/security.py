@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from kraft.local.certificates import Authority
-from kraft.net.connection_security import ConnectionSecurity, Login, Tls, tls_context
+from kraft.net.connection_security import ConnectionSecurity, Login, Tls, renewable
 from metadata_quorum.foundation.disk import PRIVATE_DIRECTORY
 
 MECHANISM: Final = "SCRAM-SHA-512"
@@ -113,7 +113,7 @@ class LocalSecurity:
 
     def connection(self) -> ConnectionSecurity:
         """What our own client needs."""
-        tls = None if self.ca is None else tls_context(Tls(ca_path=self.ca))
+        tls = None if self.ca is None else renewable(Tls(ca_path=self.ca))
         login = None
         if self.client_password is not None:
             login = Login(MECHANISM, CLIENT_USER, self.client_password)

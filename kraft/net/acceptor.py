@@ -12,12 +12,12 @@ import asyncio
 import errno
 import logging
 import socket
-import ssl
 from collections import deque
 from collections.abc import Callable
 from typing import Final, cast
 
 from kraft.monitoring.rate_limited_log import rate_limited
+from kraft.net.renewable_tls import RenewableTls
 from metadata_quorum.foundation.supervision import supervised
 
 log = rate_limited(logging.getLogger(__name__))
@@ -42,7 +42,7 @@ class TlsAcceptor:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        tls: ssl.SSLContext,
+        tls: RenewableTls,
         make: Callable[[], asyncio.BufferedProtocol],
         arrived: Callable[[str, int], float | None],
         left: Callable[[str], None],
@@ -137,7 +137,7 @@ class TlsAcceptor:
         try:
             await self._greeted(accepted)
             await self._loop.connect_accepted_socket(
-                self._make, accepted, ssl=self._tls, ssl_handshake_timeout=TLS_HANDSHAKE_S
+                self._make, accepted, ssl=self._tls.context, ssl_handshake_timeout=TLS_HANDSHAKE_S
             )
         except OSError as error:  # ssl's errors are such, and timeouts
             log.info("a TLS handshake with %s failed: %s", host, error)

@@ -1,6 +1,6 @@
 """TLS and SASL, the client's end: which certificates a connection trusts, and as which user it logs in.
 
-    client = await dial(loop, address, client_id, ConnectionSecurity(tls_context(tls), login), timeout_s=5)
+    client = await dial(loop, address, client_id, ConnectionSecurity(renewable(tls), login), timeout_s=5)
 
 SCRAM (RFC 5802, RFC 7677) is a plain object that turns the server's messages into ours; PLAIN is one message.
 """
@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kraft.net.client import Address, OnLost, PeerClient, UnsupportedVersion
+from kraft.net.renewable_tls import RenewableTls
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import MalformedMessage
 from metadata_quorum.foundation.errors import ErrorCode
@@ -61,7 +62,7 @@ class AuthenticationFailed(Exception):
 class ConnectionSecurity:
     """How a connection is made: under TLS or not, with a login or without."""
 
-    tls: ssl.SSLContext | None = None
+    tls: RenewableTls | None = None
     login: Login | None = None
 
 
@@ -82,9 +83,8 @@ async def dial(
     longer."""
     if security is not PLAINTEXT:
         timeout_s = max(timeout_s, _AGREEMENT_S)
-    client = await PeerClient.connect(
-        loop, address, client_id, timeout_s=timeout_s, on_lost=on_lost, tls=security.tls
-    )
+    tls = None if security.tls is None else security.tls.context
+    client = await PeerClient.connect(loop, address, client_id, timeout_s=timeout_s, on_lost=on_lost, tls=tls)
     if security.login is None:
         return client
     try:
@@ -116,6 +116,11 @@ class Tls:
     key_password: str | None = field(default=None, repr=False)
     checks_certificate: bool = True
     checks_host: bool = True
+
+
+def renewable(tls: Tls) -> RenewableTls:
+    """As `tls_context`."""
+    return RenewableTls(tls_context(tls))
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 from kraft.net.connection import ConnectionLimits
 from kraft.net.connection_quotas import ListenerKind, MaxConnections
+from kraft.net.renewable_tls import RenewableTls
 from kraft.net.server_memory import ServerMemory
 
 Certificate = bytes
@@ -19,7 +19,7 @@ Certificate = bytes
 class ListenerSecurity:
     """What a listener requires of its connections."""
 
-    tls: ssl.SSLContext | None = None
+    tls: RenewableTls | None = None
     principal_of: Callable[[Certificate], str] | None = None
     """The principal of the other end's certificate; raises `ValueError` if it has none. None: certificates do
     not name principals."""

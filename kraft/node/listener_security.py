@@ -26,9 +26,10 @@ from kraft.net.connection_security import (
     ConnectionSecurity,
     Login,
     Tls,
-    tls_context,
+    renewable,
 )
 from kraft.net.listener import Certificate, ListenerSecurity
+from kraft.net.renewable_tls import RenewableTls
 from kraft.net.sasl import LoginRules
 from kraft.node.distinguished_name import distinguished_name
 from metadata_quorum.foundation.errors import ExitCode, FatalError
@@ -148,32 +149,24 @@ class _ListenerKeys:
         mode = _CLIENT_AUTH[self.text("ssl.client.auth")] if not asks_login else ssl.CERT_NONE
         context.verify_mode = mode
         if mode is ssl.CERT_NONE:
-            return ListenerSecurity(context, asks_login=asks_login)
+            return ListenerSecurity(RenewableTls(context), asks_login=asks_login)
         if not self.text("ssl.truststore.location"):
             self._reject(
                 "ssl.truststore.location", f"{self.listener} asks for certificates: whose does it trust?"
             )
         self._read(context.load_verify_locations, "ssl.truststore.location")
         rules = parse_rules(self.text("ssl.principal.mapping.rules"))
-        return ListenerSecurity(context, lambda certificate: principal_of(certificate, rules))
+        return ListenerSecurity(RenewableTls(context), lambda certificate: principal_of(certificate, rules))
 
     def renew(self, listener_security: ListenerSecurity) -> None:
-        """Tried on a context of its own first: a file that is no good must not spoil the one in use."""
-        if listener_security.tls is None or self.listener_security().tls is None:
-            return
-        self._load_key(listener_security.tls)
-        if listener_security.tls.verify_mode is not ssl.CERT_NONE:
-            self._read(listener_security.tls.load_verify_locations, "ssl.truststore.location")
+        """A context of its own takes the place of the one in use, if all files are good."""
+        if listener_security.tls is not None and (renewed := self.listener_security().tls) is not None:
+            listener_security.tls.context = renewed.context
 
     def renew_own(self, own: ConnectionSecurity) -> None:
         """As above: the other end may ask for a certificate, and may have one of a new authority."""
-        if own.tls is None:
-            return
-        self._client_tls()
-        if self.text("ssl.keystore.location"):
-            self._load_key(own.tls)
-        if self.text("ssl.truststore.location"):
-            self._read(own.tls.load_verify_locations, "ssl.truststore.location")
+        if own.tls is not None:
+            own.tls.context = self._client_tls().context
 
     def login_rules(self) -> LoginRules:
         name = "sasl.enabled.mechanisms"
@@ -198,7 +191,7 @@ class _ListenerKeys:
             self._login(mechanism_key) if self.protocol in _SASL else None,
         )
 
-    def _client_tls(self) -> ssl.SSLContext:
+    def _client_tls(self) -> RenewableTls:
         keystore, truststore = self.text("ssl.keystore.location"), self.text("ssl.truststore.location")
         tls = Tls(
             ca_path=truststore or None,
@@ -207,7 +200,7 @@ class _ListenerKeys:
             checks_host=bool(self.text("ssl.endpoint.identification.algorithm")),
         )
         try:
-            return tls_context(tls)
+            return renewable(tls)
         except OSError as error:
             self._reject("ssl.truststore.location", _reason(error))
 

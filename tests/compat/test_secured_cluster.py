@@ -17,7 +17,7 @@ from kraft.local.certificates import Authority
 from kraft.local.free_ports import HOST
 from kraft.local.local_cluster import LocalCluster
 from kraft.net.client import Address
-from kraft.net.connection_security import ConnectionSecurity, Tls, dial, tls_context
+from kraft.net.connection_security import ConnectionSecurity, Tls, dial, renewable
 from kraft.wire.api_keys import ApiKey
 from tests.compat.secured import brokers, refusals, secured
 from tests.support.clients.rdkafka import read, send
@@ -117,7 +117,7 @@ def test_who_may_not_in_gets_the_reason(
 def test_before_the_login_there_is_nothing(sasl_cluster: LocalCluster, authority: Authority) -> None:
     async def describe_cluster() -> None:
         node = sasl_cluster.nodes[2]
-        way = ConnectionSecurity(tls_context(Tls(ca_path=str(authority.certificate))))
+        way = ConnectionSecurity(renewable(Tls(ca_path=str(authority.certificate))))
         loop = asyncio.get_running_loop()
         for port in (node.client_port, node.controller_port):
             client = await dial(loop, Address(HOST, port), "test", way, timeout_s=60)

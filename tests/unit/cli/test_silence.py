@@ -13,6 +13,7 @@ from kraft.cli.bootstrap import first_broker
 from kraft.cli.errors import CliError
 from kraft.cli.silence import silence_of
 from kraft.net.connection_security import ConnectionSecurity
+from kraft.net.renewable_tls import RenewableTls
 from kraft.peers.blocking_client import SECURITY
 
 
@@ -41,7 +42,7 @@ def test_plain_text_to_who_wants_something_else(closing: str) -> None:
 
 
 def test_tls_to_who_does_not_speak_it(closing: str) -> None:
-    token = SECURITY.set(ConnectionSecurity(ssl.create_default_context(), None))
+    token = SECURITY.set(ConnectionSecurity(RenewableTls(ssl.create_default_context()), None))
     try:
         with pytest.raises(CliError, match=f"^{closing} .*not speak TLS"):
             first_broker(closing)

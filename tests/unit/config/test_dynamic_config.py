@@ -16,6 +16,7 @@ from kraft.config.keys import NO_EFFECT
 from kraft.config.node_config import ROWS, Config
 from kraft.local.certificates import Authority
 from kraft.local.free_ports import HOST
+from kraft.net.renewable_tls import RenewableTls
 from kraft.node.listener_security import CertificateRenewal, NodeSecurity
 from kraft.node.settings import server_limits
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -174,8 +175,10 @@ def test_a_certificate_is_renewed_for_connections_from_then_on(tmp_path: Path) -
     listener_security = security.listeners["IN"].tls
     assert listener_security is not None
     assert shown(listener_security, authority) == "first"
+    in_use = RenewableTls(listener_security.context)
     security.renew(static.with_dynamic({"listener.name.in.ssl.keystore.location": str(second)}))
     assert shown(listener_security, authority) == "second"
+    assert shown(in_use, authority) == "first", "changed under a handshake, it would end the process"
     security.renew(static.with_dynamic({"listener.name.in.ssl.keystore.location": str(tmp_path / "gone")}))
     assert shown(listener_security, authority) == "second"
 
@@ -242,10 +245,10 @@ def test_so_is_what_the_node_itself_shows_to_others(tmp_path: Path) -> None:
     shake_hands(security.to_brokers.tls, listener.tls)
 
 
-def shown(listener_security: ssl.SSLContext, authority: Authority) -> str:
+def shown(listener_security: RenewableTls, authority: Authority) -> str:
     """Whom the certificate names that a client is shown."""
     context = ssl.create_default_context(cafile=str(authority.certificate))
-    client, _ = shake_hands(context, listener_security)
+    client, _ = shake_hands(RenewableTls(context), listener_security)
     certificate = client.getpeercert()
     assert certificate is not None
     ((_, name),) = certificate["subject"][0]
@@ -253,13 +256,13 @@ def shown(listener_security: ssl.SSLContext, authority: Authority) -> str:
 
 
 def shake_hands(
-    client_end: ssl.SSLContext | None, server_end: ssl.SSLContext | None
+    client_end: RenewableTls | None, server_end: RenewableTls | None
 ) -> tuple[ssl.SSLObject, ssl.SSLObject]:
     assert client_end is not None
     assert server_end is not None
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    server = server_end.wrap_bio(to_server, to_client, server_side=True)
-    client = client_end.wrap_bio(to_client, to_server, server_hostname=HOST)
+    server = server_end.context.wrap_bio(to_server, to_client, server_side=True)
+    client = client_end.context.wrap_bio(to_client, to_server, server_hostname=HOST)
     for end in (client, server, client, server):
         try:
             end.do_handshake()

@@ -19,6 +19,7 @@ from kraft.net.connection_quotas import ListenerKind, MaxConnections, handles_fo
 from kraft.net.connections import SWEEP_S
 from kraft.net.frame_rate import SLOW_FRAME_S
 from kraft.net.listener import OPEN, ListenerSecurity, ServerLimits
+from kraft.net.renewable_tls import RenewableTls
 from kraft.net.unread import LEAST_BYTES
 from tests.unit.net.echo_node import Streams, framed, node
 from tests.unit.net.harness import closes, on_a_loop, until
@@ -323,7 +324,7 @@ def test_handshakes_are_connections(tmp_path: Path):
     @on_a_loop
     async def test():
         async with node(
-            ServerLimits(max_connections=MaxConnections(2)), TLS=ListenerSecurity(context)
+            ServerLimits(max_connections=MaxConnections(2)), TLS=ListenerSecurity(RenewableTls(context))
         ) as running:
             silent = [await running.connect("TLS") for _ in range(2)]
             await until(lambda: running.server.connections.counts[ListenerKind.SHARED].total == 2)
@@ -355,7 +356,7 @@ def test_of_handshakes_that_come_together_few_are_begun_in_one_turn(tmp_path: Pa
 
     @on_a_loop
     async def test():
-        async with node(TLS=ListenerSecurity(context)) as running:
+        async with node(TLS=ListenerSecurity(RenewableTls(context))) as running:
             silent = [await running.connect("TLS") for _ in range(CLIENTS_AT_ONCE)]
             await until(
                 lambda: running.server.connections.counts[ListenerKind.SHARED].total == CLIENTS_AT_ONCE
