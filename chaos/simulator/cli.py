@@ -61,13 +61,14 @@ def run(
     """Run seeds; exit code 0 where everything held in all of them, else 1."""
     from chaos.simulator.run import Simulation
 
+    wanted = _range(seeds)
     _prepare()
     failed: list[int] = []
     visited: Counter[str] = Counter()
     simulated_s = 0.0
     software = _software(older)
     began = time.process_time()
-    for seed in _range(seeds):
+    for seed in wanted:
         outcome = Simulation(seed, _profile(seed, profile), seconds, software=software).run()
         visited += outcome.story.visited
         simulated_s += outcome.simulated_s
