@@ -95,6 +95,7 @@ def test_what_the_log_lost_meanwhile_is_asked_for_again(
     assert _asked(partition, NOW_MS, monkeypatch)["error_code"] == ErrorCode.OFFSET_NOT_AVAILABLE
 
 
+@pytest.mark.pure("a leader's state is made up")
 @pytest.mark.parametrize(
     ("version", "code"), [(4, ErrorCode.LEADER_NOT_AVAILABLE), (5, ErrorCode.OFFSET_NOT_AVAILABLE)]
 )
@@ -176,6 +177,7 @@ def test_records_of_an_internal_topic_are_deleted_nowhere_whoever_leads_it():
     ]
 
 
+@pytest.mark.pure("there is no timer")
 @pytest.mark.row("L3")
 def test_another_topic_of_the_name_keeps_its_records(monkeypatch: pytest.MonkeyPatch):
     """A request for more partitions than are answered in a turn of the loop, and the topic is made anew."""
