@@ -4,6 +4,7 @@ users come with the format command and by the admin client, and go again."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import warnings
 from collections.abc import Callable, Iterator
@@ -108,10 +109,10 @@ def test_stock_clients_log_in(scram_cluster: LocalCluster, kafka: ModuleType, me
         auto_offset_reset="earliest",
         **python_login(mechanism),
     )
-    consumer.assign([kafka.TopicPartition(topic, 0)])
-    found = wait_until(lambda: consumer.poll(1_000), "the message")
+    with contextlib.closing(consumer):
+        consumer.assign([kafka.TopicPartition(topic, 0)])
+        found = wait_until(lambda: consumer.poll(1_000), "the message")
     assert [each.value for batch in found.values() for each in batch] == [b"x"]
-    consumer.close()
 
     async def read_too() -> bytes | None:
         reader = aiokafka.AIOKafkaConsumer(
