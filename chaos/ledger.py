@@ -16,6 +16,10 @@ from typing import NamedTuple
 from chaos.checker.verdict import ExpectedLosses, LostRecords
 from chaos.evidence import NS, Evidence, Span
 from chaos.history import Poll, Send, topic_of
+from chaos.observer import SILENCE_S
+
+UNSEEN_NS = round(SILENCE_S * NS)
+"""The observer waits for an answer that long."""
 
 
 class UncleanElection(NamedTuple):
@@ -47,14 +51,15 @@ def unclean_elections(evidence: Evidence, topics: Iterable[str]) -> Iterator[Unc
         victim = -1
         for seen in evidence.partition(key):
             if isr and seen.leader >= 0 and seen.leader not in isr:
-                since = _away_since(evidence, seen.leader, _left_isr(evidence, key, seen.leader, seen.time))
+                left = _seen_to_leave(evidence, key, seen.leader, seen.time)
+                since = _away_since(evidence, seen.leader, left)
                 yield UncleanElection(key, victim, seen.leader, since, seen.time)
             isr = seen.isr or isr
             victim = seen.leader if seen.leader >= 0 else victim
 
 
-def _left_isr(evidence: Evidence, key: str, node: int, before: int) -> int:
-    """When it was last seen to leave."""
+def _seen_to_leave(evidence: Evidence, key: str, node: int, before: int) -> int:
+    """When it was last seen to leave the ISR."""
     left, was_in = before, False
     for seen in evidence.partition(key):
         if seen.time >= before:
@@ -66,9 +71,10 @@ def _left_isr(evidence: Evidence, key: str, node: int, before: int) -> int:
 
 
 def _away_since(evidence: Evidence, node: int, left: int) -> int:
-    """The fault that took it out of the ISR began then: it is seen later to have left than it did."""
+    """It is seen later to have left than it did: later than the fault that took it out began, and later by a
+    look of the observer where it fell behind before any fault."""
     faults = [span.start for span in evidence.spans() if _is_of(span, node) and span.start <= left]
-    return max(faults, default=left)
+    return min(max(faults, default=left), left - UNSEEN_NS)
 
 
 def _is_of(span: Span, node: int) -> bool:

@@ -23,7 +23,9 @@ def send(value: int, at_s: float, key: str = "t-0", offset: int | None = None) -
     return Operation(1, "send", int(at_s * NS), int((at_s + 0.1) * NS), "ok", [sent])
 
 
-def judged(directory: Path, *lost: Operation, unclean: tuple[str, ...] = ("t",)) -> tuple[Evidence, Verdict]:
+def judged(
+    directory: Path, *lost: Operation, unclean: tuple[str, ...] = ("t",), killed_s: int = 2
+) -> tuple[Evidence, Verdict]:
     """Values 0 and 99 are read in the end; of the others nothing."""
     kept = [send(0, 0.1), send(99, 9.0, offset=1)]
     final = [
@@ -33,7 +35,7 @@ def judged(directory: Path, *lost: Operation, unclean: tuple[str, ...] = ("t",))
     modes = {name: TopicMode(1, -1, idempotent=True) for name in "tu"}
     operations = sorted([*kept, *lost], key=lambda operation: operation.end)
     write(directory / HISTORY, History(Header(modes), [*operations, *final]))
-    times = iter([2, 4])
+    times = iter([killed_s, 4])
     log = EventLog(directory / EVENTS, lambda: next(times) * NS)
     log.begin("kill 2", "follower(t-0) is 2")
     log.begin("kill 1", "leader(t-0) is 1")
@@ -64,6 +66,11 @@ def test_what_the_victim_alone_had_is_expected(tmp_path: Path) -> None:
     assert verdict.counts["backdated-send"] == Count(0, 1, expected=1), "whoever sends"
     assert all(anomaly.expected for anomaly in verdict.anomalies if anomaly.kind == "unseen")
     assert Verdict.from_dict(verdict.to_dict()).to_dict() == verdict.to_dict()
+
+
+def test_a_replica_that_falls_behind_before_any_fault_is_away_by_a_look_longer(tmp_path: Path) -> None:
+    _, verdict = judged(tmp_path, send(10, 2.5), killed_s=3)
+    assert verdict.counts["unseen"] == Count(0, 1, expected=1)
 
 
 @pytest.mark.parametrize(
