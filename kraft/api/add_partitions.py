@@ -48,7 +48,7 @@ async def handle_add_partitions(broker: BrokerContext, ctx: RequestContext, requ
     topics = request.v3_and_below_topics
     state = ctx.connection.state
     if is_more_than(ADDED_AT_ONCE // FIRST_SHARE, topics):  # the end of its transaction may come behind it
-        state.long_commits = state.long_commits or asyncio.Lock()
+        state.behind_commits()
     async with state.long_commits or nullcontext():
         outcomes = await _add_for_producer(broker, ctx, request)
     if outcomes is None:

@@ -7,7 +7,6 @@ Kafka 4.1 and therefore not in the table of APIs yet, topics are named by id.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -81,14 +80,12 @@ async def handle_commit(broker: BrokerContext, ctx: RequestContext, request: Mes
     partition stays."""
     state = ctx.connection.state
     if is_more_than(PIECE, request.topics):
-        state.long_commits = state.long_commits or asyncio.Lock()
-        async with state.long_commits:
+        async with state.behind_commits():
             return await _commit_in_pieces(broker, ctx, request)
     takes = _slices(request.topics)
     takes_turn = takes > 1 / FIRST_SHARE  # sixty-four may commit at once
-    if takes_turn or (state.long_commits is not None and state.long_commits.locked()):
-        state.long_commits = state.long_commits or asyncio.Lock()
-        async with state.long_commits:  # what came before is committed
+    if takes_turn or state.are_commits_ahead:
+        async with state.behind_commits():  # what came before is committed
             if takes_turn:
                 await broker.node.long_work.first(takes)
         if ctx.connection.gone:
@@ -162,9 +159,8 @@ async def handle_transactional_commit(
     is_long = is_more_than(PIECE, request.topics)
     takes = 1.0 if is_long else _slices(request.topics)
     takes_turn = takes > 1 / FIRST_SHARE and not is_long
-    state.long_commits = state.long_commits or asyncio.Lock()
-    waits = takes_turn or state.long_commits.locked()
-    async with state.long_commits:
+    waits = takes_turn or state.are_commits_ahead
+    async with state.behind_commits():
         if takes_turn:
             await broker.node.long_work.first(takes)
         if waits and ctx.connection.gone:

@@ -83,7 +83,7 @@ async def handle_end(broker: BrokerContext, ctx: RequestContext, request: Messag
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     version = NAMED_BY_WRITING if ctx.version >= _FIRST_WITH_EPOCHS else NAMED_BEFOREHAND
     state = ctx.connection.state
-    if state.long_commits is not None and state.long_commits.locked():
+    if state.are_commits_ahead:
         await state.earlier_commits()  # they are part of the transaction
         if ctx.connection.gone:
             return {"error_code": int(ErrorCode.NETWORK_EXCEPTION)}  # to nobody; it may be another one by now

@@ -16,6 +16,7 @@ from data_plane.coordinator.topics import OFFSETS_TOPIC, partition_for_key
 from data_plane.coordinator.transactions.verification_guard import VerificationGuards
 from kraft.api import group_offsets
 from kraft.api.request_context import RequestContext
+from kraft.api.row import Response
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message, decode_request, encode_request
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -68,6 +69,29 @@ def test_very_many_offsets_are_committed_in_pieces_and_before_what_comes_behind(
         wanted = FetchOffsets("g", None, require_stable=False)
         kept = (await broker.service.fetch_offsets(wanted)).offsets
         assert [kept[TopicPartition("orders", n)].offset for n in range(25)] == [2] * 12 + [1] * 12 + [3]
+
+    run(test)
+
+
+@pytest.mark.row("G4")
+def test_what_comes_in_the_moment_in_which_a_commit_ends_waits_behind_the_next_one() -> None:
+    """It overtook it: an older offset stayed."""
+
+    async def test(broker: Broker) -> None:
+        broker.node.metadata_cache.image = image("orders", OFFSETS_TOPIC, orders=25)
+        ctx = context(ROWS[ApiKey.OFFSET_COMMIT], 9)
+
+        def commit(offsets: Mapping[int, int]) -> asyncio.Task[Response]:
+            request = commit_request(9, offsets)
+            return asyncio.ensure_future(group_offsets.handle_commit(broker.context, ctx, request))
+
+        async with ctx.connection.state.behind_commits():  # as the first of three
+            older = commit(dict.fromkeys(range(25), 1))
+            await asyncio.sleep(0)
+            newer = commit({3: 2})
+        await asyncio.gather(older, newer)
+        kept = (await broker.service.fetch_offsets(FetchOffsets("g", None, require_stable=False))).offsets
+        assert kept[TopicPartition("orders", 3)].offset == 2
 
     run(test)
 

@@ -39,7 +39,8 @@ class Coordinator:
 
 @pytest.mark.row("P4")
 @pytest.mark.parametrize("goes", [False, True], ids=["stays", "goes"])
-def test_the_end_of_a_transaction_comes_behind_very_many_partitions_of_it(goes: bool) -> None:
+@pytest.mark.parametrize("others", [False, True], ids=["alone", "behind others"])
+def test_the_end_of_a_transaction_comes_behind_very_many_partitions_of_it(goes: bool, others: bool) -> None:
     """It ended before them, and they began another one, which nobody ended."""
 
     async def test() -> None:
@@ -63,10 +64,19 @@ def test_the_end_of_a_transaction_comes_behind_very_many_partitions_of_it(goes: 
             v3_and_below_topics=[SimpleNamespace(name="t", partitions=list(range(PARTITIONS)))],
         )
         end: Any = SimpleNamespace(transactional_id="x", producer_id=7, producer_epoch=0, committed=True)
-        work = (
-            add_partitions.handle_add_partitions(broker, ctx(ApiKey.ADD_PARTITIONS_TO_TXN, 3), added),
-            transactions.handle_end(broker, ctx(ApiKey.END_TXN, 4), end),
-        )
+
+        async def first() -> None:
+            """The end comes in the turn in which it lets go."""
+            if others:
+                async with peer.state.behind_commits():
+                    await asyncio.sleep(0)
+
+        before = asyncio.ensure_future(first())
+        adding = add_partitions.handle_add_partitions(broker, ctx(ApiKey.ADD_PARTITIONS_TO_TXN, 3), added)
+        work = [before, asyncio.ensure_future(adding)]
+        if others:
+            await asyncio.sleep(0)
+        work.append(asyncio.ensure_future(transactions.handle_end(broker, ctx(ApiKey.END_TXN, 4), end)))
         answering = asyncio.gather(*work)
         await asyncio.sleep(0)
         peer.gone = goes
