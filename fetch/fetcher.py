@@ -105,7 +105,7 @@ class InFlightFetch(NamedTuple):
 class PartitionFetchState:
     """One partition of a fetcher, in one leader epoch."""
 
-    __slots__ = ("added_after", "attempt", "key", "lag", "leader_epoch", "partition", "truncating", "turn")
+    __slots__ = ("added_after", "attempt", "key", "lag", "leader_epoch", "partition", "resolving", "turn")
 
     def __init__(self, partition: Partition, added_after: int) -> None:
         self.added_after = added_after
@@ -114,7 +114,9 @@ class PartitionFetchState:
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
         self.attempt = 0  # refusals in a row
-        self.truncating = False  # nothing is appended meanwhile
+        self.resolving = False
+        """Where to truncate is asked for, or it is being truncated: nothing is fetched or appended meanwhile.
+        What the leader is told that we have must not be truncated by an answer from before."""
         self.lag = 0  # records that the leader's high watermark was ahead of us
         self.turn = 0  # counts changes, so that a delayed return knows whether it is still wanted
 
@@ -270,9 +272,7 @@ class ReplicaFetcher:
 
     def _take_partition(self, state: PartitionFetchState, answer: FetchedPartition) -> None:
         partition = state.partition
-        if partition.leader is not None or partition.leader_epoch != state.leader_epoch:
-            return  # the role has changed; `add` or `remove` follows
-        if state.truncating:
+        if state.resolving or not self._is_current(state):
             return
         outcome = fetch_outcome(answer)
         if outcome is FetchOutcome.WAIT:
@@ -283,9 +283,9 @@ class ReplicaFetcher:
             return
         if outcome is FetchOutcome.OUT_OF_RANGE:
             self._session.remove(state.key)
-            if state.key not in self._lookups:  # else two requests were answered with it
-                lookup = supervised(self._context.loop, self._find_bounds(state), f"bounds of {partition.tp}")
-                self._lookups[state.key] = lookup
+            state.resolving = True
+            lookup = supervised(self._context.loop, self._find_bounds(state), f"bounds of {partition.tp}")
+            self._lookups[state.key] = lookup
             return
         try:
             moved = process_partition_data(partition, answer, self._context.now_ms())
@@ -307,6 +307,12 @@ class ReplicaFetcher:
                 self._await_flush(state)
             else:
                 self._session.moved(state.key)
+
+    def _is_current(self, state: PartitionFetchState) -> bool:
+        """Whether the partition follows in this epoch still; otherwise `add` or `remove` is about to come."""
+        partition = state.partition
+        is_followed = partition.leader is None and self._states.get(state.key) is state
+        return is_followed and partition.leader_epoch == state.leader_epoch
 
     def _fetch_on(self, state: PartitionFetchState) -> None:
         partition = state.partition
@@ -331,7 +337,7 @@ class ReplicaFetcher:
         """Truncate the log, or restart it, then fetch again. One response, or one change of leaders, may
         truncate many logs, so only a few are started per turn of the loop."""
         self._session.remove(state.key)
-        state.truncating = True
+        state.resolving = True
         self._to_truncate.append((state, change))
         if len(self._to_truncate) == 1:
             self._context.loop.call_soon(self._start_truncations)
@@ -340,8 +346,8 @@ class ReplicaFetcher:
         for _ in range(min(len(self._to_truncate), TRUNCATIONS_PER_TURN)):
             state, change = self._to_truncate.popleft()
             partition = state.partition
-            if self._states.get(state.key) is not state or partition.leader_epoch != state.leader_epoch:
-                continue  # the role has changed; `add` or `remove` follows
+            if not self._is_current(state):
+                continue
             try:
                 restart = isinstance(change, RestartAt)
                 partition.truncate_to(change.offset, partial(self._was_truncated, state), restart=restart)
@@ -352,7 +358,7 @@ class ReplicaFetcher:
             self._context.loop.call_soon(self._start_truncations)
 
     def _was_truncated(self, state: PartitionFetchState, done: bool) -> None:
-        state.truncating = False
+        state.resolving = False
         if self._states.get(state.key) is not state:
             return
         if state.partition.offline:
@@ -378,7 +384,7 @@ class ReplicaFetcher:
         context.timer.call_later(delay, lambda: self._return(state, turn))
 
     def _return(self, state: PartitionFetchState, turn: int) -> None:
-        if state.turn == turn and not state.truncating and self._states.get(state.key) is state:
+        if state.turn == turn and not state.resolving and self._states.get(state.key) is state:
             self._fetch_on(state)
 
     def _held_back(self, state: PartitionFetchState) -> bool:
@@ -398,27 +404,25 @@ class ReplicaFetcher:
             self._return(state, turn)
 
     async def _find_bounds(self, state: PartitionFetchState) -> None:
-        partition = state.partition
+        partition, on_failure = state.partition, self._delay
         try:
             bounds = await self._endpoint.log_bounds(
                 partition.tp.topic, partition.tp.partition, state.leader_epoch
             )
-            if self._states.get(state.key) is not state:
-                return
-            resolution = resolve_out_of_range(partition.log.log_end_offset, bounds)
-            if resolution is not None:
-                self._lookups.pop(state.key, None)
-                self._truncate(state, resolution)
-                return
         except BrokerError:
-            self._lookups.pop(state.key, None)
-            self._refused(state)
-            return
+            bounds, on_failure = None, self._refused
         except Exception as e:  # noqa: BLE001
+            bounds = None
             if not isinstance(e, OSError):
                 report_fault(self._context.loop, f"the bounds of {partition.tp}", e)
-            self._lookups.pop(state.key, None)
-            self._delay(state)
+        if not self._is_current(state):
             return
-        self._lookups.pop(state.key, None)
-        self._return(state, state.turn)
+        del self._lookups[state.key]
+        state.resolving = False
+        resolution = None if bounds is None else resolve_out_of_range(partition.log.log_end_offset, bounds)
+        if resolution is not None:
+            self._truncate(state, resolution)
+        elif bounds is not None:
+            self._return(state, state.turn)
+        else:
+            on_failure(state)

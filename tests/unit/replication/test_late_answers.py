@@ -240,3 +240,32 @@ async def test_a_partition_is_not_fetched_while_it_is_truncated() -> None:
         assert "t" not in named
         await until(lambda: follower.log.log_end_offset == 2)
         await fetcher.close()
+
+
+@in_loop
+async def test_a_partition_is_not_fetched_while_the_leaders_bounds_are_asked_for() -> None:
+    """It had been refused, and was to come again, when another request was answered with OFFSET_OUT_OF_RANGE.
+    Records that the leader has been told of would be truncated to where its log ended before them."""
+    async with Cluster(2) as cluster:
+        follower, _ = await follower_of(cluster)
+        cluster.create_topic("u", [[1, 2]])
+        leader = SlowBounds()
+        fetcher = fetcher_of(cluster, leader)
+        fetcher.add(follower)
+        await until(lambda: leader.asked)
+        leader.answer()
+        await until(lambda: len(leader.asked) == 2)
+        fetcher.add(cluster.replica(2, "u"))
+        refused = FetchedPartition(follower.topic_id, "t", 0, error=ErrorCode.UNKNOWN_LEADER_EPOCH)
+        outside = FetchedPartition(follower.topic_id, "t", 0, error=ErrorCode.OFFSET_OUT_OF_RANGE)
+        leader.answer(refused, request=1)
+        leader.answer(outside, request=2)
+        await until(lambda: leader.bounds)
+        came_again = []
+        cluster.brokers[2].timer.call_later(1.0, lambda: came_again.append(True))
+        await until(lambda: came_again)
+        named = [each.topic for request, _ in leader.asked[3:] for each in request.partitions]
+        assert "t" not in named
+        leader.bounds[0].set_result(LogBounds(0, 2))
+        await until(lambda: follower.log.log_end_offset == 2)
+        await fetcher.close()
