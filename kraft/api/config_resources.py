@@ -9,7 +9,7 @@ from kraft.api.authz.checks import DESCRIBE_CONFIGS_OF_CLUSTER
 from kraft.api.context import BrokerContext
 from kraft.api.request_context import RequestContext
 from kraft.api.row import ApiRow, Response
-from kraft.api.slices import in_slices
+from kraft.api.slices import VALUES_PER_SLICE, in_slices
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -27,7 +27,9 @@ LISTED: Final = (
 
 
 async def handle(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
-    wanted = set(request.resource_types if ctx.version >= 1 else [ResourceType.CLIENT_METRICS])
+    work = broker.node.long_work
+    types = request.resource_types if ctx.version >= 1 else [ResourceType.CLIENT_METRICS]
+    wanted = {each async for each in in_slices(work, types, VALUES_PER_SLICE)}
     if unknown := sorted(wanted - set(LISTED)):
         raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported resource types {unknown}")
     listed = []
@@ -35,7 +37,7 @@ async def handle(broker: BrokerContext, ctx: RequestContext, request: Message) -
         if wanted and kind not in wanted:
             continue
         resources = _resources(broker.node.image, ctx.listener, kind)
-        async for found, name in in_slices(broker.node.long_work, resources, LOOKED_AT_PER_SLICE):
+        async for found, name in in_slices(work, resources, LOOKED_AT_PER_SLICE):
             if found == kind:
                 listed.append({"resource_name": name, "resource_type": int(kind)})
     return {"error_code": int(ErrorCode.NONE), "config_resources": listed}

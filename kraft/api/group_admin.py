@@ -12,7 +12,7 @@ from kraft.api.authz.group_checks import group_operations
 from kraft.api.context import BrokerContext
 from kraft.api.request_context import RequestContext
 from kraft.api.row import ApiRow, Response
-from kraft.api.slices import GROUPS_PER_SLICE, each_once, in_slices, of_name
+from kraft.api.slices import GROUPS_PER_SLICE, VALUES_PER_SLICE, each_once, in_slices, of_name
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -31,18 +31,17 @@ _FIRST_TO_MISS_GROUPS: Final = 6
 
 
 async def handle_list(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
-    states = {state.lower() for state in request.states_filter or ()}
-    types = {kind.lower() for kind in request.types_filter or ()}
+    work = broker.node.long_work
+    states = {each.lower() async for each in in_slices(work, request.states_filter or (), VALUES_PER_SLICE)}
+    types = {each.lower() async for each in in_slices(work, request.types_filter or (), VALUES_PER_SLICE)}
     groups = []
-    turns = broker.node.long_work.request()
+    turns = work.request()
     parts = 0
     async for listed in broker.group_coordinator.list_groups():
         parts += 1
         if parts % PARTS_PER_TURN == 0:  # there are fifty, even where there is no group
             await turns.pause()
-        async for group_id, protocol_type, state, kind in in_slices(
-            broker.node.long_work, listed, LISTED_PER_SLICE
-        ):
+        async for group_id, protocol_type, state, kind in in_slices(work, listed, LISTED_PER_SLICE):
             if (not states or state.lower() in states) and (not types or kind.value in types):
                 groups.append(
                     {

@@ -30,6 +30,12 @@ FIRST_SHARE: Final = 20
 """Before a request waits for its first turn it does only 1/FIRST_SHARE of a slice, because
 `turn_budget.SHARE` requests may do so together."""
 
+VALUES_AS_ONE: Final = 20
+"""So many strings or numbers take the time of a struct."""
+
+VALUES_PER_SLICE: Final = 2_000
+"""Strings or numbers, such as those of a filter, that are taken from a request in one turn of the loop."""
+
 ITEMS_PER_COMMAND: Final = 1_000
 GROUPS_PER_SLICE: Final = 100
 """Groups that are handled in one turn of the loop."""
@@ -127,20 +133,22 @@ async def in_batches(
 
 
 def is_long(response: Mapping[str, Any]) -> bool:
-    """Whether it has so many structs that encoding takes milliseconds."""
+    """Whether it has so many structs, strings and numbers that encoding takes milliseconds."""
     return _structs(response, MANY) <= 0
 
 
 def _structs(value: object, left: int) -> int:
-    """`left`, less the number of structs in `value`; stops counting at 0."""
+    """`left`, less the number of structs in `value` and what its other values take; stops counting at 0."""
     if isinstance(value, Mapping):
         left -= 1
         for each in value.values():
             if left > 0 and isinstance(each, list | tuple | dict):
                 left = _structs(each, left)
     elif isinstance(value, list | tuple):
+        if value and not isinstance(value[0], Mapping):
+            return left - len(value) // VALUES_AS_ONE
         for each in value:
-            if left <= 0 or not isinstance(each, Mapping):
+            if left <= 0:
                 break
             left = _structs(each, left)
     return left

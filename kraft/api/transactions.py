@@ -31,7 +31,7 @@ from kraft.api.context import BrokerContext
 from kraft.api.request_context import RequestContext
 from kraft.api.response import error_code_only
 from kraft.api.row import ApiRow, Response
-from kraft.api.slices import each_once, each_within, in_slices, of_name
+from kraft.api.slices import VALUES_PER_SLICE, each_once, each_within, in_slices, of_name
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.decisions.topics import name_problem
@@ -225,14 +225,20 @@ def _undescribed(transactional_id: str, code: ErrorCode) -> dict[str, Any]:
 
 async def handle_list(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     states = {state.label: state for state in TransactionState}
-    unknown = [name for name in request.state_filters if name not in states]
     try:
         pattern = (
             ClientPattern(request.transactional_id_pattern) if request.transactional_id_pattern else None
         )
     except ValueError as error:
         raise BrokerError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from None
-    state_filters, producer_ids = set(request.state_filters), set(request.producer_id_filters)
+    work = broker.node.long_work
+    state_filters: set[str] = set()
+    unknown: dict[str, None] = {}
+    async for name in in_slices(work, request.state_filters, VALUES_PER_SLICE):
+        state_filters.add(name)
+        if name not in states:
+            unknown[name] = None
+    producer_ids = {each async for each in in_slices(work, request.producer_id_filters, VALUES_PER_SLICE)}
     now_ms, duration_ms = broker.node.now_ms(), request.duration_filter
 
     def requested(name: str, known: TransactionMetadata) -> bool:
@@ -244,13 +250,13 @@ async def handle_list(broker: BrokerContext, ctx: RequestContext, request: Messa
         )
 
     found = []
-    turns = broker.node.long_work.request()
+    turns = work.request()
     parts = 0
     async for listed in broker.transaction_coordinator.list():
         parts += 1
         if parts % PARTS_PER_TURN == 0:  # there are fifty, even where there is no transaction
             await turns.pause()
-        async for name, known in in_slices(broker.node.long_work, listed, 500, lambda each: 1 + len(each[0])):
+        async for name, known in in_slices(work, listed, 500, lambda each: 1 + len(each[0])):
             if requested(name, known):
                 found.append(
                     {
@@ -259,7 +265,7 @@ async def handle_list(broker: BrokerContext, ctx: RequestContext, request: Messa
                         "transaction_state": known.state.label,
                     }
                 )
-    return {"error_code": 0, "unknown_state_filters": unknown, "transaction_states": found}
+    return {"error_code": 0, "unknown_state_filters": list(unknown), "transaction_states": found}
 
 
 # ---- DescribeProducers -------------------------------------------------------------------------------
