@@ -14,6 +14,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from kraft.api.authz.checks import ALTER_CLUSTER, CLUSTER_ACTION
+from kraft.api.bounds import check_few
 from kraft.api.context import ControllerContext
 from kraft.api.request_context import RequestContext
 from kraft.api.response import error_code_only
@@ -27,8 +28,6 @@ from metadata_quorum.protocol.commands import DirectoryAssignment, IsrChange, Is
 from metadata_quorum.protocol.replies import DirectoryResult, IsrResult
 from metadata_quorum.protocol.requests import BrokerHeartbeatRequest, RegisterBrokerRequest
 
-MOST_OF_A_KIND: Final = 1000
-"""Of listeners, features or log directories, that a node has; of members of an ISR."""
 NAMED_PER_SLICE: Final = 1000
 """Replicas that are looked at in one turn of the loop."""
 
@@ -39,7 +38,7 @@ async def handle_registration(
     controller.quorum_controller.check_registrant(request.cluster_id)
     if request.is_migrating_zk_broker:
         raise BrokerError(ErrorCode.BROKER_ID_NOT_REGISTERED, "There is no migration from ZooKeeper")
-    _check_few(request.listeners, request.features, request.log_dirs)
+    check_few(request.listeners, request.features, request.log_dirs)
     if request.broker_id < 0 or not request.features or not request.log_dirs:
         why = "A registration has a broker id from 0 on, features, and log directories"
         raise BrokerError(ErrorCode.INVALID_REGISTRATION, why)
@@ -61,17 +60,11 @@ async def handle_registration(
 async def handle_controller_registration(
     controller: ControllerContext, ctx: RequestContext, request: Message
 ) -> Response:
-    _check_few(request.listeners, request.features)
+    check_few(request.listeners, request.features)
     await controller.quorum_controller.register_controller(
         request.controller_id, request.incarnation_id, _endpoints(request), _features(request)
     )
     return {"error_code": int(ErrorCode.NONE), "error_message": None}
-
-
-def _check_few(*kinds: Sequence[object]) -> None:
-    """Raises `BrokerError`: what is registered is in the memory of every node, and is read by decisions."""
-    if max(map(len, kinds)) > MOST_OF_A_KIND:
-        raise BrokerError(ErrorCode.INVALID_REQUEST, f"More than {MOST_OF_A_KIND} of a kind")
 
 
 def _endpoints(request: Message) -> tuple[Endpoint, ...]:
@@ -88,7 +81,7 @@ def _features(request: Message) -> tuple[FeatureRange, ...]:
 
 
 async def handle_heartbeat(controller: ControllerContext, ctx: RequestContext, request: Message) -> Response:
-    _check_few(request.offline_log_dirs)
+    check_few(request.offline_log_dirs)
     state, incarnation = ctx.connection.state, (request.broker_id, request.broker_epoch)
     is_new = state.heartbeats_of is None or state.heartbeats_of[:2] != incarnation
     if is_new and not ctx.connection.gone:  # of one that is, the end has been told already
@@ -169,7 +162,7 @@ def _of_change(named: tuple[Message, Message | None]) -> int:
 
 def _members(partition: Message) -> tuple[IsrMember, ...]:
     """Version 3 names each member with its epoch; before, there were only ids. Raises `BrokerError`."""
-    _check_few(partition.new_isr_with_epochs or partition.new_isr)
+    check_few(partition.new_isr_with_epochs or partition.new_isr)
     if partition.new_isr_with_epochs:
         return tuple(
             IsrMember(broker_id=each.broker_id, broker_epoch=each.broker_epoch)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import Final
 
+from kraft.api.bounds import MOST_OF_A_KIND, check_few
 from kraft.api.context import NodeContext
 from kraft.api.group_configs import group_config_problem
 from kraft.api.slices import in_slices
@@ -34,8 +35,6 @@ RESOURCES_PER_SLICE: Final = 200
 NAMED_PER_SLICE: Final = 2000
 _LONGEST_ID: Final = 10
 """Digits of the id of a broker."""
-MOST_CONFIGS: Final = 1000
-"""Configs of one resource in a request: some ten times as many as a broker has keys."""
 
 Validate = Callable[[Message], ConfigResult | None]
 """For a resource without errors so far: the outcome, or None if the controller decides."""
@@ -95,12 +94,11 @@ async def outcomes(
 
 
 def _weight(resource: Message) -> int:
-    return 1 + min(len(resource.configs), MOST_CONFIGS)
+    return 1 + min(len(resource.configs), MOST_OF_A_KIND)
 
 
 def _check_form(resource: Message, *, incremental: bool) -> None:
-    if len(resource.configs) > MOST_CONFIGS:
-        raise _invalid(f"More than {MOST_CONFIGS} configs of one resource")
+    check_few(resource.configs)
     names = [each.name for each in resource.configs]
     if len(set(names)) < len(names):
         raise _invalid("Error due to duplicate config keys")

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from kraft.api import broker_loggers
 from kraft.api.authz.topic_checks import authorize_configs
+from kraft.api.bounds import check_few
 from kraft.api.broker_loggers import LevelChange
 from kraft.api.config_validation import NAMED_PER_SLICE, outcomes
 from kraft.api.context import ControllerContext, NodeContext
@@ -126,6 +127,7 @@ def _described(resource: Message) -> Hashable:
 def _describe(node: NodeContext, request: Message, resource: Message) -> dict[str, Any]:
     answer = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
     try:
+        check_few(resource.configuration_keys or ())
         entries = list(_entries(node, resource, request.include_documentation))
     except BrokerError as error:
         failed = {"error_code": int(error.code), "error_message": error.message}

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from kraft.api.authz.checks import ALTER_CLUSTER
+from kraft.api.bounds import check_few
 from kraft.api.context import ControllerContext
 from kraft.api.request_context import RequestContext
 from kraft.api.row import ApiRow, Response
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
-from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.features import SUPPORTED_FEATURES
 from metadata_quorum.foundation.model import FeatureRange
 from metadata_quorum.protocol.commands import FeatureUpdate
@@ -18,12 +19,9 @@ from metadata_quorum.protocol.commands import FeatureUpdate
 _LAST_WITH_RESULTS: Final = 1
 """Later versions have one error for all, for it is all or nothing."""
 
-MOST_UPDATES: Final = 1000
-
 
 async def handle(controller: ControllerContext, ctx: RequestContext, request: Message) -> Response:
-    if len(request.feature_updates) > MOST_UPDATES:
-        raise BrokerError(ErrorCode.INVALID_REQUEST, f"More than {MOST_UPDATES} features")
+    check_few(request.feature_updates)
     # Version 0 says allow_downgrade in place of a type; as in Kafka 4.1 it asks for an upgrade.
     updates = tuple(
         FeatureUpdate(name=each.feature, level=each.max_version_level, upgrade_type=each.upgrade_type)

@@ -105,8 +105,8 @@ async def handle_describe_topic_partitions(
     view = _View(image, ctx.listener, version=13)
     # Sorting very many names takes long.
     names = await broker.node.computing(lambda: _pages_from(request, image))
-    limit = min(request.response_partition_limit, broker.node.config.max_request_partition_size_limit)
-    left = max(limit, 1)
+    most = broker.node.config.max_request_partition_size_limit
+    limit = left = max(min(request.response_partition_limit, most), 1)
     authorizer, cursor = broker.node.authorizer, request.cursor
     requester = None if authorizer is None else RequestPrincipal.of(authorizer, ctx)
     topics: list[dict[str, Any]] = []

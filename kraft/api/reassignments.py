@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from kraft.api.authz.checks import ALTER_CLUSTER, DESCRIBE_CLUSTER
+from kraft.api.bounds import enough_replicas
 from kraft.api.context import ControllerContext
 from kraft.api.request_context import RequestContext
 from kraft.api.row import ApiRow, Response
@@ -21,12 +22,12 @@ LOOKED_AT_PER_SLICE: Final = 5000
 
 
 async def handle_alter(controller: ControllerContext, ctx: RequestContext, request: Message) -> Response:
-    work = controller.node.long_work
+    work, image = controller.node.long_work, controller.quorum_controller.image
     wanted = [
         Reassignment(
             topic=topic.name,
             partition=each.partition_index,
-            replicas=None if each.replicas is None else tuple(each.replicas),
+            replicas=None if each.replicas is None else enough_replicas(image, each.replicas),
         )
         async for topic, each in in_slices(work, each_within(request.topics, "partitions"), NAMED_PER_SLICE)
         if each is not None

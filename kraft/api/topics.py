@@ -14,6 +14,7 @@ from uuid import UUID
 
 from kraft.api.authz.checks import authorize_topics
 from kraft.api.authz.topic_checks import create_topics, delete_topics
+from kraft.api.bounds import MOST_OF_A_KIND, check_few, enough_replicas
 from kraft.api.config_validation import check_topic_values
 from kraft.api.configs import topic_configs
 from kraft.api.context import ControllerContext, NodeContext
@@ -35,20 +36,24 @@ CREATED_PER_SLICE: Final = 20
 """Topics answered in one turn of the loop: the response has all settings of each topic."""
 NAMED_PER_SLICE: Final = 1_000
 PARTITIONS_AS_ONE: Final = 4
-"""So many partitions of a topic that is created, or gets more, take the time of a topic."""
+"""So many partitions of a topic that is created, or gets more, take the time of a topic; and so many of its
+configs."""
 
 Requested = TypeVar("Requested")
 
 
 async def _within_bounds(
-    controller: ControllerContext, wishes: Iterable[Requested], partitions: Callable[[Requested], int]
+    controller: ControllerContext,
+    wishes: Iterable[Requested],
+    partitions: Callable[[Requested], int],
+    weight: Callable[[Requested], int] = lambda _: 1,
 ) -> tuple[list[Requested], list[tuple[Requested, BrokerError]]]:
     """Those that one request may ask for together, and those that it may not. `partitions`: how many a wish
     makes, at most; raises `BrokerError` where it cannot be granted."""
     allowed: list[Requested] = []
     refused: list[tuple[Requested, BrokerError]] = []
     total = 0
-    async for wish in in_slices(controller.node.long_work, wishes, NAMED_PER_SLICE):
+    async for wish in in_slices(controller.node.long_work, wishes, NAMED_PER_SLICE, weight):
         try:
             made = max(partitions(wish), 0)
             check_total(total + made)
@@ -87,7 +92,12 @@ async def handle_create_topics(
     controller: ControllerContext, ctx: RequestContext, request: Message
 ) -> Response:
     twice, once = await _named_twice(controller, request.topics)
-    bounded, too_many = await _within_bounds(controller, once, lambda topic: _to_create(controller, topic))
+    bounded, too_many = await _within_bounds(
+        controller,
+        once,
+        lambda topic: _to_create(controller, topic),
+        lambda topic: 1 + min(len(topic.configs), MOST_OF_A_KIND),
+    )
     mutation_quota = ControllerMutationQuota(controller.node, ctx)
     wanted, refused = await _within_quota(
         controller, mutation_quota, bounded, lambda topic: _partitions_to_make(controller, topic)
@@ -100,11 +110,13 @@ async def handle_create_topics(
         controller.node.long_work,
         wanted,
         lambda topics: controller.quorum_controller.create_topics(
-            [_creatable(topic) for topic in topics],
+            [_creatable(controller.quorum_controller.image, topic) for topic in topics],
             validate_only=request.validate_only,
             timeout_ms=request.timeout_ms,
         ),
-        lambda topic: max(_partitions_named(controller, topic) // PARTITIONS_AS_ONE, 1),
+        lambda topic: max(
+            (_partitions_named(controller, topic) + len(topic.configs)) // PARTITIONS_AS_ONE, 1
+        ),
     )
     if results:  # hundreds of commands of other clients may have been applied in the same turn
         await controller.node.long_work.first(1 / CREATED_PER_SLICE)
@@ -121,6 +133,7 @@ async def handle_create_topics(
 
 def _to_create(controller: ControllerContext, topic: Message) -> int:
     """How many partitions the topic gets, if it is made. Raises `BrokerError`."""
+    check_few(topic.configs)
     check_topic_values({each.name: each.value for each in topic.configs})
     return _partitions_named(controller, topic)
 
@@ -136,12 +149,12 @@ def _partitions_named(controller: ControllerContext, topic: Message) -> int:
     return controller.node.config.num_partitions if count == -1 else count
 
 
-def _creatable(topic: Message) -> CreatableTopic:
+def _creatable(image: MetadataImage, topic: Message) -> CreatableTopic:
     return CreatableTopic(
         topic.name,
         topic.num_partitions,
         topic.replication_factor,
-        tuple((each.partition_index, tuple(each.broker_ids)) for each in topic.assignments),
+        tuple((each.partition_index, enough_replicas(image, each.broker_ids)) for each in topic.assignments),
         {each.name: each.value for each in topic.configs},
     )
 
@@ -333,12 +346,7 @@ async def handle_create_partitions(
         controller.node.long_work,
         wanted,
         lambda topics: controller.quorum_controller.create_partitions(
-            [
-                CreatablePartitions(
-                    topic.name, topic.count, tuple(tuple(each.broker_ids) for each in topic.assignments or ())
-                )
-                for topic in topics
-            ],
+            [_creatable_partitions(controller.quorum_controller.image, topic) for topic in topics],
             validate_only=request.validate_only,
             timeout_ms=request.timeout_ms,
         ),
@@ -366,6 +374,11 @@ def _to_add(controller: ControllerContext, topic: Message) -> int:
             f"Attempted to add {more} additional partition(s), but only 0 assignment(s) were specified.",
         )
     return max(more, len(topic.assignments or ()))
+
+
+def _creatable_partitions(image: MetadataImage, topic: Message) -> CreatablePartitions:
+    replicas = (enough_replicas(image, each.broker_ids) for each in topic.assignments or ())
+    return CreatablePartitions(topic.name, topic.count, tuple(replicas))
 
 
 def _partitions_failed(name: str, code: ErrorCode, message: str) -> dict[str, Any]:

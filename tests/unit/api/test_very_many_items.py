@@ -16,7 +16,6 @@ from kraft.api import (
     acls,
     add_partitions,
     brokers,
-    config_validation,
     configs,
     features,
     group_offsets,
@@ -32,6 +31,7 @@ from kraft.api import (
     transactions,
 )
 from kraft.api.authz.authorizer import Authorizer
+from kraft.api.bounds import MOST_OF_A_KIND
 from kraft.broker.failover_metadata import FailoverMetadata
 from kraft.net.connection_state import ConnectionState
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -381,9 +381,7 @@ def test_a_turn_of_the_loop_takes_so_many_items(name: str) -> None:
 
 
 def test_a_resource_has_so_many_configs() -> None:
-    many = [
-        told(name=f"{n}", value="1", config_operation=0) for n in range(config_validation.MOST_CONFIGS + 1)
-    ]
+    many = [told(name=f"{n}", value="1", config_operation=0) for n in range(MOST_OF_A_KIND + 1)]
     request = told(resources=[told(resource_type=2, resource_name="t", configs=many)], validate_only=True)
     (answer,) = asyncio.run(_asked(configs.handle_incremental_alter, request))["responses"]
     assert answer["error_code"] == ErrorCode.INVALID_REQUEST
@@ -397,13 +395,13 @@ def test_an_entity_has_so_many_quotas(field: str) -> None:
 
 
 def test_so_many_features_are_updated_at_once() -> None:
-    updates = [told(feature=f"{n}") for n in range(features.MOST_UPDATES + 1)]
+    updates = [told(feature=f"{n}") for n in range(MOST_OF_A_KIND + 1)]
     with pytest.raises(BrokerError, match="INVALID_REQUEST"):
         asyncio.run(_asked(features.handle, told(feature_updates=updates)))
 
 
 def test_an_isr_has_so_many_members() -> None:
-    (few, many), members = isrs()[:2], brokers.MOST_OF_A_KIND
+    (few, many), members = isrs()[:2], MOST_OF_A_KIND
     few.new_isr, many.new_isr = [1] * members, [1] * (members + 1)
     request = told(topics=[full(Watched([few]))], **INCARNATION)
     assert asyncio.run(_asked(brokers.handle_alter_partition, request))["topics"][0]["partitions"]
@@ -415,7 +413,7 @@ def test_an_isr_has_so_many_members() -> None:
 @pytest.mark.parametrize("kind", ["listeners", "features", "log_dirs"])
 def test_so_many_of_a_kind_are_registered_of_a_node(kind: str) -> None:
     """Two brokers with four thousand log directories each held every voter up for six seconds."""
-    kinds = {"listeners": [], "features": [], "log_dirs": []} | {kind: [None] * (brokers.MOST_OF_A_KIND + 1)}
+    kinds = {"listeners": [], "features": [], "log_dirs": []} | {kind: [None] * (MOST_OF_A_KIND + 1)}
     node = told(cluster_id="c", is_migrating_zk_broker=False, broker_id=1, controller_id=1, **kinds)
     handlers = [brokers.handle_registration, brokers.handle_controller_registration]
     for handler in handlers[: 1 if kind == "log_dirs" else 2]:
@@ -424,7 +422,7 @@ def test_so_many_of_a_kind_are_registered_of_a_node(kind: str) -> None:
 
 
 def test_so_many_log_directories_fail_at_once() -> None:
-    request = told(broker_id=1, broker_epoch=1, offline_log_dirs=[ZERO_UUID] * (brokers.MOST_OF_A_KIND + 1))
+    request = told(broker_id=1, broker_epoch=1, offline_log_dirs=[ZERO_UUID] * (MOST_OF_A_KIND + 1))
     with pytest.raises(BrokerError, match="INVALID_REQUEST"):
         asyncio.run(_asked(brokers.handle_heartbeat, request))
 
