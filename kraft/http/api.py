@@ -10,6 +10,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from math import isfinite
 from typing import Any, Final
 
@@ -140,16 +141,17 @@ async def _transactions(service: Service, asked: Asked) -> Json:
 async def _quotas(service: Service, asked: Asked) -> Json:
     if not asked.visitor.may_see_quotas():
         raise Refused(403, f"{asked.visitor.principal} may not DESCRIBE_CONFIGS of the cluster")
-    return quotas(service.sources.node.image)
+    return await service.view.beside(partial(quotas, service.sources.node.image))
 
 
 async def _users(service: Service, asked: Asked) -> Json:
-    return users(service.sources.node.image)
+    return await service.view.beside(partial(users, service.sources.node.image))
 
 
 async def _acls(service: Service, asked: Asked) -> Json:
     node = service.sources.node
-    return {"authorizer": node.authorizer is not None, **acls(node.image)}
+    rows = await service.view.beside(partial(acls, node.image))
+    return {"authorizer": node.authorizer is not None, **rows}
 
 
 async def _clients(service: Service, asked: Asked) -> Json:

@@ -86,7 +86,7 @@ class ClusterView:
                 "groups": _groups(views, counts, visible),
             }
 
-        return await self._beside(merged)
+        return await self.beside(merged)
 
     async def topics(self, visitor: Visitor, containing: str) -> list[Json]:
         """The topics whose names contain that text, by name, with their sizes at the leaders."""
@@ -97,20 +97,20 @@ class ClusterView:
             names = [each for each in image.topics_by_name if containing in each]
             return _topics(image, views, sorted(filter(visitor.may_see_topic, names)))
 
-        return await self._beside(found)
+        return await self.beside(found)
 
     async def groups(self, visitor: Visitor) -> list[Json]:
         views, _, counts = await self._answers()
         image = self._node.image
-        return await self._beside(lambda: _groups(views, counts, _visible_to(image, views, visitor)))
+        return await self.beside(lambda: _groups(views, counts, _visible_to(image, views, visitor)))
 
     async def transactions(self, visitor: Visitor) -> list[Json]:
         """What is not finished, and what nobody will finish."""
         views, *_ = await self._answers()
         image, now_ms = self._node.image, self._node.now_ms()
-        return await self._beside(partial(transactions, views, image, visitor, now_ms))
+        return await self.beside(partial(transactions, views, image, visitor, now_ms))
 
-    async def _beside(self, made: Callable[[], Result]) -> Result:
+    async def beside(self, made: Callable[[], Result]) -> Result:
         """Beside the loop: nothing of it changes any more, and ten thousand partitions take a tenth of a
         second."""
         async with self._merging:

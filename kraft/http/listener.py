@@ -2,9 +2,13 @@
 
 aiohttp costs 30 MB of memory and a third of a second of CPU to import, which a node without HTTP clients
 should not pay. So the first connection has it imported, in the executor; what that connection sends
-meanwhile waits, and is then handed over to aiohttp's own protocol.
+meanwhile waits.
 
-    socket -> _PendingConnection (holds the first bytes) -> aiohttp's protocol -> server.py
+    socket -> _Connection (holds what was received) -> some pieces per turn of the loop -> aiohttp's protocol
+           -> one request per turn of the loop -> server.py
+
+All connections together have only so much of each turn of the loop, whatever they send and ask for. No body
+is ever unpacked: a few bytes of one may become gigabytes.
 
 Connections are few, since each takes a file handle that the node's logs may need. Where there are as many as
 there may be, the one that asked for nothing for longest makes room for the next, or one that does not read as
@@ -14,21 +18,50 @@ fast as it is answered: whoever only holds connections keeps nobody out. One tha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, cast
 
+from data_plane.coordinator.turns import Turns, TurnShare
 from metadata_quorum.foundation.supervision import report_fault
 
 if TYPE_CHECKING:
+    import logging
+
     from aiohttp import web
 
-MAX_PENDING_BYTES: Final = 64 * 1024
+MAX_HELD_BYTES: Final = 256 * 1024
+"""Of one connection, until it is its turn. More ends it: no browser and no script has so much to say."""
+PIECE_BYTES: Final = 16 * 1024
+PIECES_PER_TURN: Final = 4
+"""Of all connections. aiohttp takes a quarter of a millisecond for most of them, and two where each byte is a
+chunk of its own."""
+BUFFERED_BYTES: Final = 4096
+"""Of a body that nobody has read yet, before aiohttp reads no more of it."""
+LINGERING_S: Final = 1.0
+"""For how long a body that nobody wants is read, so that its sender gets to read why."""
 MAX_CONNECTIONS: Final = 128
 SWEEP_S: Final = 10.0
 """Who has read nothing of an answer for so long is deaf."""
 
 MakeServer = Callable[[], "web.Server"]
 """Imports aiohttp and makes its server; runs in the executor."""
+Respond = Callable[["web.BaseRequest"], Awaitable["web.StreamResponse"]]
+
+
+def server_of(respond: Respond, loop: asyncio.AbstractEventLoop, log: logging.Logger) -> web.Server:
+    """aiohttp's server, within limits; imports aiohttp."""
+    from aiohttp import web
+
+    # What is asked for every few seconds is no event of a node: no line of its log each.
+    return web.Server(
+        respond,
+        access_log=None,
+        logger=log,
+        loop=loop,
+        auto_decompress=False,
+        read_bufsize=BUFFERED_BYTES,
+        lingering_time=LINGERING_S,
+    )
 
 
 class HttpPort:
@@ -45,10 +78,13 @@ class HttpPort:
         self._unread: dict[web.RequestHandler, int] = {}
         """Bytes of answers that were unread when we looked last."""
         self._sweep_timer: asyncio.TimerHandle | None = None
+        self._requests = Turns(loop)
+        self.pieces = TurnShare(loop, PIECES_PER_TURN)
+        """What is handed over to aiohttp."""
 
     async def listen(self, host: str, port: int) -> None:
         """Raises OSError."""
-        self._listener = await self._loop.create_server(lambda: _PendingConnection(self), host, port)
+        self._listener = await self._loop.create_server(lambda: _Connection(self), host, port)
 
     def server(self) -> asyncio.Future[web.Server]:
         """aiohttp's server, made at the first call; where that fails (for want of memory or file handles), at
@@ -71,6 +107,7 @@ class HttpPort:
         respond = server.request_handler
 
         async def watched(request: web.BaseRequest) -> web.StreamResponse:
+            await self._requests.next()  # who waits for its turn may still have to make room
             self._idle.pop(request.protocol, None)
             try:
                 return await respond(request)
@@ -135,13 +172,14 @@ class HttpPort:
             await self._server.result().shutdown(timeout=0.1)
 
 
-class _PendingConnection(asyncio.Protocol):
-    """One connection, until it is handed over."""
+class _Connection(asyncio.Protocol):
+    """One connection, in front of aiohttp's protocol."""
 
     def __init__(self, port: HttpPort) -> None:
         self._port = port
         self._received = bytearray()
         self._transport: asyncio.Transport | None = None
+        self._handler: web.RequestHandler | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -152,12 +190,34 @@ class _PendingConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._received += data
-        if len(self._received) > MAX_PENDING_BYTES and self._transport is not None:
+        self._go_on()
+        if len(self._received) > MAX_HELD_BYTES and self._transport is not None:
             self._transport.abort()
+
+    def _go_on(self) -> None:
+        """Hand over as much as this turn has room for; the rest in later ones."""
+        handler = self._handler
+        while handler is not None and self._received and self._port.pieces.take(self._go_on):
+            piece = bytes(self._received[:PIECE_BYTES])
+            del self._received[:PIECE_BYTES]
+            handler.data_received(piece)
+
+    def pause_writing(self) -> None:
+        if self._handler is not None:
+            self._handler.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._handler is not None:
+            self._handler.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._port.left()
+        self._received.clear()
+        handler, self._handler = self._handler, None
+        if handler is None:
+            self._port.left()
+        else:
+            handler.connection_lost(exc)
 
     def _hand_over(self, server: asyncio.Future[web.Server]) -> None:
         transport = self._transport
@@ -166,9 +226,7 @@ class _PendingConnection(asyncio.Protocol):
         if server.cancelled() or server.exception() is not None:
             transport.abort()
             return
-        protocol = server.result()()
-        transport.set_protocol(protocol)
-        protocol.connection_made(transport)
-        self._port.handed_over(protocol)
-        if self._received:
-            protocol.data_received(bytes(self._received))
+        self._handler = handler = server.result()()
+        handler.connection_made(transport)
+        self._port.handed_over(handler)
+        self._go_on()

@@ -3,6 +3,8 @@
 event: cluster   the snapshot, once a second
 event: events    what has happened, as soon as it has; `id` is the last one's number, from which a reader
                  that reconnects goes on
+
+All readers are told of the same event; each of them in another turn of the loop.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Final
 
+from data_plane.coordinator.turns import Turns
 from kraft.http.api import Service, events_since
 from kraft.http.login import Visitor
 from kraft.http.refused import Refused
@@ -28,6 +31,7 @@ class LiveStreams:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._readers = 0
+        self._turns = Turns(service.sources.node.loop)
 
     async def serve(
         self, request: web.BaseRequest, visitor: Visitor, response: web.StreamResponse
@@ -56,6 +60,7 @@ class LiveStreams:
         loop, events = self._service.sources.node.loop, self._service.sources.events
         due = 0.0
         while visitor.is_logged_in and visitor.may_see_cluster():
+            await self._turns.next()
             news.clear()
             recent, known = events_since(self._service, visitor, known), events.newest
             if recent:

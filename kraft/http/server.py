@@ -25,6 +25,7 @@ from urllib.parse import unquote
 
 from kraft.http.api import LIVE, ROUTES, Asked, Json, Route, Service
 from kraft.http.cluster_view import ClusterView
+from kraft.http.listener import server_of
 from kraft.http.live import LiveStreams
 from kraft.http.login import LoginRequired, Logins, Visitor
 from kraft.http.openapi import METRICS, OPEN, OPENAPI, READY, STATUS, WRITES, openapi
@@ -70,11 +71,7 @@ PATHS: Final = ("/", "/api", *OPEN)
 
 def make_server(sources: Sources) -> web.Server:
     """aiohttp's server for one node; imports aiohttp (see listener.py)."""
-    from aiohttp import web
-
-    # What is asked for every few seconds is no event of a node: no line of its log each.
-    served = HttpServer(sources).respond
-    return web.Server(served, access_log=None, logger=_log_of_aiohttp(), loop=sources.node.loop)
+    return server_of(HttpServer(sources).respond, sources.node.loop, _log_of_aiohttp())
 
 
 def _log_of_aiohttp() -> logging.Logger:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import random
 import socket
+import zlib
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
@@ -14,7 +17,14 @@ import uvloop
 from aiohttp import web
 
 from kraft.http import listener
-from kraft.http.listener import MAX_CONNECTIONS, HttpPort
+from kraft.http.listener import (
+    MAX_CONNECTIONS,
+    MAX_HELD_BYTES,
+    PIECE_BYTES,
+    PIECES_PER_TURN,
+    HttpPort,
+    server_of,
+)
 from kraft.local.free_ports import HOST, free_ports
 
 pytestmark = pytest.mark.row("U5")
@@ -27,6 +37,19 @@ async def hello(request: web.BaseRequest) -> web.StreamResponse:
     return web.Response(text="hello")
 
 
+class TurnsOfLoop:
+    """Which turn of the loop it is."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.number = 0
+        self._next()
+
+    def _next(self) -> None:
+        self.number += 1
+        self._loop.call_soon(self._next)
+
+
 @asynccontextmanager
 async def serving(respond: Respond, failures: int = 0) -> AsyncIterator[int]:
     """`failures`: how often it cannot be made."""
@@ -36,7 +59,7 @@ async def serving(respond: Respond, failures: int = 0) -> AsyncIterator[int]:
     def make() -> web.Server:
         if next(tries, None) is not None:
             raise OSError(errno.EMFILE, "Too many open files")
-        return web.Server(respond, loop=loop)
+        return server_of(respond, loop, logging.getLogger(__name__))
 
     http = HttpPort(loop, make)
     (port,) = free_ports(1, random.SystemRandom())
@@ -143,7 +166,7 @@ def test_what_is_too_long_before_there_is_a_server_ends_the_connection_quietly()
         async with serving(hello) as port:
             for _ in range(5):
                 reader, writer = await asyncio.open_connection(HOST, port)
-                writer.write(bytes(200_000))
+                writer.write(bytes(2 * MAX_HELD_BYTES))
                 assert not await is_answered(reader)
                 writer.close()
         assert not reported
@@ -166,5 +189,84 @@ def test_a_server_that_could_not_be_made_is_made_for_the_next_connection(failure
                 assert await is_answered(reader) == (attempt > failures)
                 writer.close()
         assert [each["message"] for each in reported] == ["making the HTTP server has failed"] * failures
+
+    run(test)
+
+
+def test_requests_that_come_together_begin_in_turns_of_their_own() -> None:
+    async def test() -> None:
+        turns = TurnsOfLoop(asyncio.get_running_loop())
+        begun: Counter[int] = Counter()
+
+        async def noted(request: web.BaseRequest) -> web.StreamResponse:
+            begun[turns.number] += 1
+            return await hello(request)
+
+        async with serving(noted) as port:
+            streams = [await asyncio.open_connection(HOST, port) for _ in range(50)]
+            for _, writer in streams:
+                writer.write(ASKED)
+            for reader, writer in streams:
+                assert await is_answered(reader)
+                writer.close()
+        assert set(begun.values()) == {1}
+
+    run(test)
+
+
+def test_all_connections_together_have_so_much_read_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    parse = web.RequestHandler.data_received
+
+    async def test() -> None:
+        turns = TurnsOfLoop(asyncio.get_running_loop())
+        parsed: Counter[int] = Counter()
+
+        def noted(handler: web.RequestHandler, data: bytes) -> None:
+            parsed[turns.number] += len(data)
+            parse(handler, data)
+
+        monkeypatch.setattr(web.RequestHandler, "data_received", noted)
+        async with serving(hello) as port:
+            streams = [await asyncio.open_connection(HOST, port) for _ in range(20)]
+            for _, writer in streams:
+                writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
+                writer.write(b"1\r\na\r\n" * 30_000)
+            for reader, writer in streams:
+                assert await is_answered(reader)
+                writer.close()
+        assert max(parsed.values()) <= PIECES_PER_TURN * PIECE_BYTES
+
+    run(test)
+
+
+def test_a_body_is_not_unpacked() -> None:
+    packed = zlib.compress(bytes(1_000_000))
+
+    async def test() -> None:
+        received = asyncio.get_running_loop().create_future()
+
+        async def read(request: web.BaseRequest) -> web.StreamResponse:
+            received.set_result(await request.read())
+            return await hello(request)
+
+        async with serving(read) as port:
+            reader, writer = await asyncio.open_connection(HOST, port)
+            writer.write(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: deflate\r\n")
+            writer.write(b"Content-Length: %d\r\n\r\n" % len(packed) + packed)
+            assert await is_answered(reader)
+            assert await received == packed
+            writer.close()
+
+    run(test)
+
+
+def test_a_long_body_that_nobody_wants_is_answered() -> None:
+    async def test() -> None:
+        async with serving(hello) as port:
+            reader, writer = await asyncio.open_connection(HOST, port)
+            writer.write(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3000000\r\n\r\n")
+            writer.write(bytes(3_000_000))
+            assert await is_answered(reader)
+            writer.close()
 
     run(test)

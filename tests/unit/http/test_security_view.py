@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
 from uuid import UUID
 
+import pytest
+
+from kraft.http.api import BASE, ROUTES, Asked, Service
 from kraft.http.security_view import MOST, acls, quotas, users
 from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.metadata.records import AccessControlEntryRecord
@@ -62,3 +69,19 @@ def test_quotas_are_told_with_everybodys() -> None:
         ],
         "more": 0,
     }
+
+
+@pytest.mark.parametrize("kind", ["acls", "users", "quotas"])
+def test_very_many_are_gone_through_beside_the_loop(kind: str) -> None:
+    made: list[str] = []
+
+    async def beside(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        made.append(kind)
+        return work()
+
+    node = SimpleNamespace(image=MetadataImage(), authorizer=None)
+    service = SimpleNamespace(sources=SimpleNamespace(node=node), view=SimpleNamespace(beside=beside))
+    asked = Asked(cast(Any, SimpleNamespace(may_see_quotas=lambda: True)), {}, {})
+    (route,) = (each for each in ROUTES if each.path == f"{BASE}/{kind}")
+    assert asyncio.run(cast(Any, route.answer(cast(Service, service), asked)))[kind] == []
+    assert made == [kind]
