@@ -36,7 +36,7 @@ from fetch.follower import (
 )
 from fetch.follower_session import FetchLimits, FollowerFetchSession, Key, key_of
 from fetch.leader_endpoint import LeaderEndpoint
-from fetch.messages import FetchedPartition, FetchRequest, FetchResponse
+from fetch.messages import FetchedPartition, FetchRequest, FetchResponse, LogBounds
 from metadata_quorum.foundation.batch import BATCH_OVERHEAD, read_header
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import NO_EPOCH
@@ -405,14 +405,14 @@ class ReplicaFetcher:
 
     async def _find_bounds(self, state: PartitionFetchState) -> None:
         partition, on_failure = state.partition, self._delay
+        bounds: LogBounds | None = None
         try:
             bounds = await self._endpoint.log_bounds(
                 partition.tp.topic, partition.tp.partition, state.leader_epoch
             )
         except BrokerError:
-            bounds, on_failure = None, self._refused
+            on_failure = self._refused
         except Exception as e:  # noqa: BLE001
-            bounds = None
             if not isinstance(e, OSError):
                 report_fault(self._context.loop, f"the bounds of {partition.tp}", e)
         if not self._is_current(state):

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from metadata_quorum.controller.broker_sessions import BrokerSessions
+from metadata_quorum.controller.broker_sessions import BrokerSessions, Link
 from metadata_quorum.controller.state_machine import MetadataStateMachine
 from metadata_quorum.foundation.model import BrokerRegistration
 from metadata_quorum.metadata.delta import MetadataDelta
@@ -62,6 +62,23 @@ class BrokerLiveness:
         self._active = False
         self.sessions.end()
         self._cancel()
+
+    def connection_broken(self, link: Link) -> bool:
+        """See `BrokerSessions`."""
+        is_lost = self.sessions.connection_broken(link, self._loop.time())
+        self._forget_stranger(link.broker_id)
+        self.arm()
+        return is_lost
+
+    def connection_closed(self, link: Link) -> None:
+        """See `BrokerSessions`."""
+        self.sessions.connection_closed(link)
+        self._forget_stranger(link.broker_id)
+
+    def _forget_stranger(self, broker_id: int) -> None:
+        """Anybody may name any broker's id; what that leaves here ends with the connection."""
+        if broker_id not in self._state_machine.image.brokers:
+            self.sessions.forget(broker_id)
 
     def _take(self, delta: MetadataDelta, image: MetadataImage) -> None:
         if not self._active or not delta.changed_brokers:

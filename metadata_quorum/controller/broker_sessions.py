@@ -67,6 +67,10 @@ class BrokerSessions:
         self._brokers: dict[int, _BrokerSession] = {}
         self._links = count()
 
+    def __len__(self) -> int:
+        """Brokers that something is known of."""
+        return len(self._brokers)
+
     # -- links, also on standbys ------------------------------------------------
 
     def connection_up(self, broker_id: int, broker_epoch: int) -> Link:
@@ -90,13 +94,15 @@ class BrokerSessions:
         return True
 
     def heartbeat_came(self, broker_id: int, now: float) -> None:
-        """Note a heartbeat, on a standby too."""
-        self._broker(broker_id).beat_at = now
+        """Note a heartbeat, on a standby too; whose connection was noted before."""
+        broker = self._brokers.get(broker_id)
+        if broker is not None:
+            broker.beat_at = now
 
     def process_gone(self, broker_id: int, now: float) -> None:
         """The process has certainly ended: no grace for its broken connection."""
-        broker = self._broker(broker_id)
-        if broker.broken_at is not None:
+        broker = self._brokers.get(broker_id)
+        if broker is not None and broker.broken_at is not None:
             broker.broken_at = min(broker.broken_at, now - self.link_grace_s)
 
     def connection_closed(self, link: Link) -> None:
@@ -144,8 +150,13 @@ class BrokerSessions:
         broker.metadata_offset = max(broker.metadata_offset, metadata_offset)
 
     def forget(self, broker_id: int) -> None:
-        """Unregistered."""
-        self._brokers.pop(broker_id, None)
+        """Nobody is registered with that id, as far as this controller knows. A connection that stands is
+        remembered all the same: a standby may hear of a broker before it hears of its registration."""
+        broker = self._brokers.get(broker_id)
+        if broker is not None:
+            broker.last_contact = None
+            if broker.link is None:
+                del self._brokers[broker_id]
 
     def valid(self, broker_id: int, now: float) -> bool:
         """Whether the present incarnation must be taken to be alive, so that none may replace it.

@@ -185,9 +185,7 @@ class QuorumController:
 
     def connection_broken(self, link: Link) -> bool:
         """The other end closed or reset such a connection. Whether the broker's process has probably died."""
-        is_lost = self._liveness.sessions.connection_broken(link, self._loop.time())
-        self._liveness.arm()
-        return is_lost
+        return self._liveness.connection_broken(link)
 
     def process_gone(self, broker_id: int) -> None:
         """After `connection_broken`: its process has certainly ended."""
@@ -196,7 +194,7 @@ class QuorumController:
 
     def connection_closed(self, link: Link) -> None:
         """We closed such a connection ourselves."""
-        self._liveness.sessions.connection_closed(link)
+        self._liveness.connection_closed(link)
 
     def _propose_fence(self, broker: BrokerRegistration, on_done: Callable[[], None]) -> None:
         command = c.FenceBroker(broker_id=broker.broker_id, broker_epoch=broker.broker_epoch)

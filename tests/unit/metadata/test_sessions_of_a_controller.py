@@ -7,6 +7,8 @@ from uuid import UUID
 
 import pytest
 
+from metadata_quorum.controller.broker_liveness import BrokerLiveness
+from metadata_quorum.controller.broker_sessions import BrokerSessions
 from metadata_quorum.metadata.records import endpoint_fields
 from metadata_quorum.protocol import commands as c
 from metadata_quorum.protocol import stamped_command
@@ -132,3 +134,48 @@ async def test_a_claim_fences_nobody_for_the_connection_of_an_earlier_incarnatio
     await node.lead()
     await asyncio.sleep(1)
     assert not node.fenced(1)
+
+
+async def liveness_of(node: Node) -> BrokerLiveness:
+    """Of a controller on which broker 1 is registered."""
+    await node.lead()
+    await node.brokers(1)
+    sessions = BrokerSessions(timeout_s=9, link_grace_s=0.2)
+    return BrokerLiveness(sessions, asyncio.get_running_loop(), node.machine, lambda broker, on_done: None)
+
+
+@pytest.mark.row("Q2")
+@virtual
+async def test_heartbeats_in_the_name_of_brokers_that_there_are_not_leave_nothing_behind() -> None:
+    """Of whoever reaches an unsecured listener: a session was kept for every id, for ever."""
+    liveness = await liveness_of(Node())
+    sessions = liveness.sessions
+    for stranger in range(100, 200):
+        if stranger == 150:
+            liveness.begin()
+        link = sessions.connection_up(stranger, 7)
+        sessions.heartbeat_came(stranger, 1.0)
+        if stranger % 2:
+            liveness.connection_closed(link)
+        else:
+            assert liveness.connection_broken(link)
+            sessions.process_gone(stranger, 1.0)
+        sessions.heartbeat_came(stranger, 1.0)  # of a connection that is gone
+    assert len(sessions) == 1
+
+
+@pytest.mark.row("Q2")
+@virtual
+async def test_a_standby_may_hear_of_a_broker_before_its_registration() -> None:
+    """An earlier connection in its name, which ends meanwhile, takes nothing away."""
+    liveness = await liveness_of(Node())
+    sessions = liveness.sessions
+    earlier = sessions.connection_up(2, 7)
+    newer = sessions.connection_up(2, 7)
+    liveness.connection_closed(earlier)
+    assert len(sessions) == 1
+    assert liveness.connection_broken(newer)
+    assert len(sessions) == 0
+    broken = sessions.connection_up(1, 1)
+    assert liveness.connection_broken(broken)
+    assert len(sessions) == 1  # of a broker that there is
