@@ -117,17 +117,18 @@ class LogDir:
         ends = {tp: log.log_end_offset for tp, (log, _) in logs.items()}
         ends |= {tp: 0 for tp in gone if not self._was_set_aside(tp)}  # else somebody has removed it
         is_lacking = any(_lacks(tp, end, known_ends.get(tp, 0)) for tp, end in ends.items())
-        if is_lacking and self.last_run.broker_epoch >= 0:
+        knew_more = is_lacking and self.last_run.broker_epoch >= 0
+        if knew_more:
             self.last_run = checkpoints.UNKNOWN_RUN
-            self.mark_running(self.last_run)  # the checkpoints will not say it again, should this process die
+        if self.clean or knew_more or not checkpoints.has_running(disk, self.path):
+            # Neither the clean shutdown nor the checkpoints will say it again, should this process die. And
+            # the name is durable before anything is written here: a loss of power that took it hid itself.
+            self.mark_running(self.last_run)
+            disk.sync_dir(self.path, may_block)
         if self.clean:
             checkpoints.remove_clean_shutdown(disk, self.path, may_block)
         if not self.clean or known_ends.keys() - self._known():
             self._correct_checkpoints(logs, may_block)
-        if self._boot_id and not checkpoints.has_running(disk, self.path):
-            # Its name is durable before anything is written here: a loss of power that took it hid itself.
-            self.mark_running(checkpoints.UNKNOWN_RUN)
-            disk.sync_dir(self.path, may_block)
         self._unrecovered = self._machine_restarted and bool(self.unopened)
         self.clean = self._machine_restarted = self._disk_failed = False  # logs opened from now on are new
         self.loaded = True

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import errno
 from random import Random
+from uuid import UUID
 
 import pytest
 
 from chaos.sim.disk import SimDisk
 from data_plane.log.checkpoints import RUNNING
+from data_plane.log.config import LogConfig
 from data_plane.log_manager.log_dirs import LogDir
 from metadata_quorum.foundation.errors import BrokerError
+from tests.support.may_block import MAY_BLOCK
 from tests.unit.replication.cluster import Broker, Cluster, in_loop, until
 from tests.unit.replication.unsynced_log import BATCHES, LOG, written
 
@@ -216,4 +219,24 @@ async def test_a_flush_that_fails_at_the_end_is_remembered_by_the_other_director
         disk.fail("truncate", errno.EROFS, path_part="running")
         disk.fail("rename", errno.EROFS, path_part="lost")
         await stop(cluster)
+        assert cluster.start(1).partitions.logs.previous_broker_epoch == -1
+
+
+@in_loop
+async def test_a_start_that_is_killed_while_it_opens_logs_forgets_nothing_of_the_last_end():
+    """What a directory says of its clean end, and of another one that had none, is removed once it is open;
+    there may be minutes until all are."""
+    async with Cluster(1, directories=("/data", "/other")) as cluster:
+        cluster.directory_ids = (201, 202)
+        await cluster.crash(1)
+        cluster.start(1)
+        await written(cluster, 2)
+        disk = cluster.disks[1]
+        disk.fail("sync", errno.EIO, path_part=".log")
+        disk.fail("truncate", errno.EROFS, path_part="running")
+        disk.fail("rename", errno.EROFS, path_part="lost")
+        await stop(cluster)
+        opened = LogDir(disk, "/other", UUID(int=202), cluster.boot_id)
+        opened.load(LogConfig(), {}, 0, MAY_BLOCK)
+        disk.kill()
         assert cluster.start(1).partitions.logs.previous_broker_epoch == -1

@@ -412,7 +412,7 @@ async def test_silent_producers_are_forgotten():
 
 
 @in_loop
-async def test_the_epoch_of_a_clean_stop_is_known_at_the_next_start_alone():
+async def test_the_epoch_of_a_clean_stop_is_known_until_something_may_be_lost():
     async with Cluster(1) as cluster:
         cluster.create_topic("t", [[1]])
         assert cluster.brokers[1].partitions.logs.previous_broker_epoch == -1
@@ -420,7 +420,10 @@ async def test_the_epoch_of_a_clean_stop_is_known_at_the_next_start_alone():
         assert cluster.start(1).partitions.logs.previous_broker_epoch == 42
         await cluster.brokers.pop(1).partitions.close()  # before it was registered
         assert cluster.start(1).partitions.logs.previous_broker_epoch == 42
+        await cluster.crash(1)  # as above, and the machine still runs
+        assert cluster.start(1).partitions.logs.previous_broker_epoch == 42
         await cluster.crash(1)
+        cluster.boot_id = "second boot"
         assert cluster.start(1).partitions.logs.previous_broker_epoch == -1
 
 
