@@ -19,6 +19,7 @@ from kraft.api.context import ControllerContext
 from kraft.api.metadata_reader import MetadataReader
 from kraft.api.request_context import RequestContext
 from kraft.api.row import ApiRow, Response
+from kraft.api.slices import each_within, in_slices
 from kraft.net.connection import Buffers
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message, encode_response
@@ -29,6 +30,8 @@ from metadata_quorum.metadata.metadata_log import SnapshotId
 
 MAX_BYTES: Final = 8 * 1024 * 1024
 """The limit on one response, as in Kafka's raft."""
+NAMED_PER_SLICE: Final = 1000
+"""FetchSnapshot."""
 
 _FETCH_WITH_ENDPOINTS: Final = 16
 _FETCH_SNAPSHOT_WITH_ENDPOINTS: Final = 1
@@ -160,13 +163,16 @@ async def handle_snapshot(controller: ControllerContext, ctx: RequestContext, re
     if not _is_of_cluster(controller, request.cluster_id):
         return {"error_code": int(ErrorCode.INCONSISTENT_CLUSTER_ID), "topics": []}
     left = min(request.max_bytes, MAX_BYTES)  # for all pieces of the answer
-    topics = []
-    for topic in request.topics:
-        pieces = []
-        for wanted in topic.partitions:
-            pieces.append(await _snapshot_piece(controller, topic.name, wanted, left))
-            left -= len(pieces[-1]["unaligned_records"])
-        topics.append({"name": topic.name, "partitions": pieces})
+    topics: list[dict[str, Any]] = []
+    async for topic, wanted in in_slices(
+        controller.node.long_work, each_within(request.topics, "partitions"), NAMED_PER_SLICE
+    ):
+        if wanted is None:
+            topics.append({"name": topic.name, "partitions": []})
+        else:
+            piece = await _snapshot_piece(controller, topic.name, wanted, left)
+            left -= len(piece["unaligned_records"])
+            topics[-1]["partitions"].append(piece)
     fields: dict[str, Any] = {"error_code": 0, "topics": topics}
     if ctx.version >= _FETCH_SNAPSHOT_WITH_ENDPOINTS:
         fields["node_endpoints"] = _leader_endpoint(controller)

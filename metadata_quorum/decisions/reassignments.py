@@ -19,7 +19,7 @@ from functools import partial
 from metadata_quorum.decisions.decision import Decision
 from metadata_quorum.decisions.elections import Election, change_partition, rules_of
 from metadata_quorum.decisions.replicas import reverted, toward
-from metadata_quorum.decisions.topics import known_directory
+from metadata_quorum.decisions.topics import known_directory, quoted
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import NO_LEADER, PartitionRegistration, TopicPartition
 from metadata_quorum.metadata.image import MetadataImage, TopicImage
@@ -38,7 +38,9 @@ def alter_reassignments(image: MetadataImage, command: AlterReassignments) -> De
         error, message, record = ErrorCode.NONE, "", None
         try:
             if tp in seen:
-                raise BrokerError(ErrorCode.INVALID_REQUEST, f"{tp} is named more than once.")
+                raise BrokerError(
+                    ErrorCode.INVALID_REQUEST, f"{quoted(tp.topic)}-{tp.partition} is named more than once."
+                )
             seen.add(tp)
             record = _alter_one(image, reassignment, command)
         except BrokerError as e:
@@ -56,7 +58,8 @@ def _alter_one(
     topic = image.topics_by_name.get(reassignment.topic)
     if topic is None:
         raise BrokerError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {reassignment.topic}."
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"Unable to find a topic named {quoted(reassignment.topic)}.",
         )
     partition = topic.partitions.get(reassignment.partition)
     if partition is None:

@@ -137,6 +137,12 @@ def _placed(
         ) from e
 
 
+def quoted(name: str) -> str:
+    """A topic's name in the message of an error: a name that is too long comes with very many partitions
+    perhaps, each of which has an error."""
+    return name if len(name) <= MAX_NAME_LENGTH else f"{name[:MAX_NAME_LENGTH]}..."
+
+
 def name_problem(name: str) -> str | None:
     """What is wrong with a topic's name, or None."""
     if not name:
@@ -145,7 +151,7 @@ def name_problem(name: str) -> str | None:
         return f"Topic name is invalid: '{name}' is not allowed"
     if len(name) > MAX_NAME_LENGTH:
         return (
-            f"Topic name is invalid: the length of '{name}' is longer than the max allowed length "
+            f"Topic name is invalid: the length of '{quoted(name)}' is longer than the max allowed length "
             f"{MAX_NAME_LENGTH}"
         )
     if not _LEGAL_NAME.fullmatch(name):

@@ -22,6 +22,7 @@ from kraft.api import (
     groups,
     log_dirs,
     metadata,
+    metadata_fetch,
     offsets,
     quorum,
     quotas,
@@ -175,7 +176,8 @@ def numbers() -> Watched:
 
 
 def structs(**fields: Any) -> Watched:
-    values = {"committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": "", "replicas": None}
+    values = {"committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": "", "replicas": None,
+              "snapshot_id": None, "position": 0}  # fmt: skip
     return Watched(
         told(partition_index=n, partition=n, timestamp=-1, current_leader_epoch=-1, leader_epoch=1, offset=0,
              **{**values, **fields})
@@ -226,6 +228,7 @@ DESCRIBED: Final[Mapping[str, Any]] = {
     "include_cluster_authorized_operations": False,
 }
 INCARNATION: Final[Mapping[str, Any]] = {"broker_id": 1, "broker_epoch": 1}
+SNAPSHOT: Final[Mapping[str, Any]] = {"cluster_id": None, "max_bytes": 1}
 REASSIGNED: Final[Mapping[str, Any]] = {"allow_replication_factor_change": True, "timeout_ms": 0}
 ACL: Final[Mapping[str, Any]] = {
     "resource_type": 2, "resource_name": "t", "resource_pattern_type": 3, "principal": "User:a", "host": "*",
@@ -318,6 +321,8 @@ CASES: Final[dict[str, Case]] = {
         brokers.handle_assign_replicas, structs,
         lambda items: told(directories=[told(id=ZERO_UUID, topics=[full(items)])], **INCARNATION),
     ),
+    "FetchSnapshot, topics": at_topics(metadata_fetch.handle_snapshot, **SNAPSHOT),
+    "FetchSnapshot, partitions": at_partitions(metadata_fetch.handle_snapshot, structs, **SNAPSHOT),
     "CreatePartitions": at(
         topics.handle_create_partitions, "topics", names(count=2, assignments=None), validate_only=True,
         timeout_ms=0,
@@ -352,7 +357,9 @@ async def _asked(handler: Any, request: Any) -> Any:
     if "node" in handler.__annotations__:
         return await handler(node, ctx, request)
     if "controller" in handler.__annotations__:
-        return await handler(controller_context(node, quorum_controller=Controller()), ctx, request)
+        raft: Any = told(leader_id=1, term=1)
+        controller = controller_context(node, quorum_controller=Controller(), raft=raft)
+        return await handler(controller, ctx, request)
     broker = broker_context(
         node,
         replica_manager=NoReplicas(),
