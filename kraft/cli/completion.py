@@ -3,6 +3,9 @@
 They come from the broker of the line's --bootstrap-server, else of the environment's, else from the default
 one, if it answers at once. A shell that waits for a name is worse than one without names, so after any error
 there are none.
+
+A name is offered only if it is a word to every shell: anybody may call a group `$(reboot)`, and what is
+completed is not quoted.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ PATIENCE_S: Final = 1.0
 
 _BOOTSTRAP: Final = re.compile(r"(?:--bootstrap-server|-b)[\s=]+(?P<host>[^\s:,]+)\s*:\s*(?P<port>\d+)")
 """bash takes a colon for the end of a word, and hands the address over in three."""
+_WORD: Final = re.compile(r"[\w.][\w.:/@+,%-]*")
+"""No option, and nothing that a shell acts on."""
 
 
 def topics(incomplete: str) -> list[str]:
@@ -40,7 +45,7 @@ def transactional_ids(incomplete: str) -> list[str]:
 
 
 def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
-    return sorted({name for name in names if name.startswith(incomplete)})
+    return sorted({name for name in names if name.startswith(incomplete) and _WORD.fullmatch(name)})
 
 
 def _address() -> tuple[str, int]:

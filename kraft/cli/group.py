@@ -5,7 +5,6 @@ Columns are named as those of kafka-consumer-groups.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from functools import partial
 from typing import Annotated
@@ -15,7 +14,7 @@ import typer
 from kraft.cli import completion, group_offsets
 from kraft.cli.bootstrap import Address
 from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap
-from kraft.cli.errors import CliError, UsageError
+from kraft.cli.errors import CliError, UsageError, tell
 from kraft.cli.group_view import GroupView, committed, lags, list_groups, offsets_at, require_group
 from kraft.cli.tables import prints_table, show
 from kraft.cli.wire_client import BrokerAnswers, at_coordinator, metadata, raise_for, request
@@ -94,7 +93,7 @@ def _show_offsets(bootstrap: str, group: GroupView) -> None:
     places = sorted({*offsets, *owners})
     ends = offsets_at(bootstrap, places, LATEST_TIMESTAMP)
     if not group.members:
-        print(f"Group {group.group_id} has no active members.", file=sys.stderr)
+        tell(f"Group {group.group_id} has no active members.")
     left = lags(bootstrap, offsets, ends)
     rows, about = [], []
     for place in places:
@@ -111,7 +110,7 @@ def _show_offsets(bootstrap: str, group: GroupView) -> None:
         rows,
     )  # fmt: skip
     if about:
-        print(f"At most so many records, for not all are counted: {', '.join(about)}", file=sys.stderr)
+        tell(f"At most so many records, for not all are counted: {', '.join(about)}")
 
 
 def _show_members(groups: Sequence[GroupView]) -> None:

@@ -1,5 +1,5 @@
 """Rows for whoever reads them: a table with rules on a terminal, aligned plain text for pipes, and with
-`--output json` a JSON document per table.
+`--output json` a JSON document per table, in which names are what they are.
 
 A command that prints a table is marked by `@prints_table`; `with_output` gives it the option.
 """
@@ -18,6 +18,7 @@ from typing import Annotated, Any, Final, TypeVar
 import typer
 
 from kraft.cli.added_option import option_of
+from kraft.cli.printable import printable
 
 WIDEST: Final = 10_000
 """Columns of a terminal: to ask how many a table needs."""
@@ -51,10 +52,10 @@ def show(
         document = objects if about is None else {**_members(about), "rows": objects}
         print(json.dumps(document, indent=1))
         return
-    facts = [f"{name}: {value}".rstrip() for name, value in (about or {}).items()]
+    facts = [printable(f"{name}: {value}".rstrip()) for name, value in (about or {}).items()]
     if facts:
         print(*facts, sep="  " if one_line else "\n")
-    cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    cells = [["-" if cell is None else printable(str(cell)) for cell in row] for row in rows]
     if sys.stdout.isatty():
         _show_with_rules(columns, cells, title)
         return
@@ -69,7 +70,7 @@ def show_names(column: str, names: Sequence[str]) -> None:
         show((column,), [(name,) for name in names])
         return
     for name in names:
-        print(name)
+        print(printable(name))
 
 
 def show_facts(about: Mapping[str, object]) -> None:
@@ -78,7 +79,7 @@ def show_facts(about: Mapping[str, object]) -> None:
         print(json.dumps(_members(about), indent=1))
         return
     for name, value in about.items():
-        print(f"{name}: {'-' if value is None else value}")
+        print(printable(f"{name}: {'-' if value is None else value}"))
 
 
 def _show_with_rules(columns: Sequence[str], cells: Sequence[Sequence[str]], title: str) -> None:

@@ -19,6 +19,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from kraft.cli.printable import printable
+
 Json = Mapping[str, Any]
 
 BAR: Final = 6
@@ -314,11 +316,6 @@ def _keys(choice: Choice) -> Text:
         )
     kept = f"  filter: {printable(choice.filter)}" if choice.filter else ""
     return Text(KEYS + kept, "dim", no_wrap=True, overflow="ellipsis")
-
-
-def printable(text: str) -> str:
-    """The text without control characters: a group's name may contain commands to the terminal."""
-    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
 
 
 def shown(value: object) -> str:

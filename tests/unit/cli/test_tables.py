@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from kraft.cli import group
+from kraft.cli.errors import tell
 from kraft.cli.main import cli
-from kraft.cli.tables import show
+from kraft.cli.tables import show, show_facts, show_names
+from kraft.cli.wire_client import BrokerAnswers
 from kraft.local.local_cluster import LocalCluster
 
 ROOT = Path(__file__).parents[3]
@@ -21,6 +24,34 @@ CLI, CHAOS = ROOT / "kraft" / "cli", ROOT / "chaos" / "cli.py"
 def test_plain_tables_line_up(capsys: pytest.CaptureFixture[str]) -> None:
     show(("topic", "n"), [("a", 1), ("longer", None)])
     assert capsys.readouterr().out == "topic   n\na       1\nlonger  -\n"
+
+
+HOSTILE = "\x1b]0;owned\x07\ng"
+TAMED = "\ufffd]0;owned\ufffd\ufffdg"
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_a_name_tells_the_terminal_nothing(
+    is_terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is it a line of its own: anybody may make a group."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal)
+    show(("group",), [(HOSTILE,)], about={"Of": HOSTILE})
+    show_names("group", [HOSTILE])
+    show_facts({"Group": HOSTILE})
+    tell(f"kraft: {HOSTILE}", "two\nlines")
+    out, err = capsys.readouterr()
+    assert out.count(TAMED) == 4
+    assert err == "kraft: \ufffd]0;owned\ufffd\ng\ntwo\nlines\n"
+    assert "\x07" not in out + err
+    assert "\x1b]" not in out + err
+
+
+def test_in_json_names_are_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = [(HOSTILE, "classic", "Stable")]
+    monkeypatch.setattr(group, "list_groups", lambda _: (groups, BrokerAnswers({}, [])))
+    done = CliRunner().invoke(cli, ["group", "list", "--output", "json"])
+    assert json.loads(done.output)[0]["GROUP"] == HOSTILE
 
 
 def test_what_holds_for_all_rows_stands_before_them(capsys: pytest.CaptureFixture[str]) -> None:
