@@ -245,9 +245,10 @@ PROFILES: Final[Mapping[str, Profile]] = {
         Profile("upgrade", ClusterShape((1, 2, 3), (4, 5, 6), SMALL), COPIED, RARE, 0.5, upgrade=True),
         Profile(
             "disks",
-            ClusterShape((1, 2, 3), (1, 2, 3, 4), SMALL, log_dirs=3),
+            ClusterShape((1, 2, 3), (1, 2, 3, 4), {**SMALL, **SESSIONS}, log_dirs=3),
             DURABLE,
             DISKS,
+            members=2,
             admins=1,
         ),
         Profile("fifty", ClusterShape((1, 2, 3), tuple(range(4, 51)), SMALL), WIDE, HARSH, pause_s=1.0),

@@ -412,6 +412,8 @@ class Shard(Generic[RecordT]):
             while self._before_serving:  # each refers to this shard: a cycle would keep it when it is closed
                 self._before_serving.popleft()()
         except (BrokerError, ValueError, OSError) as e:
+            if self.state is CoordinatorState.CLOSED:  # what could not be read was its own disk's end
+                return
             self.state = CoordinatorState.FAILED
             logger.error("partition %d of the coordinator cannot be loaded: %s", self.partition, e)
             self._loads.failed(self.partition, self.leader_epoch)

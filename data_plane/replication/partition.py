@@ -76,7 +76,8 @@ class Partition:
         self._flush_purgatory = ThresholdPurgatory(fault, turns)
         self.watchers = Watchers()  # fetch sessions
         self.move: FutureReplica | None = None  # a copy in another log directory
-        self.on_stopped: Callable[[Partition], None] | None = None  # set by who fetches for it (fetch/)
+        self.on_stopped: Callable[[Partition], None] | None = None
+        """Set by whose work ends with it: the fetcher of a follower, the coordinator of a leader."""
         self.offline = self.removed = False
         self.stats = context.topic_stats.join(tp.topic)
 
@@ -136,8 +137,8 @@ class Partition:
 
     def stop(self, error: ErrorCode) -> None:
         """Stop serving: the replica is deleted, reassigned, or its disk has failed. Waiting requests get
-        `error`, and its fetcher drops it: a fetch would tell the leader that it holds what it fetched
-        before."""
+        `error`. Its fetcher drops it: a fetch would tell the leader that it holds what it fetched before. Its
+        coordinator resigns: it would go on from what another one does not know."""
         self.leader = None
         self.leader_id = NO_LEADER
         self._fail_waiting(error)

@@ -256,7 +256,8 @@ class BrokerMetadataPublisher:
     def _lead(self, partition: Partition) -> None:
         self._fetcher_manager.unfollow(partition)
         coordinator = self._coordinators.get(partition.tp.topic)
-        if coordinator is not None:
+        if coordinator is not None and partition.is_leader:  # else its directory has failed since
+            partition.on_stopped = self._resign  # its directory fails: no metadata tells it another role
             coordinator.become_leader(partition.tp.partition, partition.leader_epoch)
 
     def _follow(self, partition: Partition) -> None:

@@ -159,4 +159,13 @@ EXACTLY_ONCE: Final = (
         "                break\n",
         ("unit/groups/test_offsets.py",),
     ),
+    mutant(
+        "coordinator-of-a-failed-directory",
+        "ours",
+        "a coordinator resigns when its partition's log directory fails",
+        "kraft/node/metadata_publisher.py",
+        "            partition.on_stopped = self._resign  # its directory fails",
+        "            # its directory fails",
+        ("unit/node/test_metadata_publisher.py",),
+    ),
 )

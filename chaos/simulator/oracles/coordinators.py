@@ -40,7 +40,10 @@ class CoordinatorOracle:
             if _is(shard, CoordinatorState.FAILED) and not self._cluster.machines[node_id].disk.struck:
                 self._report("coordinator", f"{tp} could not be loaded on node {node_id}")
             partition = self._partition(node_id, tp)
-            if not _is(shard, CoordinatorState.ACTIVE) or partition is None or not partition.is_leader:
+            if not _is(shard, CoordinatorState.ACTIVE):
+                continue
+            if partition is None or not partition.is_leader:
+                self._report("coordinator", f"{tp} has one on node {node_id}, which does not lead it")
                 continue
             if self._serves.setdefault(tp, node_id) != node_id:
                 self._serves[tp] = node_id

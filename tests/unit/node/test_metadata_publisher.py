@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 
+from data_plane.coordinator.topics import OFFSETS_TOPIC
 from kraft.node.metadata_publisher import STEP, BrokerMetadataPublisher, steps_of
 from metadata_quorum.foundation.blocking import Blocking, MayBlock
 from metadata_quorum.foundation.errors import ExitCode, FatalError
@@ -56,7 +57,7 @@ class _Broker:
             retry_delta=MetadataDelta,
         )
         unused: Any = SimpleNamespace(take=lambda delta, image: None)
-        groups: Any = SimpleNamespace(view=unused)
+        self.groups = groups = SimpleNamespace(view=unused)
         self.faults: list[BaseException] = []
         self.partitions = partitions
         self.fetchers: Any = SimpleNamespace(take=unused.take)
@@ -79,7 +80,7 @@ class _Broker:
             MetadataCache(),
             partitions,
             self.fetchers,
-            groups,
+            cast(Any, groups),
             unused,
             unused,
             incarnation_id=OURS,
@@ -153,6 +154,29 @@ def test_a_bug_in_one_part_of_a_change_leaves_the_others_done():
     assert done == ["one", "other"]
     assert broker.publisher.published_offset == 0
     assert [type(error) for error in broker.faults] == [KeyError]
+
+
+def test_a_coordinator_resigns_when_its_log_directory_fails():
+    """No metadata tells a replica that is offline another role: heartbeats would be answered here for as long
+    as clients send them, beside the next coordinator."""
+    broker = _Broker()
+    broker.epoch = 5
+    coordinated: list[tuple[str, int]] = []
+    broker.fetchers.unfollow = lambda partition: None
+    broker.groups.become_leader = lambda number, leader_epoch: coordinated.append(("leads", number))
+    broker.groups.resign = lambda number: coordinated.append(("resigns", number))
+
+    def partition(number: int, *, offline: bool) -> Any:
+        tp = TopicPartition(OFFSETS_TOPIC, number)
+        return SimpleNamespace(tp=tp, leader_epoch=3, is_leader=not offline, on_stopped=None)
+
+    led, failed_before = partition(0, offline=False), partition(1, offline=True)
+    broker.changes.leading = [led, failed_before]
+    broker.commit(5)
+    assert coordinated == [("leads", 0)]
+    led.on_stopped(led)
+    assert coordinated == [("leads", 0), ("resigns", 0)]
+    assert failed_before.on_stopped is None
 
 
 @pytest.mark.parametrize("many", [True, False], ids=["many logs to make", "few"])
