@@ -40,6 +40,7 @@ from spark_connector.fetched_data import FetchedDataPool
 from spark_connector.fetching import Fetching
 from spark_connector.leaders import RETRIABLE, UNKNOWN_TOPIC, KnownLeader, PartitionLeader
 from spark_connector.offsets import EARLIEST, LATEST, Offsets
+from spark_connector.turns import Turns
 
 _FETCH_VERSIONS: Final = (FIRST_FLEXIBLE, 17)
 _FETCH_VERSIONS_BY_NAME: Final = (FIRST_FLEXIBLE, FIRST_FLEXIBLE)
@@ -74,13 +75,13 @@ class ClusterClient:
         self._brokers: dict[int, Address] = {}
         self._clients: dict[Address, PeerClient] = {}
         self._dialling: dict[Address, asyncio.Lock] = {}
+        self._turns = Turns()
         self._leaders: dict[TopicPartition, PartitionLeader] = {}
         self._topic_ids: dict[str, UUID] = {}
         self._missing_since: dict[str, float] = {}
         self.fetched_data = FetchedDataPool()
         self.record_bytes: dict[TopicPartition, float] = {}
         """How large the records of the last answer were, on average."""
-        self._next_broker = 0  # index of the broker that gets the next Metadata request
 
     # ---- requests of the driver
 
@@ -238,18 +239,16 @@ class ClusterClient:
         return list(self._brokers.values())
 
     async def ask_any_broker(self, api_key: ApiKey, versions: tuple[int, int], fields: Fields) -> Message:
-        """Send it to each broker alternately, so that one that is cut off from the others does not mislead us
-        for long. Raises `Retry`."""
-        addresses = list(dict.fromkeys((*self._brokers.values(), *self.settings.bootstrap)))
+        """Raises `Retry` where none answers."""
         problem = ""
-        for _ in addresses:
-            self._next_broker += 1
-            address = addresses[self._next_broker % len(addresses)]
+        for address in self._turns.among((*self._brokers.values(), *self.settings.bootstrap), self.now()):
             try:
                 client = await self.connected(address)
                 version = common_version(client, api_key, versions)
                 return await client.request(api_key, version, fields, timeout_s=METADATA_TIMEOUT_S)
             except (OSError, MalformedMessage) as error:
+                if isinstance(error, TimeoutError):
+                    self._turns.waited_in_vain(address, self.now())
                 problem = f"{address}: {problem_of(error)}"
         raise Retry(problem)
 
@@ -365,12 +364,18 @@ class ClusterClient:
 
     async def connected(self, address: Address) -> PeerClient:
         """Raises `OSError`, or `SourceError` where trying again is no use."""
+        asked_at = self.now()
         async with self._dialling.setdefault(address, asyncio.Lock()):
             await asyncio.sleep(0)  # let the loop notice connections that ended while it did not run
             client = self._clients.get(address)
             if client is None or not client.connected:
+                if self._turns.is_silent_since(asked_at, address):  # to who dialled while we waited
+                    raise TimeoutError("no answer")
                 try:
                     client = self._clients[address] = await self._connect(address)
+                except TimeoutError:
+                    self._turns.waited_in_vain(address, self.now())
+                    raise
                 except ssl.SSLCertVerificationError as error:
                     raise SourceError("TLS", f"{address} is not trusted: {error.verify_message}") from error
                 except AuthenticationFailed as error:

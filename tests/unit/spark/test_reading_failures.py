@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import socket
@@ -420,6 +421,27 @@ def test_a_broker_that_is_behind_is_not_believed_that_a_topic_is_gone(
     broker.metadata = behind_at_the_third_question  # type: ignore[method-assign, assignment]
     partition = TopicPartition(TOPIC, 0)
     assert cluster_client({"bootstrap.servers": broker.bootstrap}).latest([partition]) == {partition: 1}
+
+
+def test_a_broker_that_is_silent_is_waited_for_once(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever else asks meanwhile or afterwards: the machine is gone, and still named by the options."""
+    monkeypatch.setattr(connections, "METADATA_TIMEOUT_S", 0.1)
+    with socket.create_server((HOST, 0), backlog=50) as silent:
+        servers = f"{broker.bootstrap},{HOST}:{silent.getsockname()[1]}"
+        source = cluster_client({"bootstrap.servers": servers})
+
+        async def many_questions() -> list[object]:
+            return await asyncio.gather(*(source.brokers() for _ in range(20)))
+
+        assert len(source.run(many_questions())) == 20
+        for _ in range(5):
+            assert source.partitions_of([TOPIC]) == {TopicPartition(TOPIC, 0)}
+        silent.settimeout(0)
+        silent.accept()[0].close()
+        with pytest.raises(BlockingIOError):
+            silent.accept()
 
 
 def test_a_topic_that_is_deleted_while_a_batch_query_is_planned(broker: ScriptedBroker) -> None:
