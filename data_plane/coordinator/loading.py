@@ -7,7 +7,7 @@ A load that failed, an append of which nobody knows how much is in the log, a re
 take: the log is the truth, and a new machine that has read it is as good as a new coordinator. Of what fails
 always, the attempts become rare.
 
-    runtime.Shard -> Loads.turn, before each piece
+    runtime.Shard -> replay.py -> Loads.turn, before each piece
                   -> Loads.failed -> (a while) -> become_leader of the service
 """
 
@@ -32,13 +32,15 @@ class Loads:
         """`load`: the partition, in that leader epoch. `turn_bytes`: what is replayed per turn."""
         self._loop = loop
         self._load = load
-        self._turn_bytes = turn_bytes
+        self.turn_bytes = turn_bytes
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self._pauses: dict[int, tuple[int, float]] = {}
         """By partition: the leader epoch, and the last pause in it."""
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         """With the sizes of their pieces."""
         self._is_called = False
+        self.unpacking = asyncio.Lock()
+        """Whose compressed batch is open: a few kilobytes may be a hundred megabytes."""
 
     async def turn(self, size: int) -> None:
         """Wait for one's turn to replay a piece of that many bytes."""
@@ -54,7 +56,7 @@ class Loads:
 
     def _next(self) -> None:
         self._is_called = False
-        left, is_first = self._turn_bytes, True
+        left, is_first = self.turn_bytes, True
         while self._waiting and (is_first or self._waiting[0][0] <= left):
             size, turn = self._waiting.popleft()
             if not turn.done():  # else its partition is led elsewhere now

@@ -27,6 +27,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from data_plane.coordinator.append_errors import AS_COORDINATOR
 from data_plane.coordinator.loading import Loads
 from data_plane.coordinator.partition_log import PartitionLog
+from data_plane.coordinator.replay import LogReplay
 from data_plane.coordinator.state_machine import (
     RECORD_OVERHEAD_BYTES,
     CoordinatorResult,
@@ -39,17 +40,10 @@ from data_plane.coordinator.state_machine import (
 from data_plane.coordinator.turns import TurnShare
 from metadata_quorum.foundation.batch import (
     BATCH_OVERHEAD,
-    CONTROL_ABORT,
-    CONTROL_COMMIT,
     NO_PRODUCER_ID,
-    BatchHeader,
     Record,
-    check_crc,
-    control_type,
-    decode_batch,
     encode_batch,
     encode_end_txn_marker,
-    iter_headers,
 )
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.supervision import report_fault, supervised
@@ -69,8 +63,6 @@ ANSWERED_PER_TURN: Final = 100
 """Replies that hold from the same moment on: each wakes a request, which takes some 70 microseconds."""
 STARTED_PER_TURN: Final = 2000
 """Groups and members whose sessions begin when all is loaded."""
-READS_PER_TURN: Final = 4
-"""Of logs that are loaded: one reads up to `load_slice_bytes`, which takes some milliseconds."""
 
 
 class CoordinatorState(Enum):
@@ -272,7 +264,7 @@ class Shard(Generic[RecordT]):
         self._take(take_all)
         return replies
 
-    def _take(self, take: Callable[[], None]) -> None:
+    def _take(self, take: Callable[[], object]) -> None:
         """What is in the log is the truth: a machine that cannot take it serves no longer."""
         if self.state is CoordinatorState.FAILED:
             return  # it could not be written
@@ -403,7 +395,11 @@ class Shard(Generic[RecordT]):
     async def _load(self) -> None:
         began = self._loop.time()
         try:
-            await self._replay_log()
+            replay = LogReplay(
+                self.partition, self._state_machine, self._log, self._loop,
+                self._instant, self._loads, self._limits.load_slice_bytes,
+            )  # fmt: skip
+            self._written = await replay.run()
             left = STARTED_PER_TURN
             for started in self._state_machine.loaded(self._instant()):
                 if (left := left - started) < 0:
@@ -424,69 +420,6 @@ class Shard(Generic[RecordT]):
         self.state = CoordinatorState.ACTIVE
         self.load_s = self._loop.time() - began
         self._arm_timer()
-
-    async def _replay_log(self) -> None:
-        """From the start to the end, also above the high watermark: that will either be replicated, or
-        leadership is lost, and this shard closed."""
-        piece_bytes = self._limits.load_turn_bytes
-        offset, end = self._log.bounds(self.partition)
-        self._written = end
-        while offset < end:
-            await self._loads.turn(piece_bytes // READS_PER_TURN)
-            if (offset := max(offset, self._log.bounds(self.partition)[0])) >= end:
-                return  # records were deleted meanwhile
-            data = await self._log.read(self.partition, offset, self._limits.load_slice_bytes)
-            await self._loads.turn(min(len(data), piece_bytes))
-            replayed = since_turn = 0
-            for position, header in iter_headers(data):
-                if header.next_offset > offset:
-                    if not check_crc(data, position, header):
-                        raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"at offset {header.base_offset}")
-                    offset = header.next_offset
-                    if header.is_control:
-                        self._replay_marker(data, position, header)
-                    else:
-                        await self._replay_batch(data, position, header)
-                replayed += header.size
-                since_turn += header.size
-                if since_turn >= piece_bytes:
-                    since_turn = 0
-                    await self._loads.turn(min(len(data) - replayed, piece_bytes))
-            if not replayed:
-                raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"nothing at offset {offset} of {end}")
-
-    def _replay_marker(self, data: bytes, position: int, header: BatchHeader) -> None:
-        for marker in decode_batch(data, position):  # none, where compaction has been
-            kind = control_type(marker)
-            if kind in (CONTROL_ABORT, CONTROL_COMMIT):
-                self._state_machine.end_transaction(header.producer_id, commit=kind == CONTROL_COMMIT)
-
-    async def _replay_batch(self, data: bytes, position: int, header: BatchHeader) -> None:
-        """Of a large one a piece, or a large record, at a time."""
-        at = self._instant()
-        left = piece_bytes = self._limits.load_turn_bytes
-        for stored in decode_batch(data, position):
-            if stored.key is None:
-                continue
-            if header.size > piece_bytes:
-                left -= len(stored.key) + len(stored.value or b"")
-                if left < 0:
-                    await self._loads.turn(piece_bytes)
-                    left = piece_bytes
-            try:
-                record = self._state_machine.decode(stored.key, stored.value)
-                if len(stored.value or b"") > piece_bytes:  # a group of thousands of members
-                    await self._loads.turn(piece_bytes)
-                if record is not None and header.is_transactional:
-                    self._state_machine.hold(record, header.producer_id)
-                elif record is not None:
-                    self._state_machine.replay(record, at)
-            except ValueError as e:  # not ours: clients that call themselves administrators may write here
-                kind = int.from_bytes(stored.key[:2], signed=True)
-                where = f"partition {self.partition} at offset {stored.offset}"
-                logger.warning(
-                    "a record of kind %d in the coordinator's %s is passed over: %s", kind, where, e
-                )
 
 
 def _fitting(pairs: Sequence[tuple[bytes, bytes | None]], max_bytes: int) -> int:

@@ -17,6 +17,9 @@ from metadata_quorum.foundation.errors import ErrorCode
 
 RecordT = TypeVar("RecordT")
 
+ALL: Final = 2**31 - 1
+"""However many there are."""
+
 RECORD_OVERHEAD_BYTES: Final = 32
 """What lengths, deltas and attributes of a record take in a batch, at most."""
 
@@ -71,8 +74,9 @@ class CoordinatorStateMachine(Protocol[RecordT]):
     def hold(self, record: RecordT, producer_id: int) -> None:
         """Take a record of a transaction that is open still."""
 
-    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
-        """The marker is in the log: what was held counts from here on, or is forgotten."""
+    def end_transaction(self, producer_id: int, *, commit: bool, most: int = ALL) -> bool:
+        """The marker is in the log: what was held counts from here on, or is forgotten. Returns whether there
+        was more than `most`, which another call ends."""
 
     def refused(self, records: Sequence[RecordT], error: ErrorCode, at: Instant) -> Replies:
         """A decision's records could not be appended. The decision's own replies are turned into

@@ -288,13 +288,15 @@ def decode_batch(buf: Buffer, pos: int = 0, *, max_bytes: int = MAX_DECOMPRESSED
     return list(iter_records(buf, pos, max_bytes=max_bytes))
 
 
-def iter_records(buf: Buffer, pos: int = 0, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Iterator[Record]:
-    """As `decode_batch`, one by one: as objects they take many times the memory of their bytes. Raises
-    CorruptBatchError."""
+def iter_records(
+    buf: Buffer, pos: int = 0, *, max_bytes: int = MAX_DECOMPRESSED_BYTES, with_headers: bool = True
+) -> Iterator[Record]:
+    """As `decode_batch`, one by one: as objects they take many times the memory of their bytes. (So do the
+    headers of one record, of which there may be millions.) Raises CorruptBatchError."""
     header = read_header(buf, pos)
     body = open_body(buf, pos, header, max_bytes)
     try:
-        yield from _read_records(memoryview(body), header)
+        yield from _read_records(memoryview(body), header, with_headers)
     except CorruptBatchError:
         raise
     except (ValueError, IndexError, OverflowError) as e:
@@ -425,7 +427,7 @@ def _read_bytes(buf: memoryview, pos: int, end: int) -> tuple[bytes | None, int]
     return bytes(buf[pos : pos + size]), pos + size
 
 
-def _read_records(view: memoryview, header: BatchHeader) -> Iterator[Record]:
+def _read_records(view: memoryview, header: BatchHeader, with_headers: bool) -> Iterator[Record]:
     appended_at = header.max_timestamp if header.timestamp_type else None
     pos = 0
     for _ in range(header.record_count):
@@ -437,7 +439,7 @@ def _read_records(view: memoryview, header: BatchHeader) -> Iterator[Record]:
         offset_delta, pos = _read_varint(view, pos)
         key, pos = _read_bytes(view, pos, end)
         value, pos = _read_bytes(view, pos, end)
-        headers, pos = _read_record_headers(view, pos, end)
+        headers, pos = _read_record_headers(view, pos, end) if with_headers else ((), end)
         if pos != end:
             raise CorruptBatchError(f"record claims {size} bytes and ends {end - pos} bytes off")
         timestamp = _wrapped(header.base_timestamp + timestamp_delta) if appended_at is None else appended_at

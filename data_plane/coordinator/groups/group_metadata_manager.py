@@ -61,7 +61,7 @@ from data_plane.coordinator.groups.offsets import (
     commit_records,
 )
 from data_plane.coordinator.groups.records import CoordinatorRecord, GroupRecord, OffsetRecord
-from data_plane.coordinator.state_machine import CoordinatorResult, Instant, Replies, Ticket
+from data_plane.coordinator.state_machine import ALL, CoordinatorResult, Instant, Replies, Ticket
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 
@@ -388,8 +388,8 @@ class GroupMetadataManager:
         if isinstance(record, OffsetRecord):
             self._offsets.hold(record, producer_id)
 
-    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
-        self._offsets.end_transaction(producer_id, commit=commit)
+    def end_transaction(self, producer_id: int, *, commit: bool, most: int = ALL) -> bool:
+        return self._offsets.end_transaction(producer_id, commit=commit, most=most)
 
     def refused(self, records: Sequence[CoordinatorRecord], error: ErrorCode, at: Instant) -> Replies:
         replies: Replies = []

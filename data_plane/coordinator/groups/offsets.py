@@ -21,7 +21,7 @@ from data_plane.coordinator.groups.classic.states import ClassicGroupState
 from data_plane.coordinator.groups.consumer.group import ConsumerGroup
 from data_plane.coordinator.groups.messages import CommitOffsets, CommittedOffset
 from data_plane.coordinator.groups.records import OffsetRecord
-from data_plane.coordinator.state_machine import Instant
+from data_plane.coordinator.state_machine import ALL, Instant
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 
@@ -130,12 +130,14 @@ class OffsetMetadataManager:
             of_group = self._holders.setdefault(record.group_id, {})
             of_group.setdefault(record.partition, set()).add(producer_id)
 
-    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
-        for place, (written, value) in list(self._held.get(producer_id, {}).items()):
+    def end_transaction(self, producer_id: int, *, commit: bool, most: int = ALL) -> bool:
+        """Returns whether there is more than `most`."""
+        for place, (written, value) in list(islice(self._held.get(producer_id, _NONE_HELD).items(), most)):
             self._release(place, producer_id)
             if commit:
                 self._supersede(place, written)
                 self._keep(place, value, written)
+        return producer_id in self._held
 
     def _keep(self, place: Place, value: CommittedOffset, written: int) -> None:
         group_id, partition = place

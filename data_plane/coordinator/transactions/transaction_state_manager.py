@@ -25,6 +25,7 @@ from itertools import islice
 from typing import Final
 
 from data_plane.coordinator.state_machine import (
+    ALL,
     CoordinatorResult,
     Instant,
     ProducerIdAndEpoch,
@@ -374,8 +375,8 @@ class TransactionStateManager:
     def hold(self, record: TransactionRecord, producer_id: int) -> None:
         pass  # records of this topic are never part of a transaction
 
-    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
-        pass
+    def end_transaction(self, producer_id: int, *, commit: bool, most: int = ALL) -> bool:
+        return False
 
     def refused(self, refused: Sequence[TransactionRecord], error: ErrorCode, at: Instant) -> Replies:
         return []  # no request waits for other records than its own
