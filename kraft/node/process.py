@@ -67,7 +67,7 @@ def run_node(
 
 
 def _refuse(reason: str, code: ExitCode) -> int:
-    print(f"kraft: {reason}", file=sys.stderr, flush=True)  # noqa: T201 - what a person reads
+    log_lines.last_words(reason)
     return int(code)
 
 

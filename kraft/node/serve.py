@@ -1,7 +1,7 @@
 """A node as this process: its event loop, its signals, its end.
 
     process.py, `kraft start` -> run -> Node.start … a signal … Node.stop
-    a failed disk, a broken invariant -> ErrorBoundary -> _die: the process ends at once
+    a failed disk, a broken invariant -> ErrorBoundary -> end_at_once: the process ends at once
 
 The real loop, disk, clock and random source are made here, and nowhere else. A disk that can fail and a clock
 that can be set may be passed in instead (chaos/live/process.py).
@@ -16,7 +16,6 @@ import os
 import random
 import signal
 import socket
-import sys
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +23,7 @@ from functools import partial
 from typing import Any, Final
 
 from kraft.config.node_config import Config
+from kraft.monitoring.log_lines import last_words
 from kraft.monitoring.stall_watch import StallLog, StallWatch
 from kraft.node.environment import NodeEnvironment
 from kraft.node.node import Node
@@ -103,7 +103,7 @@ async def _serve(
     config: Config, storage: Storage, disk: Disk, now_ms: Callable[[], int], blocking: ThreadPoolExecutor
 ) -> None:
     loop = asyncio.get_running_loop()
-    boundary = ErrorBoundary(_die, loop.time)
+    boundary = ErrorBoundary(end_at_once, loop.time)
     loop.set_exception_handler(boundary.loop_error)
     loop.set_default_executor(ThreadPoolExecutor(COMPUTING_THREADS, "computing"))
     node = Node(
@@ -186,13 +186,15 @@ async def _until(stopping: asyncio.Event, work: Awaitable[None]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _die(error: BaseException) -> None:
-    """End at once: after a failed disk or a broken invariant nothing may follow from what we know."""
-    if isinstance(error, FatalError):
-        print(f"kraft: {error.reason}", file=sys.stderr, flush=True)  # noqa: T201
-        code = error.exit_code
-    else:
-        log.critical("the node stops", exc_info=error)
-        code = ExitCode.INVARIANT_BROKEN
-    logging.shutdown()
-    os._exit(code)
+def end_at_once(error: BaseException) -> None:
+    """End at once: after a failed disk or a broken invariant nothing may follow from what we know. Whatever
+    goes wrong with saying so: the log may lie on the same disk."""
+    code = error.exit_code if isinstance(error, FatalError) else ExitCode.INVARIANT_BROKEN
+    try:
+        if isinstance(error, FatalError):
+            last_words(error.reason)
+        else:
+            log.critical("the node stops", exc_info=error)
+        logging.shutdown()
+    finally:
+        os._exit(code)
