@@ -105,11 +105,12 @@ class InFlightFetch(NamedTuple):
 class PartitionFetchState:
     """One partition of a fetcher, in one leader epoch."""
 
-    __slots__ = ("added_after", "attempt", "key", "lag", "leader_epoch", "partition", "resolving", "turn")
+    __slots__ = ("attempt", "ignored_up_to", "key", "lag", "leader_epoch", "partition", "resolving", "turn")
 
-    def __init__(self, partition: Partition, added_after: int) -> None:
-        self.added_after = added_after
-        """Fetches up to this number were sent in an earlier leader epoch: the log may have changed since."""
+    def __init__(self, partition: Partition, ignored_up_to: int) -> None:
+        self.ignored_up_to = ignored_up_to
+        """Fetches up to this number were sent in an earlier leader epoch, or before a truncation: what they
+        bring may not follow on what the log has now."""
         self.key = key_of(partition)
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
@@ -259,7 +260,7 @@ class ReplicaFetcher:
         self._failures = 0
         for answer in response.partitions:
             state = self._states.get((answer.topic_id.int, answer.partition))
-            if state is not None and fetch.number > state.added_after:
+            if state is not None and fetch.number > state.ignored_up_to:
                 try:
                     self._take_partition(state, answer)
                 except Exception as error:  # noqa: BLE001 - one partition's affair; it comes again later
@@ -365,6 +366,7 @@ class ReplicaFetcher:
             self.remove(state.partition)
         elif done:
             state.attempt = 0
+            state.ignored_up_to = self.fetches
             self._return(state, state.turn)
         else:
             self._delay(state)

@@ -12,7 +12,7 @@ from fetch.messages import FetchedPartition, FetchRequest, FetchResponse, LogBou
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import PartitionRegistration
 from tests.support.may_block import MAY_BLOCK
-from tests.unit.replication.cluster import Cluster, in_loop, produce_outcome, until
+from tests.unit.replication.cluster import Cluster, in_loop, produce_outcome, turns, until
 from tests.unit.replication.held_executor import HeldExecutor
 
 SESSION = 7
@@ -268,4 +268,34 @@ async def test_a_partition_is_not_fetched_while_the_leaders_bounds_are_asked_for
         assert "t" not in named
         leader.bounds[0].set_result(LogBounds(0, 2))
         await until(lambda: follower.log.log_end_offset == 2)
+        await fetcher.close()
+
+
+@in_loop
+async def test_records_asked_for_before_a_truncation_are_not_appended_behind_it() -> None:
+    """They do not follow on; and where batches are compacted away, a leader's log has gaps."""
+    async with Cluster(2) as cluster:
+        follower, _ = await follower_of(cluster)
+        cluster.create_topic("u", [[1, 2]])
+        leader = ScriptedLeader()
+        fetcher = fetcher_of(cluster, leader)
+        fetcher.add(follower)
+        await until(lambda: leader.asked)
+        leader.answer()
+        await until(lambda: len(leader.asked) == 2)
+        fetcher.add(cluster.replica(2, "u"))
+        assert len(leader.asked) == 3, "two are under way"
+        leader.answer(diverging(follower, end=1, high_watermark=4), request=1)
+        await until(lambda: follower.log.log_end_offset == 1 and follower.log.unflushed.truncation_is_durable)
+        await turns()
+        cluster.produce(b"y", acks=1)
+        records = memoryview(cluster.leader().log.read(3, 1 << 20).read(MAY_BLOCK))
+        brought = FetchedPartition(
+            follower.topic_id, "t", 0, high_watermark=4, log_start_offset=0, records=records
+        )
+        leader.answer(brought, request=2)
+        leader.answer(request=3)
+        await until(lambda: len(leader.asked) > 4)
+        assert [each.fetch_offset for each in leader.asked[4][0].partitions if each.topic == "t"] == [1]
+        assert follower.log.log_end_offset == 1
         await fetcher.close()
