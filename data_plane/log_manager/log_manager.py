@@ -115,8 +115,12 @@ class LogManager:
         """Log dirs of the last run that are not here. Which replicas they had nobody may know: the controller
         has not been told where a new replica is, or has been told that it is LOST. So a broker that lacks one
         is one that has lost something."""
-        had = frozenset[UUID]().union(*(directory.last_run.log_dirs for directory in self.dirs))
-        return {*had.difference(directory.directory_id for directory in self.dirs)}
+        return {*self._dirs_before.difference(directory.directory_id for directory in self.dirs)}
+
+    @property
+    def _dirs_before(self) -> frozenset[UUID]:
+        """The log dirs of the last run."""
+        return frozenset[UUID]().union(*(directory.last_run.log_dirs for directory in self.dirs))
 
     @property
     def all_online(self) -> bool:
@@ -124,10 +128,11 @@ class LogManager:
 
     def run_of(self, broker_epoch: int) -> BrokerRun:
         """This run, registered in that epoch. Once a directory has failed it is one that has lost something:
-        if the directory comes back, its own mark may not have been written (a disk that is read-only)."""
+        if the directory comes back, its own mark may not have been written (a disk that is read-only). One
+        whose id cannot be read may be any of those that there were."""
         ids = frozenset(each.directory_id for each in self.dirs if each.is_identified)
         all_identified = all(each.is_identified for each in self.dirs)
-        failed = ids if all_identified else ids | self._failed_before
+        failed = ids if all_identified else ids | self._failed_before | self._dirs_before
         failed -= {each.directory_id for each in self.dirs if each.online}
         return BrokerRun(broker_epoch if self.all_online else -1, ids, failed)
 
@@ -160,9 +165,8 @@ class LogManager:
     def _say_that_it_is_not_whole(self) -> None:
         """A directory has failed: the others remember it, should it come back. (What one that is not open yet
         says of its last run is still to be read.)"""
-        had = frozenset[UUID]().union(*(directory.last_run.log_dirs for directory in self.dirs))
         run = self.run_of(-1)
-        run = run._replace(log_dirs=had | run.log_dirs)
+        run = run._replace(log_dirs=self._dirs_before | run.log_dirs)
         for directory in self.dirs:
             if directory.online and directory.loaded:
                 try:

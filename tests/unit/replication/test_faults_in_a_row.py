@@ -240,3 +240,31 @@ async def test_a_start_that_is_killed_while_it_opens_logs_forgets_nothing_of_the
         opened.load(LogConfig(), {}, 0, MAY_BLOCK)
         disk.kill()
         assert cluster.start(1).partitions.logs.previous_broker_epoch == -1
+
+
+@pytest.mark.parametrize("registered", [False, True])
+@in_loop
+async def test_a_directory_that_cannot_be_read_at_a_start_is_remembered_by_the_others(registered):
+    """Nor can its id, by which they know it: it was lost after the process had been killed."""
+    async with Cluster(1, directories=("/data", "/other")) as cluster:
+        await cluster.crash(1)
+        cluster.directory_ids = (201, 202)
+        cluster.start(1)
+        await written(cluster, 2)
+        disk = cluster.disks[1]
+        await cluster.crash(1)
+        disk.lose_device("/data")
+        cluster.directory_ids = (None, 202)
+        broker = cluster.start(1)
+        if registered:
+            broker.partitions.logs.mark_running(EPOCH + 1)
+        await cluster.crash(1)
+        disk.lose_page(LOG, 1)
+        disk.replace_device("/data", is_empty=False)
+        cluster.directory_ids = (201, 202)
+        broker = cluster.start(1)
+        assert broker.partitions.logs.previous_broker_epoch == -1
+        assert 2 <= cluster.replica(1).log.log_end_offset < BATCHES
+        broker.partitions.logs.mark_running(EPOCH + 2)
+        await cluster.crash(1)
+        assert cluster.start(1).partitions.logs.previous_broker_epoch == EPOCH + 2
