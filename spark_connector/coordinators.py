@@ -35,8 +35,9 @@ _TXN_OFFSET_COMMIT_VERSIONS: Final = (2, 3)
 _LIST_TRANSACTIONS_VERSIONS: Final = (0, 1)  # Kafka 3.0
 
 _OPEN: Final = "Ongoing"
-_FENCED_TIMEOUT_MS: Final = 60_000
-"""The timeout of a producer that begins no transaction; the next producer of that name sets its own."""
+_FENCED_TIMEOUT_MS: Final = 1
+"""The timeout of a producer that begins no transaction: no `transaction.max.timeout.ms` forbids it, and the
+next producer of that name sets its own."""
 
 _MOVED_OR_BUSY: Final = RETRIABLE | frozenset(
     {

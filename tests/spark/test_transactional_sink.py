@@ -6,7 +6,7 @@ import json
 import random
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -32,6 +32,7 @@ from tests.spark.copying_query import copy
 from tests.spark.dying import DRIVER, HELD, HOLDING, QUERY, SINK_POINTS, WORKER
 from tests.spark.micro_batches import Sink, committed
 from tests.spark.topics import Topics, read
+from tests.support.nodes.cluster import running_cluster
 from tests.support.waiting import wait_until
 
 COMMITTED = {"kafka.isolation.level": "read_committed"}
@@ -63,6 +64,19 @@ def test_a_micro_batch_that_runs_again(sink: Sink):
     sink.writer.commit(sink.tasks([], [], ["e"]), 9)
     assert sink.seen() == [b"a", b"b", b"c", b"d", b"e"]
     assert sink.open() == set()
+
+
+@pytest.mark.row("S3")
+def test_brokers_that_allow_short_transactions_only(tmp_path: Path, free_ports: Callable[[int], list[int]]):
+    """What a failed attempt has left open is ended there, too."""
+    with running_cluster(tmp_path, free_ports(3), {"transaction.max.timeout.ms": "30000"}) as cluster:
+        topics = Topics(cluster.bootstrap)
+        short = {"kafka.transaction.timeout.ms": "30000"}
+        sink = Sink(topics, topics.make(1), 1, **short)
+        sink.task(0, "left open")
+        sink.writer.commit([sink.task(0, "a", attempt=1)], 0)
+        assert sink.open() == set()
+        close_clusters()
 
 
 @pytest.mark.row("S3")
