@@ -180,6 +180,8 @@ class _Answers:
         if self._planned is None or self._fetching is not None:
             return []
         leader = self._leader if self._leader is not None else self._planned
+        if self._topic_id not in (None, leader.topic_id):
+            return []  # the driver had heard of the leader of a topic that was made anew, not of its id
         data = self._cluster.fetched_data.at(self._partition, leader, self._position, self._cluster.now())
         if data is None:
             return []

@@ -371,6 +371,17 @@ def test_a_topic_recreated_before_its_range_is_read(broker: ScriptedBroker, know
     assert offsets_read(broker, 3, 5, topic_id=UUID(int=8)) == [3, 4]
 
 
+def test_what_was_kept_of_another_topic_is_not_read(broker: ScriptedBroker) -> None:
+    """Whatever leader the driver knew: the range's offsets are those of the old one."""
+    broker.partition = Partition([batch(0, *range(5))], topic_id=UUID(int=8))
+    leader = KnownLeader(PartitionLeader(UUID(int=8), 0, 3), HOST, broker.port)
+    assert offsets_read(broker, 0, 1, leader=leader) == [0]
+    with pytest.raises(DataLossError, match="re-created"):
+        offsets_read(broker, 3, 5, leader=leader, topic_id=TOPIC_ID)
+    assert offsets_read(broker, 3, 5, leader=leader, topic_id=UUID(int=8)) == [3, 4]
+    assert broker.fetches == [0], "the rest was kept"
+
+
 def test_a_high_watermark_that_is_behind_is_no_loss(broker: ScriptedBroker) -> None:
     """A new leader learns how far its followers were from their next fetches."""
     broker.partition = Partition([], end=0)
