@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
@@ -427,9 +428,11 @@ def _topics(given: _Given) -> Topics:
     if not text:
         raise OptionError(name, "is empty")
     try:
-        re.compile(text)
-    except re.error as error:
-        raise OptionError(name, f"{text!r} is no regular expression: {error}") from None
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FutureWarning)  # [a-z&&[^q]] is a set to Java, and not to Python
+            re.compile(text)
+    except (re.error, FutureWarning) as error:
+        raise OptionError(name, f"{text!r} is no regular expression of Python's: {error}") from None
     return SubscribePattern(text)
 
 

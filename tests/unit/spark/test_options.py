@@ -102,6 +102,13 @@ def test_a_pattern_is_found_anywhere_in_the_name():
     assert not SubscribePattern("^light").matches("flights")
 
 
+@pytest.mark.parametrize("pattern", ["flights-[a-z&&[^q]]", "flights-[[a-f]x]", r"\p{Alpha}+", "a(?i)b", "("])
+def test_a_pattern_that_java_reads_in_another_way_is_refused(pattern: str):
+    """Topics would be left out silently."""
+    with pytest.raises(OptionError, match=r"'subscribePattern': .* is no regular expression of Python's"):
+        source_options({**CLUSTER, "subscribePattern": pattern}, streaming=True)
+
+
 def test_a_time_for_all_takes_precedence_over_times_and_these_over_offsets():
     three = {
         "endingTimestamp": "1700000000000",
