@@ -27,15 +27,20 @@ class TopicLookup(Protocol):
         ...
 
 
-def assigned_partitions(topics: Topics, lookup: TopicLookup) -> frozenset[TopicPartition]:
-    """Those that exist."""
+def assigned_partitions(
+    topics: Topics, lookup: TopicLookup, read_before: Iterable[str] = ()
+) -> frozenset[TopicPartition]:
+    """Those that exist. `read_before`: topics that a pattern matched before. They are asked for by name,
+    because brokers do not list what we may not describe: with the right taken away, a topic would look
+    deleted."""
     match topics:
         case Assign(partitions):
             existing = lookup.partitions_of({each.topic for each in partitions})
             return partitions & existing
         case Subscribe(names):
             return frozenset(lookup.partitions_of(names))
-    return frozenset(lookup.partitions_of(name for name in lookup.topic_names() if topics.matches(name)))
+    candidates = {*lookup.topic_names(), *read_before}
+    return frozenset(lookup.partitions_of(name for name in candidates if topics.matches(name)))
 
 
 def ids_of(partitions: Iterable[TopicPartition], lookup: TopicLookup) -> dict[str, UUID]:

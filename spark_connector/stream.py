@@ -179,14 +179,14 @@ class LogEnds:
         if self._too_soon_s > 0 and self.known is not None and self.known.offsets != start.offsets:
             return self.known
         self.rest()
-        ends = self._ask()
+        ends = self._ask(start)
         for _ in range(self._options.fetch_offset_retries - 1):
             if not (behind := _behind(start, ends)):
                 break
             _log.warning("%s are gone, or end sooner than before; asking again", ", ".join(map(str, behind)))
             self._cluster.pause(self._options.fetch_offset_retry_interval_ms / 1000)
             self._looked_for_topics_at = float("-inf")
-            ends = self._ask()
+            ends = self._ask(start)
         self.known = ends
         return ends
 
@@ -199,10 +199,11 @@ class LogEnds:
     def _too_soon_s(self) -> float:
         return self._asked_at + ASK_INTERVAL_S - self._cluster.now()
 
-    def _ask(self) -> StreamOffset:
+    def _ask(self, start: StreamOffset) -> StreamOffset:
         now = self._cluster.now()
         if now - self._looked_for_topics_at >= TOPICS_INTERVAL_S:
-            self._partitions = assigned_partitions(self._options.topics, self._cluster)
+            read_before = {each.topic for each in start.offsets}
+            self._partitions = assigned_partitions(self._options.topics, self._cluster, read_before)
             self._topic_ids = ids_of(self._partitions, self._cluster)
             self._looked_for_topics_at = now
         ends = self._cluster.latest(self._partitions)

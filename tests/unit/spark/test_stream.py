@@ -34,6 +34,8 @@ class World:
     time_s: float = 1000.0
     asked: list[float] = field(default_factory=list)
     ids: dict[str, UUID] = field(default_factory=lambda: {"t": UUID(int=1)})
+    forbidden: set[str] = field(default_factory=set)
+    """Topics that we may not describe."""
     _behind: tuple[Logs, dict[str, UUID]] | None = None
     _told: tuple[Logs, dict[str, UUID]] = ({}, {})
 
@@ -42,9 +44,12 @@ class World:
         self._behind = (logs, self.ids if ids is None else ids)
 
     def topic_names(self):
-        return sorted({each.topic for each in self.logs})
+        return sorted({each.topic for each in self.logs} - self.forbidden)
 
     def partitions_of(self, topics):
+        topics = set(topics)
+        if topics & self.forbidden:
+            raise SourceError("TOPIC_AUTHORIZATION_FAILED", "t")
         self._told = self._behind or (self.logs, self.ids)
         self._behind = None
         return {each for each in self._told[0] if each.topic in set(topics)}
@@ -75,6 +80,7 @@ class World:
 
 def planner(world: World, **options: str) -> StreamPlanner:
     given = {"kafka.bootstrap.servers": "a:1", "subscribe": "t", "startingOffsets": "earliest", **options}
+    given = {key: value for key, value in given.items() if value}
     return StreamPlanner(source_options(given, streaming=True), world)
 
 
@@ -179,6 +185,20 @@ def test_a_deleted_partition_ends_the_query_or_is_passed_over():
         planner(world).tasks(at({A: 2, B: 4}), at({A: 5}))
     (left,) = planner(world, failOnDataLoss="false").tasks(at({A: 2, B: 4}), at({A: 5}))
     assert (left.partition, left.start, left.end) == (A, 2, 5)
+
+
+@pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
+def test_a_right_that_was_taken_away_is_no_deleted_topic(fail_on_data_loss: str):
+    """It is not listed, either. Taken for deleted, all of it would be read again when the right is back."""
+    world = World({A: (0, 5), TopicPartition("u", 0): (0, 3)})
+    world.ids["u"] = UUID(int=2)
+    options = {"subscribePattern": "t", "failOnDataLoss": fail_on_data_loss}
+    plan = planner(world, subscribe="", **options)
+    start = plan.latest(at({A: 0}), limited=False)
+    world.forbidden = {"t", "u"}
+    world.time_s += TOPICS_INTERVAL_S
+    with pytest.raises(SourceError, match="TOPIC_AUTHORIZATION_FAILED"):
+        plan.latest(start, limited=False)
 
 
 # ---- what one broker knows, and another not yet
