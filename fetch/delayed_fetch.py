@@ -35,6 +35,7 @@ from fetch.session_ends import FEW, SessionEnds
 from fetch.sessions import FetchSession, PartitionSource, SessionCache
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
+from metadata_quorum.foundation.next_turn import NextTurn
 from metadata_quorum.foundation.supervision import report_fault
 
 MS_PER_S: Final = 1000
@@ -76,7 +77,7 @@ class FetchService:
         self._followers: dict[DelayedFetch, None] = {}
         self._consumers: dict[DelayedFetch, None] = {}
         """Parked fetches that were woken or have expired."""
-        self._looks_soon = False
+        self._next_turn = NextTurn(loop, self._look)
 
     def params_of(self, request: FetchRequest) -> FetchParams:
         """The limits of a request, lowered to fetch.max.bytes. So is `min_bytes`: otherwise the fetch would
@@ -116,15 +117,9 @@ class FetchService:
         too."""
         woken = self._followers if parked._session.from_follower else self._consumers
         woken[parked] = None
-        self._look_soon()
-
-    def _look_soon(self) -> None:
-        if not self._looks_soon:
-            self._looks_soon = True
-            self.loop.call_soon(self._look)
+        self._next_turn.ask()
 
     def _look(self) -> None:
-        self._looks_soon = False
         try:
             left = LOOKS_PER_TURN
             while self._followers and left > 0:
@@ -134,7 +129,7 @@ class FetchService:
                 left -= _first_of(self._consumers).look()
         finally:
             if self._followers or self._consumers:
-                self._look_soon()
+                self._next_turn.ask()
 
     def count_sent(self, partitions: list[FetchedPartition]) -> None:
         """What went to followers counts against the quota, whether they are in sync or not."""

@@ -15,6 +15,7 @@ from collections import deque
 from typing import Final
 
 from fetch.sessions import FetchSession
+from metadata_quorum.foundation.next_turn import NextTurn
 
 LEFT_PER_TURN: Final = 3000
 """Partitions that leave their replicas in one turn of the loop."""
@@ -26,11 +27,10 @@ class SessionEnds:
     """The sessions of one broker that are being taken down."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
         self._ended: deque[FetchSession] = deque()
         self._left = LEFT_PER_TURN
         """Partitions that may still leave in this turn."""
-        self._is_called = False
+        self._next_turn = NextTurn(loop, self._go_on)
 
     def __len__(self) -> int:
         return len(self._ended)
@@ -42,19 +42,13 @@ class SessionEnds:
             return
         session.close()
         self._ended.append(session)
-        self._call()
+        self._next_turn.ask()
         self._take_down()
 
-    def _call(self) -> None:
-        if not self._is_called:
-            self._is_called = True
-            self._loop.call_soon(self._next_turn)
-
-    def _next_turn(self) -> None:
-        self._is_called = False
+    def _go_on(self) -> None:
         self._left = LEFT_PER_TURN
         if self._ended:
-            self._call()
+            self._next_turn.ask()
             self._take_down()
 
     def _take_down(self) -> None:

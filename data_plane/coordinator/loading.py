@@ -18,6 +18,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from metadata_quorum.foundation.next_turn import NextTurn
+
 FIRST_S: Final = 1.0
 LAST_S: Final = 60.0
 """Before the next attempt: the first one in a leader epoch, and at most; each pause is twice the last one."""
@@ -38,7 +40,7 @@ class Loads:
         """By partition: the leader epoch, and the last pause in it."""
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         """With the sizes of their pieces."""
-        self._is_called = False
+        self._next_turn = NextTurn(loop, self._go_on)
         self.unpacking = asyncio.Lock()
         """Whose compressed batch is open: a few kilobytes may be a hundred megabytes."""
 
@@ -46,16 +48,10 @@ class Loads:
         """Wait for one's turn to replay a piece of that many bytes."""
         turn: asyncio.Future[None] = self._loop.create_future()
         self._waiting.append((size, turn))
-        self._call()
+        self._next_turn.ask()
         await turn
 
-    def _call(self) -> None:
-        if not self._is_called:
-            self._is_called = True
-            self._loop.call_soon(self._next)
-
-    def _next(self) -> None:
-        self._is_called = False
+    def _go_on(self) -> None:
         left, is_first = self.turn_bytes, True
         while self._waiting and (is_first or self._waiting[0][0] <= left):
             size, turn = self._waiting.popleft()
@@ -63,7 +59,7 @@ class Loads:
                 turn.set_result(None)
                 left, is_first = left - size, False
         if self._waiting:
-            self._call()
+            self._next_turn.ask()
 
     def failed(self, partition: int, leader_epoch: int) -> None:
         """It is not served any more."""

@@ -14,6 +14,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
+from metadata_quorum.foundation.next_turn import NextTurn
+
 ItemT = TypeVar("ItemT")
 
 
@@ -33,57 +35,47 @@ class Turns:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._waiting: deque[asyncio.Future[None]] = deque()
-        self._is_called = False
+        self._next_turn = NextTurn(loop, self._go_on)
 
     async def next(self) -> None:
         """To be awaited before every piece."""
         turn: asyncio.Future[None] = self._loop.create_future()
         self._waiting.append(turn)
-        self._call()
+        self._next_turn.ask()
         await turn
 
-    def _call(self) -> None:
-        if not self._is_called:
-            self._is_called = True
-            self._loop.call_soon(self._go_on)
-
     def _go_on(self) -> None:
-        self._is_called = False
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():  # else it was called off
                 turn.set_result(None)
                 break
         if self._waiting:
-            self._call()
+            self._next_turn.ask()
 
 
 class TurnShare:
     """So many in each turn, whoever does them."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, most: int) -> None:
-        self._loop = loop
         self._most = self._left = most
         self._waiting: dict[Callable[[], None], None] = {}
         """In the order in which they go on."""
-        self._is_called = False
+        self._next_turn = NextTurn(loop, self._go_on)
 
     def take(self, go_on: Callable[[], None]) -> bool:
         """Whether one more may be done in this turn; otherwise `go_on` is called in a later one."""
-        if not self._is_called:
-            self._is_called = True
-            self._loop.call_soon(self._next)
+        self._next_turn.ask()
         if self._left:
             self._left -= 1
             return True
         self._waiting[go_on] = None
         return False
 
-    def _next(self) -> None:
+    def _go_on(self) -> None:
         self._left = self._most
-        self._is_called = bool(self._waiting)
         if self._waiting:
-            self._loop.call_soon(self._next)
+            self._next_turn.ask()
         for _ in range(len(self._waiting)):
             if not self._left:
                 break

@@ -26,6 +26,7 @@ from itertools import count
 from typing import Final, NamedTuple
 
 from kraft.net.peer import Peer
+from metadata_quorum.foundation.next_turn import NextTurn
 
 AT_ONCE: Final = 8
 
@@ -54,12 +55,12 @@ class LongWork:
         self._behind: list[tuple[int, int, Turn]] = []
         """Those that wait to be among `_in_turn`: a heap of places, numbers and turns, the oldest first."""
         self._numbers = count()
-        self._is_called = False
+        self._next_turn = NextTurn(loop, self._go_on)
         self._in_threads = 0
         self._first_pieces: deque[tuple[float, Turn]] = deque()
         """Those that wait for a turn of the loop with room for them, and what they take of it."""
         self._first_left = FIRST_SLICES
-        self._first_is_called = False
+        self._next_firsts = NextTurn(loop, self._begin_firsts)
 
     @contextmanager
     def in_a_thread(self) -> Iterator[None]:
@@ -69,7 +70,7 @@ class LongWork:
             yield
         finally:
             self._in_threads -= 1
-            self._call()
+            self._next_turn.ask()
 
     def another_request(self) -> None:
         """What is started from here on does not belong to the request that the current task serves: a task
@@ -102,16 +103,10 @@ class LongWork:
             await turn
             return
         self._first_left -= takes
-        self._call_first()
+        self._next_firsts.ask()
 
-    def _call_first(self) -> None:
-        if not self._first_is_called:
-            self._first_is_called = True
-            self._loop.call_soon(self._next_first)
-
-    def _next_first(self) -> None:
+    def _begin_firsts(self) -> None:
         """The next turn has begun."""
-        self._first_is_called = False
         self._first_left = FIRST_SLICES
         while self._first_pieces and self._first_pieces[0][0] <= self._first_left:
             takes, turn = self._first_pieces.popleft()
@@ -119,28 +114,22 @@ class LongWork:
                 self._first_left -= takes
                 turn.set_result(None)
         if self._first_left < FIRST_SLICES:
-            self._call_first()
+            self._next_firsts.ask()
 
     def join(self, place: int) -> Turn:
         """Wait behind all earlier requests: a newcomer takes no turn while an older one is half done."""
         turn: Turn = self._loop.create_future()
         heapq.heappush(self._behind, (place, next(self._numbers), turn))
-        self._call()
+        self._next_turn.ask()
         return turn
 
     @property
     def _has_room(self) -> bool:
         return len(self._in_turn) + self._in_threads < AT_ONCE
 
-    def _call(self) -> None:
-        if not self._is_called:
-            self._is_called = True
-            self._loop.call_soon(self._next)
-
-    def _next(self) -> None:
+    def _go_on(self) -> None:
         """Let the next request do a piece. It does so in the next turn of the loop, and if it waits for
         another turn, it has joined again by the time that this is called again."""
-        self._is_called = False
         while self._behind and self._has_room:
             self._in_turn.append(heapq.heappop(self._behind)[2])
         while self._in_turn:
@@ -149,7 +138,7 @@ class LongWork:
                 turn.set_result(None)
                 break
         if self._in_turn or (self._behind and self._has_room):
-            self._call()
+            self._next_turn.ask()
 
 
 class LongRequest:

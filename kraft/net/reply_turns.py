@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from metadata_quorum.foundation.next_turn import NextTurn
+
 PER_TURN: Final = 500
 
 
@@ -20,24 +22,19 @@ class ReplyTurns:
     """Of all connections of one server."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
         self._waiting: deque[Callable[[], None]] = deque()
-        self._is_called = False
+        self._next_turn = NextTurn(loop, self._send_some)
 
     def add(self, send: Callable[[], None]) -> None:
         """`send` is called soon."""
         self._waiting.append(send)
-        if not self._is_called:
-            self._is_called = True
-            self._loop.call_soon(self._next)
+        self._next_turn.ask()
 
-    def _next(self) -> None:
-        self._is_called = False
+    def _send_some(self) -> None:
         waiting = self._waiting
         try:
             for _ in range(min(len(waiting), PER_TURN)):
                 waiting.popleft()()
         finally:
-            if waiting and not self._is_called:
-                self._is_called = True
-                self._loop.call_soon(self._next)
+            if waiting:
+                self._next_turn.ask()

@@ -1,0 +1,26 @@
+"""What is done in the next turn of the event loop: once, however often it is asked for until then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+
+class NextTurn:
+    """Of one piece of work, which asks anew where it has left something for the turn after."""
+
+    __slots__ = ("_is_asked", "_loop", "_work")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, work: Callable[[], None]) -> None:
+        self._loop = loop
+        self._work = work
+        self._is_asked = False
+
+    def ask(self) -> None:
+        if not self._is_asked:
+            self._is_asked = True
+            self._loop.call_soon(self._begin)
+
+    def _begin(self) -> None:
+        self._is_asked = False
+        self._work()
