@@ -1,6 +1,7 @@
 """Requests of the transactional sink's driver to the coordinators of groups and of transactions.
 
     open_transactions(cluster, prefix)              -> transactional ids of those that are still open
+    ended_before(cluster, transactions)             -> those of them that are not open any more
     fence(cluster, transactional_ids)               -> aborts them, and fences their producers
     committed_marks(cluster, groups)                -> what each group has committed last
     add_marks(cluster, marked)                      -> offsets of groups that are committed with transactions
@@ -33,6 +34,7 @@ _ADD_OFFSETS_VERSIONS: Final = (1, 3)
 _END_TXN_VERSIONS: Final = (1, 3)  # from 5 on each raises the epoch; librdkafka uses up to 1
 _TXN_OFFSET_COMMIT_VERSIONS: Final = (2, 3)
 _LIST_TRANSACTIONS_VERSIONS: Final = (0, 1)  # Kafka 3.0
+_DESCRIBE_TRANSACTIONS_VERSIONS: Final = (0, 0)  # Kafka 3.0
 
 _OPEN: Final = "Ongoing"
 _FENCED_TIMEOUT_MS: Final = 1
@@ -99,6 +101,29 @@ def open_transactions(cluster: ClusterClient, prefix: str) -> set[str]:
         return {each for each in found if each.startswith(prefix)}
 
     return cluster.run(cluster.within(cluster.settings.api_timeout_s, attempt))
+
+
+def ended_before(cluster: ClusterClient, transactions: Iterable[OpenTransaction]) -> list[OpenTransaction]:
+    """By their timeout, or by another producer of that id. Raises `ConnectorError`."""
+
+    async def ask(each: OpenTransaction) -> list[OpenTransaction]:
+        key = each.transactional_id
+        answer, code = await _ask(
+            cluster,
+            CoordinatorType.TRANSACTION,
+            key,
+            ApiKey.DESCRIBE_TRANSACTIONS,
+            _DESCRIBE_TRANSACTIONS_VERSIONS,
+            {"transactional_ids": [key]},
+            _error_of_transaction,
+        )
+        if code not in (ErrorCode.NONE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND):
+            raise SinkError(code.name, f"whether '{key}' is open cannot be seen: {code.name}")
+        (now,) = answer.transaction_states
+        is_open = now.transaction_state == _OPEN
+        return [] if is_open and (now.producer_id, now.producer_epoch) == each[1:] else [each]
+
+    return [each for ended in cluster.run(_all(ask(each) for each in transactions)) for each in ended]
 
 
 def fence(cluster: ClusterClient, transactional_ids: Collection[str]) -> None:
@@ -225,6 +250,10 @@ def _error_of_offsets(answer: Message) -> ErrorCode:
 def _error_of_partitions(answer: Message) -> ErrorCode:
     codes = (ErrorCode(each.error_code) for topic in answer.topics for each in topic.partitions)
     return next(filter(None, codes), ErrorCode.NONE)
+
+
+def _error_of_transaction(answer: Message) -> ErrorCode:
+    return ErrorCode(answer.transaction_states[0].error_code)
 
 
 async def _all(work: Iterable[Coroutine[Any, Any, Value]]) -> list[Value]:

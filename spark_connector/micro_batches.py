@@ -34,6 +34,7 @@ from spark_connector.coordinators import (
     add_marks,
     committed_marks,
     end_transactions,
+    ended_before,
     fence,
     open_transactions,
 )
@@ -139,6 +140,20 @@ def commit_all(client: Mapping[str, str], transactions: Sequence[OpenTransaction
         for each, code in zip(some, end_transactions(cluster, some, committed=True), strict=True):
             if code != ErrorCode.NONE:
                 raise _lost(each, code)
+
+
+def commit_job(client: Mapping[str, str], id_prefix: str, mine: Sequence[OpenTransaction]) -> None:
+    """Those of a batch query's tasks: all, or none where one of them has ended, as it does by its timeout
+    when the job takes longer. Raises `ConnectorError`."""
+    fence_others(client, id_prefix, mine)
+    if ended := ended_before(cluster_client(client), mine):
+        raise SinkError(
+            "KAFKA_TRANSACTION_LOST",
+            f"'{ended[0].transactional_id}' cannot be committed: it was open for longer than"
+            " 'kafka.transaction.timeout.ms', which must be longer than the job takes. None of the job's rows"
+            " is there",
+        )
+    commit_all(client, mine)
 
 
 def fence_others(client: Mapping[str, str], id_prefix: str, mine: Collection[OpenTransaction]) -> None:

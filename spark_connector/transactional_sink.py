@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from spark_connector.coordinators import OpenTransaction
 from spark_connector.errors import SinkError
-from spark_connector.micro_batches import MicroBatch, TaskRows, abort_all, commit_all, fence_others
+from spark_connector.micro_batches import MicroBatch, TaskRows, abort_all, commit_all, commit_job
 from spark_connector.options import SinkOptions
 from spark_connector.transactions import (
     BATCH_TIMEOUT_MS,
@@ -58,8 +58,7 @@ class TransactionalWriter(DataSourceArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         transactions = [each.rows.transaction for each in _prepared(messages)]
         mine = [each for each in transactions if each is not None]
-        fence_others(self._client, f"{self._job}-", mine)
-        commit_all(self._client, mine)
+        commit_job(self._client, f"{self._job}-", mine)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         abort_all(self._client, f"{self._job}-", messages)

@@ -23,10 +23,11 @@ from spark_connector.connections import ClusterClient, close_clusters, cluster_c
 from spark_connector.coordinators import OpenTransaction, fence
 from spark_connector.errors import SinkError
 from spark_connector.micro_batches import commit_all
+from spark_connector.options import sink_options
 from spark_connector.producing import new_producer
 from spark_connector.stopping import AbortWhenStopped
-from spark_connector.transactional_sink import Prepared
-from spark_connector.transactions import transactional_id_of
+from spark_connector.transactional_sink import Prepared, TransactionalWriter
+from spark_connector.transactions import BATCH_TIMEOUT_MS, transactional_id_of, transactional_task
 from tests.spark.copying import Copying
 from tests.spark.copying_query import copy
 from tests.spark.dying import DRIVER, HELD, HOLDING, QUERY, SINK_POINTS, WORKER
@@ -208,6 +209,26 @@ def test_what_librdkafka_forgets_to_abort(sink: Sink, monkeypatch: pytest.Monkey
         sink.task(0, "fine", "v" * 3_000_000)
     assert sink.open() == set()
     assert sink.seen() == []
+
+
+@pytest.mark.row("S3")
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_job_of_which_one_task_is_lost(topics: Topics, lost: int):
+    """Its transaction was open for too long: nothing of the others is committed either."""
+    out = topics.make(2)
+    options = sink_options({**topics.options(), "topic": out, "transactional": "true"})
+    writer = TransactionalWriter(options, f"job-{out}")
+    task = transactional_task(options, BATCH_TIMEOUT_MS)
+    messages: list[Any] = []
+    for number in range(2):
+        rows = iter([pa.record_batch({"value": [b"%d" % number]})])
+        messages.append(Prepared("", number, task.write(rows, f"kraft-spark-job-{out}-{number}-0")))
+    fence(cluster_client(options.client), [messages[lost].rows.transaction.transactional_id])
+    with pytest.raises(SinkError, match=rf"KAFKA_TRANSACTION_LOST.*-{lost}-0' .*None of the job's rows"):
+        writer.commit(messages)
+    writer.abort(messages)
+    assert committed(topics, out, 2) == []
+    close_clusters()
 
 
 class Event(NamedTuple):
