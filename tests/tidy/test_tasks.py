@@ -23,7 +23,7 @@ MAY_START_TASKS: Final = {
 SILENCERS: Final = frozenset({"set_exception_handler"})
 MAY_SET_THE_HANDLER: Final = {"kraft/node/serve.py": "installs the boundary"}
 
-SELF_ARMING: Final = frozenset({"call_later", "call_at", "call_soon"})
+SELF_ARMING: Final = frozenset({"call_later", "call_at", "call_soon", "NextTurn"})
 """What they run is bounded by the loop, which tells the boundary (foundation/test_supervision.py); but a
 timer that sets itself again at its end would be gone after a fault."""
 PROVEN: Final = {
@@ -58,6 +58,7 @@ PROVEN: Final = {
     "kraft/node/metadata_publisher.py": "rings once; what goes wrong in it is bounded",
     "kraft/peers/raft_driver.py": "a fault of Raft ends the node",
     "kraft/monitoring/stall_watch.py": "notes a number, then is set again",
+    "metadata_quorum/foundation/next_turn.py": "may be asked for again before the work begins",
     "metadata_quorum/controller/controller.py": "the claim of a term, once",
     "metadata_quorum/controller/leader_rebalance.py": "set again before the work",
     "metadata_quorum/controller/proposer.py": "a proposal's limit rings once",
