@@ -299,18 +299,22 @@ class LogDir:
         """An empty log for a copy of a replica that lies in another directory. Raises OSError."""
         if not self.disk.exists(self.path):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
-        unfinished = self.unfinished.pop(tp, None)
         path = self.future_path(tp, tag)
-        if self.disk.exists(path):
-            self.disk.remove_tree(path, may_block)
-        log = UnifiedLog(load(
+        return UnifiedLog(load(
             self.disk, path, config,
             recovery_point=0, log_start_offset=0, clean=False, now_ms=now_ms, topic_id=topic_id,
             may_block=may_block,
         ))  # fmt: skip
-        if unfinished not in (None, path):  # only now: until then it says that the replica is to come here
-            self.disk.remove_tree(unfinished, may_block)
-        return log
+
+    def set_unfinished_aside(self, tp: TopicPartition, tag: UUID, suffix: str) -> str | None:
+        """Once another copy has been begun: until then it says that the replica is to come here. Returns the
+        new path, if there was one. Raises OSError."""
+        unfinished = self.unfinished.pop(tp, None)
+        if unfinished is None:
+            return None
+        path = f"{self.path}/{_name_aside(tp, tag, suffix)}"
+        self.disk.rename(unfinished, path)
+        return path
 
     def future_path(self, tp: TopicPartition, tag: UUID) -> str:
         return f"{self.partition_path(tp)}.{tag.hex}-future"

@@ -153,7 +153,7 @@ class ReplicaMoves:
         self.cancel(partition)
         if self._logs.dir_of(partition) is directory:
             return
-        log = self._open(partition, directory, self._tag())
+        log = self._open(partition, directory)
         if log is None:
             return
         partition.log.cancel_cleaning()  # it would overtake the copy
@@ -162,16 +162,22 @@ class ReplicaMoves:
         name = f"move of {partition.tp} to {directory.path}"
         move.task = supervised(self._loop, self._run(move), name)
 
-    def _open(self, partition: Partition, directory: LogDir, tag: UUID) -> UnifiedLog | None:
+    def _open(self, partition: Partition, directory: LogDir) -> UnifiedLog | None:
         config: LogConfig = partition.log.config
         try:
+            tag = self._tag()
+            while directory.disk.exists(directory.future_path(partition.tp, tag)):
+                tag = self._tag()
             log = directory.open_future(
                 partition.tp, tag, partition.topic_id, config, self._now_ms(), NEW_COPY
             )
             log.truncate_fully_and_start_at(partition.log.log_start_offset)
+            before = directory.set_unfinished_aside(partition.tp, self._tag(), DELETED)
         except (OSError, InconsistentLogError) as e:
             self._log_dir_failures.report(directory, e)
             return None
+        if before is not None:
+            self._remove_soon(before, directory)
         return log
 
     def resume(self, partition: Partition) -> None:
@@ -191,7 +197,7 @@ class ReplicaMoves:
         except OSError as e:
             self._log_dir_failures.report(move.directory, e)
         else:
-            supervised(self._loop, self._remove(path, move.directory), "removal of a copy")
+            self._remove_soon(path, move.directory)
 
     def _log_dir_failed(self, directory: LogDir, error: OSError) -> None:
         """Copies in it, and of replicas in it, are of no use any more."""
@@ -217,6 +223,10 @@ class ReplicaMoves:
 
     def _tag(self) -> UUID:
         return UUID(int=self._rng.getrandbits(128))
+
+    def _remove_soon(self, path: str, directory: LogDir) -> None:
+        """Beside the loop: it may be large."""
+        supervised(self._loop, self._remove(path, directory), "removal of a copy")
 
     async def _remove(self, path: str, directory: LogDir) -> None:
         try:

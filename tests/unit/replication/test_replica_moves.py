@@ -26,7 +26,7 @@ from metadata_quorum.foundation.topic_configs import MOVES_RATE
 from metadata_quorum.metadata.records import ConfigRecord, PartitionChangeRecord
 from tests.support.may_block import MAY_BLOCK
 from tests.support.virtual_loop import run_virtually
-from tests.unit.replication.cluster import NOW_MS, Cluster, produce_outcome, turns, until
+from tests.unit.replication.cluster import NOW_MS, Broker, Cluster, produce_outcome, turns, until
 from tests.unit.replication.held_executor import HeldExecutor
 
 pytestmark = pytest.mark.row("L8")
@@ -283,6 +283,40 @@ def test_a_move_that_is_called_off_does_not_come_back_after_a_kill() -> None:
             cluster.start(1)
             await asyncio.sleep(5)
             assert _names(cluster) == [f"{here}/t-0"]
+
+    _run(run())
+
+
+def test_what_an_earlier_copy_has_left_is_removed_beside_the_loop() -> None:
+    """It may have hundreds of segments; the broker has only just begun to send heartbeats."""
+
+    async def run() -> None:
+        async with _cluster(1) as cluster:
+            cluster.create_topic("t", [[1]])
+            for _ in range(10):
+                assert await produce_outcome(cluster, VALUE) == ErrorCode.NONE
+            partitions, target = cluster.brokers[1].partitions, _other(_lies_in(cluster))
+            await until(lambda: partitions.background.idle)
+            held = cluster.brokers[1].executor = HeldExecutor()
+            partitions.move(TP, target)
+            assert await held.run_next()
+            await cluster.crash(1)
+            disk = cluster.disks[1]
+            begun = [name for name in _names(cluster) if name.endswith("-future")]
+            files = disk.list(begun[0], MAY_BLOCK)
+
+            def hold(broker: Broker) -> None:
+                broker.executor = held
+
+            held.waiting.clear()
+            cluster.start(1, loaded=hold)
+            await turns()
+            left = [name for name in _names(cluster) if name.endswith("-delete")]
+            assert [disk.list(name, MAY_BLOCK) for name in left] == [files]
+            held.release()
+            await _arrived(cluster, target)
+            await asyncio.sleep(2)
+            assert _names(cluster) == [f"{target}/t-0"]
 
     _run(run())
 
