@@ -26,6 +26,7 @@ from kraft.api.envelope import client_context, open_envelope, seal_reply
 from kraft.api.forwarding import forward
 from kraft.api.request_context import RequestContext, Role
 from kraft.api.request_cost import RequestCost
+from kraft.api.response import LongResponse, raising, returning
 from kraft.api.row import ApiRow, Response, Result
 from kraft.api.sasl import BEFORE_LOGIN
 from kraft.api.slices import is_long
@@ -247,13 +248,13 @@ class Dispatcher:
             except Exception as error:  # noqa: BLE001
                 if not call.ctx.is_long:
                     return self._error_reply(call, error)
-                result = _raising(error)
+                result = raising(error)
         else:
             result = authorized
         if result is None or isinstance(result, Mapping):
             if result is None or not _takes_long(call, result):
                 return self._reply(call, result)
-            result = _returning(result)
+            result = returning(result)
         task = self._start(self._reply_when_done(call, result), call.ctx)
         if isinstance(result, Coroutine):  # a task that is cancelled before its first step leaves it alone
             task.add_done_callback(lambda _: result.close())
@@ -291,20 +292,22 @@ class Dispatcher:
             return await self._long_error_reply(call, error)
         if response is None or not _takes_long(call, response):
             return self._reply(call, response)
+        long = LongResponse(response)
+        del response
         try:
-            return await self._encode_off_loop(call, response)
+            return await self._encode_off_loop(call, long)
         except Exception as error:  # noqa: BLE001
             return await self._long_error_reply(call, error)
 
-    async def _encode_off_loop(self, call: _Call, response: Response) -> Buffers:
+    async def _encode_off_loop(self, call: _Call, long: LongResponse) -> Buffers:
         """Encode a long response in another thread: ten thousand topics take a fifth of a second."""
         ctx = call.ctx
         run = partial(self._node.loop.run_in_executor, None)
         with self._node.long_work.in_a_thread():
             if call.complete is not None:
-                response = await run(call.complete, response)
-            fields = self._throttled(call, response)
-            encoded = await run(encode_response, ctx.api_key, ctx.version, fields)
+                await run(long.complete, call.complete)
+            long.fields = self._throttled(call, long.fields)
+            encoded = await run(long.encode, ctx.api_key, ctx.version)
         return _sealed(call, ctx.framed((encoded,)))
 
     async def _long_error_reply(self, call: _Call, error: Exception) -> Buffers:
@@ -313,8 +316,8 @@ class Dispatcher:
             return self._error_reply(call, error)
         code, message = self._error_code(call.ctx, error)
         try:
-            response = await self._node.loop.run_in_executor(None, _error_response, call, code, message)
-            return await self._encode_off_loop(call, response)
+            run = partial(self._node.loop.run_in_executor, None)
+            return await self._encode_off_loop(call, await run(_long_error_response, call, code, message))
         except Exception as again:
             self._log_error(call.ctx, again)
             raise ProtocolError(f"{call.row.name} failed") from again
@@ -452,14 +455,6 @@ def _no_others() -> None:
     """In the place of `resume_others`, for a request whose connection waits until it is answered."""
 
 
-async def _returning(response: Response) -> Response:
-    return response
-
-
-async def _raising(error: Exception) -> Response:
-    raise error
-
-
 def _charge(started: StartedRequest, size: int) -> None:
     if size > SMALL_FRAME_BYTES:
         started.charge(size)
@@ -486,6 +481,10 @@ def _error_response(call: _Call, code: ErrorCode, message: str) -> Response:
     if response_has(call.row.key, "error_message"):
         fields["error_message"] = message or None
     return fields
+
+
+def _long_error_response(call: _Call, code: ErrorCode, message: str) -> LongResponse:
+    return LongResponse(_error_response(call, code, message))
 
 
 def _encoded(ctx: RequestContext, response: Response | None) -> Buffers:

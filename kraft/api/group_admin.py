@@ -117,8 +117,8 @@ def _described_member(member: DescribedMember) -> dict[str, Any]:
 async def handle_delete(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     await ctx.connection.state.earlier_commits()
     results = []
-    async for group_id in in_slices(
-        broker.node.long_work, dict.fromkeys(request.groups_names), GROUPS_PER_SLICE, of_name
+    async for group_id in each_once(
+        broker.node.long_work, request.groups_names, GROUPS_PER_SLICE, str, of_name
     ):
         try:
             outcome = await broker.group_coordinator.delete_group(group_id)

@@ -12,7 +12,8 @@ import pytest
 
 from kraft.api import config_resources, group_admin, transactions
 from kraft.api.slices import MANY, VALUES_AS_ONE, VALUES_PER_SLICE, is_long
-from metadata_quorum.foundation.errors import BrokerError
+from kraft.net.connection_state import ConnectionState
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from tests.support.contexts import broker_context, node_context
 
 pytestmark = pytest.mark.row("P7")
@@ -41,6 +42,9 @@ class Coordinator:
 
     list_groups = list
 
+    async def delete_group(self, group_id: str) -> ErrorCode:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+
 
 Handler = Callable[..., Coroutine[Any, Any, Mapping[str, Any]]]
 NAMES: Final = tuple(f"n{n}" for n in range(VALUES))
@@ -55,6 +59,7 @@ FILTERS: Final[Mapping[str, tuple[Handler, str, tuple[Any, ...], Mapping[str, An
         transactions.handle_list, "producer_id_filters", tuple(range(VALUES)), LISTED
     ),
     "ListConfigResources": (config_resources.handle, "resource_types", (1,) * VALUES, {}),
+    "DeleteGroups": (group_admin.handle_delete, "groups_names", NAMES, {}),
 }  # fmt: skip
 
 
@@ -71,7 +76,9 @@ def test_a_turn_of_the_loop_takes_so_many_values(name: str) -> None:
             group_coordinator=coordinator,
             transaction_coordinator=coordinator,
         )
-        ctx, request = SimpleNamespace(version=5), SimpleNamespace(**{**fields, field: watched})
+        connection = SimpleNamespace(state=ConnectionState())
+        ctx = SimpleNamespace(version=5, connection=connection)
+        request = SimpleNamespace(**{**fields, field: watched})
         task = asyncio.ensure_future(handler(broker, ctx, request))
         while not task.done():
             watched.now = 0
