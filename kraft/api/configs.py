@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from enum import IntEnum
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
 from kraft.api import broker_loggers
@@ -116,7 +116,8 @@ _KAFKA_TYPES: Final = {
 
 async def handle_describe(node: NodeContext, ctx: RequestContext, request: Message) -> Response:
     resources = each_once(node.long_work, request.resources, RESOURCES_PER_SLICE, _described)
-    return {"results": [_describe(node, request, resource) async for resource in resources]}
+    usual = cache(partial(_usual_of_topics, node, request))
+    return {"results": [_describe(node, request, resource, usual) async for resource in resources]}
 
 
 def _described(resource: Message) -> Hashable:
@@ -124,32 +125,44 @@ def _described(resource: Message) -> Hashable:
     return resource.resource_type, resource.resource_name
 
 
-def _describe(node: NodeContext, request: Message, resource: Message) -> dict[str, Any]:
+Entry = Mapping[str, Any]
+"""One setting of a resource, as it is answered."""
+UsualEntries = Callable[[], Mapping[str, Entry]]
+"""By their names those of a topic that has none of its own: one object for all topics of a request."""
+
+
+def _usual_of_topics(node: NodeContext, request: Message) -> Mapping[str, Entry]:
+    entries = (_topic_entry(each, request) for each in topic_configs(node, {}))
+    return {each["name"]: _with_synonyms(request, each) for each in entries}
+
+
+def _topic_entry(config: TopicConfig, request: Message) -> Entry:
+    key = config.key
+    return _entry(key.name, config.chain, key.type, key.doc if request.include_documentation else None)
+
+
+def _with_synonyms(request: Message, entry: Entry) -> Entry:
+    return entry if request.include_synonyms or not entry["synonyms"] else {**entry, "synonyms": []}
+
+
+def _describe(node: NodeContext, request: Message, resource: Message, usual: UsualEntries) -> dict[str, Any]:
     answer = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
     try:
         check_few(resource.configuration_keys or ())
-        entries = list(_entries(node, resource, request.include_documentation))
+        entries = list(_entries(node, request, resource, usual))
     except BrokerError as error:
         failed = {"error_code": int(error.code), "error_message": error.message}
         return {**answer, **failed, "configs": []}
     wanted = set(resource.configuration_keys or ())
-    chosen = [entry for entry in entries if not wanted or entry["name"] in wanted]
-    if not request.include_synonyms:
-        chosen = [{**entry, "synonyms": []} for entry in chosen]
+    chosen = [_with_synonyms(request, each) for each in entries if not wanted or each["name"] in wanted]
     return {**answer, "error_code": int(ErrorCode.NONE), "error_message": "", "configs": chosen}
 
 
-def _entries(node: NodeContext, resource: Message, documented: bool) -> Iterator[dict[str, Any]]:
-    name = resource.resource_name
+def _entries(node: NodeContext, request: Message, resource: Message, usual: UsualEntries) -> Iterator[Entry]:
+    name, documented = resource.resource_name, request.include_documentation
     match resource.resource_type:
         case ResourceType.TOPIC:
-            if (problem := name_problem(name)) is not None:
-                raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-            if node.image.topic(name) is None:
-                raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            for each in topic_configs(node, node.image.config(ResourceType.TOPIC, name)):
-                key = each.key
-                yield _entry(key.name, each.chain, key.type, key.doc if documented else None)
+            yield from _topic(node, request, name, usual)
         case ResourceType.BROKER:
             _check_broker(node, name)
             for row in BROKER_KEYS.values():
@@ -183,6 +196,19 @@ def _entries(node: NodeContext, resource: Message, documented: bool) -> Iterator
             raise BrokerError(
                 ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}"
             )
+
+
+def _topic(node: NodeContext, request: Message, name: str, usual: UsualEntries) -> Iterator[Entry]:
+    if (problem := name_problem(name)) is not None:
+        raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    if node.image.topic(name) is None:
+        raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    own = node.image.config(ResourceType.TOPIC, name)
+    if not own:
+        yield from usual().values()
+        return
+    for each in topic_configs(node, own):
+        yield _topic_entry(each, request) if each.key.name in own else usual()[each.key.name]
 
 
 def _subscription(node: NodeContext, name: str, documented: bool) -> Iterator[dict[str, Any]]:
