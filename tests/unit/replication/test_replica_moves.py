@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections import Counter
 from collections.abc import Coroutine
 from dataclasses import replace
 from random import Random
@@ -17,7 +16,6 @@ from chaos.sim.disk import SimDisk
 from data_plane.log.config import LogConfig
 from data_plane.log.flush import FlushWork
 from data_plane.log.log import UnifiedLog
-from data_plane.log_manager.log_dirs import LogDir
 from metadata_quorum.foundation.batch import Record, decode_batch, encode_batch, iter_headers
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -481,53 +479,4 @@ def test_what_is_acknowledged_while_the_copy_is_being_flushed_is_durable_in_its_
             assert partition.log.recovery_point == written + 1
             held.release()
 
-    _run(run())
-
-
-# ---- where a new log goes ------------------------------------------------------------------------------
-
-
-def _held(cluster: Cluster) -> dict[str, int]:
-    return Counter(directory.path for directory in cluster.brokers[1].partitions.logs.replicas.values())
-
-
-def test_a_new_log_goes_where_the_fewest_are_whatever_has_come_moved_or_gone() -> None:
-    async def run() -> None:
-        async with _cluster(1) as cluster:
-            cluster.create_topic("t", [[1]] * 6)
-            assert _held(cluster) == {A: 3, B: 3}
-            target = _other(_lies_in(cluster))
-            cluster.brokers[1].partitions.move(TP, target)
-            await _arrived(cluster, target)
-            source = _other(target)
-            assert _held(cluster) == {source: 2, target: 4}
-            added = cluster.create_topic("u", [[1]] * 4)
-            assert _held(cluster) == {source: 5, target: 5}
-            cluster.delete_topic(added)
-            cluster.create_topic("v", [[1]] * 3)
-            assert abs(_held(cluster)[source] - _held(cluster)[target]) == 1
-
-    _run(run())
-
-
-def test_where_a_log_goes_costs_the_same_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked_at = 0
-
-    def counted(directory: LogDir) -> int:
-        nonlocal looked_at
-        looked_at += 1
-        return id(directory)
-
-    async def cost_of_one_more(logs: int) -> int:
-        nonlocal looked_at
-        async with _cluster(1) as cluster:
-            cluster.create_topic("many", [[1]] * logs)
-            looked_at = 0
-            cluster.create_topic("one", [[1]])
-            return looked_at
-
-    async def run() -> None:
-        assert await cost_of_one_more(100) == await cost_of_one_more(10)
-
-    monkeypatch.setattr(LogDir, "__hash__", counted)
     _run(run())
