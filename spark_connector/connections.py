@@ -226,10 +226,8 @@ class ClusterClient:
                 self._leaders[TopicPartition(topic.name, each.partition_index)] = PartitionLeader(
                     topic.topic_id, each.leader_id, each.leader_epoch
                 )
-        named = {topic.name for topic in answer.topics if not topic.error_code}
-        for partition in [
-            each for each in self._leaders if each.topic in (topics or ()) and each.topic not in named
-        ]:
+        gone = set(topics or ()) - {topic.name for topic in answer.topics if not topic.error_code}
+        for partition in [each for each in self._leaders if each.topic in gone]:
             del self._leaders[partition]
         return list(answer.topics)
 

@@ -303,8 +303,9 @@ def ranges_between(
     if deleted := start.keys() - end.keys():
         report(DataLossError("PARTITIONS_DELETED", f"{_names(deleted)} no longer exist."))
     ranges = []
-    for partition in sorted(end.keys() & (start | first).keys()):
-        each = OffsetRange(partition, (start | first)[partition], end[partition])
+    begin = start | first
+    for partition in sorted(end.keys() & begin.keys()):
+        each = OffsetRange(partition, begin[partition], end[partition])
         if each.size < 0:
             report(
                 DataLossError(
