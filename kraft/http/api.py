@@ -7,6 +7,7 @@ cluster's ACLs let them see.
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -27,6 +28,12 @@ from metadata_quorum.foundation.model import ResourceType, TopicPartition
 from metadata_quorum.metadata.image import TopicImage
 
 Json = dict[str, Any]
+Answer = Json | bytes
+"""An answer that may be long has been encoded already, beside the loop and one at a time."""
+
+
+def encoded(body: Json) -> bytes:
+    return json.dumps(body, indent=1).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +72,7 @@ class Route:
     path: str
     """The path, with {parameters}."""
     summary: str
-    answer: Callable[[Service, Asked], Awaitable[Json]]
+    answer: Callable[[Service, Asked], Awaitable[Answer]]
     query: Mapping[str, str] | None = None
     """What may be asked for, and what it means."""
 
@@ -77,8 +84,8 @@ class Route:
 # ---- answers ---------------------------------------------------------------------------------------
 
 
-async def _cluster(service: Service, asked: Asked) -> Json:
-    return await service.view.snapshot(asked.visitor, asked.query.get("topic"))
+async def _cluster(service: Service, asked: Asked) -> Answer:
+    return await service.view.snapshot(asked.visitor, encoded, asked.query.get("topic"))
 
 
 async def _events(service: Service, asked: Asked) -> Json:
@@ -91,26 +98,33 @@ def events_since(service: Service, visitor: Visitor, number: int) -> list[Json]:
     return [asdict(each) for each in events if not each.topic or visitor.may_see_topic(each.topic)]
 
 
-async def _topics(service: Service, asked: Asked) -> Json:
+async def _topics(service: Service, asked: Asked) -> Answer:
     part, limit = asked.query.get("containing", ""), asked.number("limit")
-    found = await service.view.topics(asked.visitor, part)
-    shown = found if limit is None else found[:limit]
-    return {"topics": shown, "more": len(found) - len(shown)}
+
+    def told(found: list[Json]) -> bytes:
+        shown = found if limit is None else found[:limit]
+        return encoded({"topics": shown, "more": len(found) - len(shown)})
+
+    return await service.view.topics(asked.visitor, told, part)
 
 
-async def _topic(service: Service, asked: Asked) -> Json:
+async def _topic(service: Service, asked: Asked) -> Answer:
     topic = _known_topic(service, asked)
-    snapshot = await service.view.snapshot(asked.visitor, topic.name)
-    image = service.sources.node.image
-    configs = dict(image.config(ResourceType.TOPIC, topic.name))
-    return {
-        "name": topic.name,
-        "id": str(topic.id),
-        "configs": configs if asked.visitor.may_see_configs(topic.name) else None,
-        "size": sum(each["size"] or 0 for each in snapshot["partitions"]),
-        "partitions": snapshot["partitions"],
-        "more_partitions": snapshot["more_partitions"],
-    }
+    configs = dict(service.sources.node.image.config(ResourceType.TOPIC, topic.name))
+
+    def told(snapshot: Json) -> bytes:
+        return encoded(
+            {
+                "name": topic.name,
+                "id": str(topic.id),
+                "configs": configs if asked.visitor.may_see_configs(topic.name) else None,
+                "size": sum(each["size"] or 0 for each in snapshot["partitions"]),
+                "partitions": snapshot["partitions"],
+                "more_partitions": snapshot["more_partitions"],
+            }
+        )
+
+    return await service.view.snapshot(asked.visitor, told, topic.name)
 
 
 async def _messages(service: Service, asked: Asked) -> Json:
@@ -123,19 +137,24 @@ async def _messages(service: Service, asked: Asked) -> Json:
     return await messages(client, tp, offset, time_ms, 20 if limit is None else limit, service.opening)
 
 
-async def _groups(service: Service, asked: Asked) -> Json:
-    return {"groups": await service.view.groups(asked.visitor)}
+async def _groups(service: Service, asked: Asked) -> Answer:
+    return await service.view.groups(asked.visitor, lambda found: encoded({"groups": found}))
 
 
-async def _group(service: Service, asked: Asked) -> Json:
-    for group in await service.view.groups(asked.visitor):
-        if group["id"] == asked.path["group"]:
-            return group
-    raise Refused(404, f"there is no group {asked.path['group'][:200]}, or its coordinator does not answer")
+async def _group(service: Service, asked: Asked) -> Answer:
+    name = asked.path["group"]
+
+    def told(found: list[Json]) -> bytes | None:
+        return next((encoded(group) for group in found if group["id"] == name), None)
+
+    answer = await service.view.groups(asked.visitor, told)
+    if answer is None:
+        raise Refused(404, f"there is no group {name[:200]}, or its coordinator does not answer")
+    return answer
 
 
-async def _transactions(service: Service, asked: Asked) -> Json:
-    return {"transactions": await service.view.transactions(asked.visitor)}
+async def _transactions(service: Service, asked: Asked) -> Answer:
+    return await service.view.transactions(asked.visitor, lambda found: encoded({"transactions": found}))
 
 
 async def _quotas(service: Service, asked: Asked) -> Json:

@@ -15,7 +15,6 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Set
-from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from kraft.api.context import BrokerContext
@@ -35,6 +34,8 @@ ANSWER_S: Final = 1.0
 FRESH_S: Final = 0.8
 SHOWN: Final = 300
 """Partitions in one snapshot: those with a problem first."""
+SHOWN_OF_GROUPS: Final = 3_000
+"""Members and positions of groups in one snapshot: of those that are furthest behind."""
 _QUORUM_VERSION: Final = 2
 
 Json = dict[str, Any]
@@ -56,59 +57,74 @@ class ClusterView:
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._node = sources.node
-        self._asked: asyncio.Task[_Answers] | None = None
+        self._asked: asyncio.Task[None] | None = None
         self._asked_at = float("-inf")
+        self._newest = _Answers({}, {}, {})
         self._merging = asyncio.Lock()
         """One view is made at a time: of very many partitions each takes a second, and as much memory as all
         of them are in JSON."""
 
-    async def snapshot(self, visitor: Visitor, topic: str | None = None) -> Json:
-        """What the visitor may see; of one topic only where it is named."""
-        views, quorum, counts = await self._answers()
+    async def snapshot(
+        self, visitor: Visitor, told: Callable[[Json], Result], topic: str | None = None
+    ) -> Result:
+        """What the visitor may see; of one topic only where it is named. Here and below, `told` makes of it
+        what is sent, such as its text: before the next view is made, so that few are in memory."""
         node, image = self._node, self._node.image
-        head = {
-            "cluster_id": node.cluster_id,
-            "told_by": node.node_id,
-            "time_ms": node.now_ms(),
-            "metadata": {"offset": image.offset, "epoch": image.epoch},
-            "quorum": quorum,
-        }
 
-        def merged() -> Json:
+        def merged(answers: _Answers) -> Result:
+            views, quorum, counts = answers
             visible = _visible_to(image, views, visitor)
             partitions = _partitions(image, views, visible.topics, topic)
-            return {
-                **head,
-                "brokers": _brokers(image, views, partitions),
-                "totals": _totals(visible, partitions),
-                "partitions": partitions[:SHOWN],
-                "more_partitions": max(len(partitions) - SHOWN, 0),
-                "groups": _groups(views, counts, visible),
-            }
+            groups = _groups(views, counts, visible)
+            shown = furthest_behind(groups)
+            return told(
+                {
+                    "cluster_id": node.cluster_id,
+                    "told_by": node.node_id,
+                    "time_ms": node.now_ms(),
+                    "metadata": {"offset": image.offset, "epoch": image.epoch},
+                    "quorum": quorum,
+                    "brokers": _brokers(image, views, partitions),
+                    "totals": _totals(visible, partitions),
+                    "partitions": partitions[:SHOWN],
+                    "more_partitions": max(len(partitions) - SHOWN, 0),
+                    "groups": shown,
+                    "more_groups": len(groups) - len(shown),
+                }
+            )
 
-        return await self.beside(merged)
+        return await self._from_answers(merged)
 
-    async def topics(self, visitor: Visitor, containing: str) -> list[Json]:
+    async def topics(self, visitor: Visitor, told: Callable[[list[Json]], Result], containing: str) -> Result:
         """The topics whose names contain that text, by name, with their sizes at the leaders."""
-        views, *_ = await self._answers()
         image = self._node.image
 
-        def found() -> list[Json]:
+        def found(answers: _Answers) -> Result:
             names = [each for each in image.topics_by_name if containing in each]
-            return _topics(image, views, sorted(filter(visitor.may_see_topic, names)))
+            return told(_topics(image, answers.views, sorted(filter(visitor.may_see_topic, names))))
 
-        return await self.beside(found)
+        return await self._from_answers(found)
 
-    async def groups(self, visitor: Visitor) -> list[Json]:
-        views, _, counts = await self._answers()
+    async def groups(self, visitor: Visitor, told: Callable[[list[Json]], Result]) -> Result:
         image = self._node.image
-        return await self.beside(lambda: _groups(views, counts, _visible_to(image, views, visitor)))
 
-    async def transactions(self, visitor: Visitor) -> list[Json]:
+        def found(answers: _Answers) -> Result:
+            views, _, counts = answers
+            return told(_groups(views, counts, _visible_to(image, views, visitor)))
+
+        return await self._from_answers(found)
+
+    async def transactions(self, visitor: Visitor, told: Callable[[list[Json]], Result]) -> Result:
         """What is not finished, and what nobody will finish."""
-        views, *_ = await self._answers()
         image, now_ms = self._node.image, self._node.now_ms()
-        return await self.beside(partial(transactions, views, image, visitor, now_ms))
+        return await self._from_answers(
+            lambda answers: told(transactions(answers.views, image, visitor, now_ms))
+        )
+
+    async def _from_answers(self, made: Callable[[_Answers], Result]) -> Result:
+        """Of the newest answers when it is its turn: whoever waits for that keeps no older ones."""
+        await self._answers()
+        return await self.beside(lambda: made(self._newest))
 
     async def beside(self, made: Callable[[], Result]) -> Result:
         """Beside the loop: nothing of it changes any more, and ten thousand partitions take a tenth of a
@@ -116,17 +132,19 @@ class ClusterView:
         async with self._merging:
             return await self._node.loop.run_in_executor(None, made)
 
-    async def _answers(self) -> _Answers:
+    async def _answers(self) -> None:
+        """Have them asked for, where they are old."""
         now = self._node.loop.time()
         if self._asked is None or (self._asked.done() and now - self._asked_at > FRESH_S):
             self._asked_at = now
             self._asked = awaited(self._node.loop, self._ask(), "cluster view")
-        return await asyncio.shield(self._asked)
+        await asyncio.shield(self._asked)
 
-    async def _ask(self) -> _Answers:
+    async def _ask(self) -> None:
         broker = self._sources.broker
         if broker is None:
-            return _Answers({}, await self._quorum(), {})
+            self._newest = _Answers({}, await self._quorum(), {})
+            return
         others = [each for each in self._node.image.brokers if each != self._node.node_id]
         own, quorum, *views = await asyncio.gather(
             node_view(broker.context), self._quorum(), *(_ask_broker(broker.context, each) for each in others)
@@ -135,7 +153,8 @@ class ClusterView:
             broker_id: view for broker_id, view in zip(others, views, strict=True) if view is not None
         }
         views_by_node = {self._node.node_id: own, **described}
-        return _Answers(views_by_node, quorum, await count_for_groups(broker.context, views_by_node))
+        counts = await count_for_groups(broker.context, views_by_node)
+        self._newest = _Answers(views_by_node, quorum, counts)
 
     async def _quorum(self) -> Json:
         partition = {"partition_index": 0}
@@ -362,6 +381,17 @@ def _groups(views: Views, counts: Counts, visible: _Visible) -> list[Json]:
                 }
             )
     return sorted(found, key=lambda group: str(group["id"]))
+
+
+def furthest_behind(groups: list[Json]) -> list[Json]:
+    """As many as there is room for; in the order in which they were."""
+    room, shown = SHOWN_OF_GROUPS, set[str]()
+    for group in sorted(groups, key=lambda group: -(group["lag"] or 0)):
+        room -= 1 + len(group["members"]) + len(group["offsets"])
+        if room < 0:
+            break
+        shown.add(group["id"])
+    return [each for each in groups if each["id"] in shown]
 
 
 def _member(member: Json, visible: _Visible) -> Json:

@@ -14,7 +14,7 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from data_plane.coordinator.turns import Turns
-from kraft.http.api import Service, events_since
+from kraft.http.api import Json, Service, events_since
 from kraft.http.login import Visitor
 from kraft.http.refused import Refused
 
@@ -68,14 +68,16 @@ class LiveStreams:
                 await response.write(f"id: {known}\nevent: events\ndata: {text}\n\n".encode())
             if loop.time() >= due:
                 due = loop.time() + PERIOD_S
-                snapshot = await self._service.view.snapshot(visitor)
-                text = await loop.run_in_executor(None, json.dumps, snapshot)
-                await response.write(f"event: cluster\ndata: {text}\n\n".encode())
+                await response.write(await self._service.view.snapshot(visitor, _as_event))
             try:
                 async with asyncio.timeout(max(due - loop.time(), 0.0)):
                     await news.wait()
             except TimeoutError:
                 continue
+
+
+def _as_event(snapshot: Json) -> bytes:
+    return f"event: cluster\ndata: {json.dumps(snapshot)}\n\n".encode()
 
 
 def _last_known(request: web.BaseRequest) -> int:

@@ -14,7 +14,6 @@ address, to localhost or to its advertised names only, so that no other name can
 from __future__ import annotations
 
 import ipaddress
-import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Set
 from functools import cache
@@ -23,7 +22,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
-from kraft.http.api import LIVE, ROUTES, Asked, Json, Route, Service
+from kraft.http.api import LIVE, ROUTES, Answer, Asked, Route, Service, encoded
 from kraft.http.cluster_view import ClusterView
 from kraft.http.listener import server_of
 from kraft.http.live import LiveStreams
@@ -195,12 +194,14 @@ def _route(routes: tuple[Route, ...], request: web.BaseRequest) -> tuple[Route, 
     raise Refused(404, "no such path; /api describes them")
 
 
-def _json(body: Json, status: int = 200) -> web.Response:
+def _json(body: Answer, status: int = 200) -> web.Response:
     from aiohttp import web
 
     headers = {**HEADERS, **({"WWW-Authenticate": 'Basic realm="kraft"'} if status == 401 else {})}
-    text = json.dumps(body, indent=1)
-    return web.Response(text=text, status=status, content_type="application/json", headers=headers)
+    headers["Content-Type"] = "application/json; charset=utf-8"
+    return web.Response(
+        body=body if isinstance(body, bytes) else encoded(body), status=status, headers=headers
+    )
 
 
 @cache

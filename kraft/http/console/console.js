@@ -278,7 +278,7 @@ function assigned(member) {
 
 const lag = (of) => `${of.lag && !of.lag_exact ? "≤ " : ""}${count(of.lag)}`;
 
-function groups(all) {
+function groups(all, more) {
   const rows = all.map((group) => element("tr", {},
     element("td", { className: "wide" }, group.id), element("td", {}, group.type), element("td", {}, group.state),
     element("td", {}, group.members.length
@@ -291,6 +291,8 @@ function groups(all) {
           `${each.topic}-${each.partition}: ${lag(each)}, at ${count(each.offset)} of ${count(each.end)}`)))
       : "nothing committed"),
     element("td", { className: "n" }, String(group.coordinator))));
+  if (more) rows.push(element("tr", {}, element("td", { colSpan: 6 },
+    `${count(more)} more, which are less far behind, are not sent: /api/v1/groups has them.`)));
   if ($("groups").querySelector("details[open]")) return; // it is being read
   replaceIfChanged($("groups").tBodies[0], rows.length ? rows
     : [element("tr", {}, element("td", { colSpan: 6 }, "There are none."))]);
@@ -341,7 +343,7 @@ function draw(snapshot) {
   brokers(snapshot);
   quorum(snapshot.quorum);
   partitions(snapshot);
-  groups(snapshot.groups);
+  groups(snapshot.groups, snapshot.more_groups);
 }
 
 function linked(text, lost) {

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from kraft.http.cluster_view import ClusterView
+from kraft.http.cluster_view import SHOWN_OF_GROUPS, ClusterView, furthest_behind
 from kraft.http.login import Visitor
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.metadata.image import MetadataImage, TopicImage
@@ -50,6 +50,10 @@ class Counting(Authorizer):
         return super().allows(*asked)
 
 
+def as_it_is(found: Any) -> Any:
+    return found
+
+
 class Nobody:
     async def request(self, *_: Any) -> Any:
         raise BrokerError(ErrorCode.NOT_CONTROLLER)
@@ -69,7 +73,7 @@ async def test_rights_are_looked_up_beside_the_loop(asked: str) -> None:
     )
     sources: Any = SimpleNamespace(node=node, broker=None)
     visitor = Visitor("User:a", "h", node)
-    arguments = {"topics": ("",)}.get(asked, ())
+    arguments = {"topics": (as_it_is, "")}.get(asked, (as_it_is,))
     answer = await getattr(ClusterView(sources), asked)(visitor, *arguments)
     assert threading.get_ident() not in authorizer.threads
     if asked == "snapshot":
@@ -93,6 +97,38 @@ async def test_views_are_made_one_at_a_time() -> None:
     )
     sources: Any = SimpleNamespace(node=node, broker=None)
     view, visitor = ClusterView(sources), Visitor("User:a", "h", node)
-    asked = [view.snapshot(visitor), view.topics(visitor, ""), view.groups(visitor)]
-    await asyncio.gather(*asked, *(view.snapshot(visitor) for _ in range(5)))
+    told = Told()
+    asked = [view.snapshot(visitor, told), view.topics(visitor, told, ""), view.groups(visitor, told)]
+    await asyncio.gather(*asked, *(view.snapshot(visitor, told) for _ in range(5)))
     assert authorizer.most == 1
+    assert told.most == 1
+
+
+class Told:
+    """How many answers are in memory that are not encoded."""
+
+    def __init__(self) -> None:
+        self.most = self.now = 0
+        self.lock = threading.Lock()
+
+    def __call__(self, found: Any) -> bytes:
+        with self.lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+        time.sleep(0)  # lets another thread run
+        with self.lock:
+            self.now -= 1
+        return b""
+
+
+def test_of_very_many_groups_those_are_shown_that_are_furthest_behind() -> None:
+    """Each reader of the live stream is sent them once a second."""
+    groups: list[dict[str, Any]] = [
+        {"id": f"g{n:05}", "members": [], "offsets": [{}] * 3, "lag": 0} for n in range(3_000)
+    ]
+    groups[1_500]["lag"], groups[1_501]["lag"] = 1, None
+    shown = furthest_behind(groups)
+    assert sum(1 + len(each["offsets"]) for each in shown) == SHOWN_OF_GROUPS
+    assert groups[1_500] in shown
+    assert shown == sorted(shown, key=lambda group: str(group["id"]))
+    assert furthest_behind(groups[:9]) == groups[:9]

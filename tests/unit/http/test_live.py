@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -37,8 +38,8 @@ def test_readers_are_told_of_an_event_in_turns_of_their_own(monkeypatch: pytest.
                 may_end.set()
             return []
 
-        async def snapshot(visitor: object) -> dict[str, Any]:
-            return {}
+        async def snapshot(visitor: object, told: Callable[[dict[str, Any]], bytes]) -> bytes:
+            return told({})
 
         async def nothing(*_: object) -> None:
             pass
