@@ -55,15 +55,16 @@ class DynamicBrokerConfig:
             self._apply(self._with({**image.config(kind, ""), **image.config(kind, own)}))
 
     def _with(self, committed: Mapping[str, str]) -> Config:
-        """Where they do not fit together, each value is checked alone, so that one stops no other."""
+        """Where they do not fit together, as many as do, one after the other: one stops no other, and none
+        the node, for two may contradict each other that each fit the file."""
         changing = {key: value for key, value in committed.items() if changes_node(key)}
         with suppress(FatalError):
             return self._static.with_dynamic(changing)
-        fitting: dict[str, str] = {}
+        fitting, config = dict[str, str](), self._static
         for key, value in changing.items():
             try:
-                self._static.with_dynamic({key: value})
+                config = self._static.with_dynamic({**fitting, key: value})
                 fitting[key] = value
             except FatalError as error:
                 log.error("%s is not in effect on this node: %s", key, error)
-        return self._static.with_dynamic(fitting)
+        return config

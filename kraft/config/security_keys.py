@@ -31,7 +31,7 @@ class SecurityKeys:
     )
     ssl_truststore_location: str | None = key(
         None, "PEM file with the authorities that the other end's certificate must come from; setting the "
-        "key again adds the authorities of the file", update=PER_BROKER,
+        "key again reads the file again", update=PER_BROKER,
     )  # fmt: skip
     ssl_truststore_type: str = key(
         "PEM", "only PEM is read; Kafka's default is JKS", choices=("PEM",), update=PER_BROKER

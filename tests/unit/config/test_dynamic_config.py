@@ -164,6 +164,19 @@ def test_keys_of_nobody_are_kept_for_whom_it_concerns() -> None:
     assert "num.io.threads" in NO_EFFECT  # known to Kafka, changeable, without effect
 
 
+def test_of_two_values_that_contradict_each_other_one_is_in_effect() -> None:
+    """Each fits the file. Both together ended the node, and again at each start."""
+    node = Node()
+    limits = {"max_connections_per_ip": "10", "max_connections_per_ip_overrides": "1.2.3.4:5"}
+    node.live = DynamicBrokerConfig(config(**PLAIN, **limits), node.apply)
+    node.set("1", "max.connections.per.ip.overrides", "")
+    assert node.config.connections_of_hosts == {}
+    node.set("", "max.connections.per.ip", "0")
+    assert (node.config.max_connections_per_ip, node.config.connections_of_hosts) == (0, {"1.2.3.4": 5})
+    node.set("", "max.connections.per.ip", "7")
+    assert (node.config.max_connections_per_ip, node.config.connections_of_hosts) == (7, {})
+
+
 def test_a_certificate_is_renewed_for_connections_from_then_on(tmp_path: Path) -> None:
     authority = Authority.create(tmp_path, "authority")
     first, second = (authority.issue(name, f"/CN={name}") for name in ("first", "second"))
@@ -181,6 +194,21 @@ def test_a_certificate_is_renewed_for_connections_from_then_on(tmp_path: Path) -
     assert shown(in_use, authority) == "first", "changed under a handshake, it would end the process"
     security.renew(static.with_dynamic({"listener.name.in.ssl.keystore.location": str(tmp_path / "gone")}))
     assert shown(listener_security, authority) == "second"
+
+
+def test_an_authority_that_is_not_in_the_file_any_more_is_trusted_no_longer(tmp_path: Path) -> None:
+    old, new = (Authority.create(tmp_path, name) for name in ("old", "new"))
+    static = config(
+        listener_security_protocol_map=mapped("SSL"), ssl_client_auth="required",
+        ssl_keystore_location=str(old.issue("node", "/CN=node")),
+        ssl_truststore_location=str(old.certificate),
+    )  # fmt: skip
+    security = NodeSecurity(static)
+    security.renew(static.with_dynamic({"listener.name.in.ssl.truststore.location": str(new.certificate)}))
+    listener_security = security.listeners["IN"].tls
+    assert listener_security is not None
+    (trusted,) = listener_security.context.get_ca_certs()
+    assert dict(each for (each,) in trusted["subject"])["commonName"] == "new"
 
 
 def test_renewals_come_one_after_the_other_and_the_newest_last() -> None:
