@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import Final, Generic, TypeVar
 
@@ -70,8 +69,6 @@ class LogReplay(Generic[RecordT]):
         self._slice_bytes = slice_bytes
         self._left = 0
         """Of this turn of the loop, in bytes."""
-        self._passed_over = 0
-        """Records of the present batch that are not ours."""
 
     async def run(self) -> int:
         """From the start to the end, also above the high watermark: that will either be replicated, or
@@ -99,8 +96,10 @@ class LogReplay(Generic[RecordT]):
                 offset = header.next_offset
                 if header.is_control:
                     await self._end_transaction(data, position, header)
+                elif header.compression:  # by a client, or by Apache Kafka
+                    await self._take_compressed(data, position, header)
                 else:
-                    await self._take_batch(data, position, header)
+                    await self._take(iter_records(data, position, with_headers=False), header)
             replayed += header.size
         if not replayed:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"nothing at offset {offset} of {end}")
@@ -120,52 +119,38 @@ class LogReplay(Generic[RecordT]):
                 while end(header.producer_id, commit=commit, most=ENDED_PER_TURN):
                     await self._turn()
 
-    async def _take_batch(self, data: bytes, position: int, header: BatchHeader) -> None:
-        at = self._instant()
-        records: Iterator[Record] = iter_records(data, position, with_headers=False)
-        self._passed_over = 0
-        async with self._loads.unpacking if header.compression else nullcontext():
-            if header.compression:
-                first = await self._loop.run_in_executor(None, next, records, None)
-                records = chain(() if first is None else (first,), records)
-            for stored in records:
-                value_size = len(stored.value or b"")
-                size = RECORD_OVERHEAD_BYTES + len(stored.key or b"") + value_size
-                if self._left < size:
+    async def _take_compressed(self, data: bytes, position: int, header: BatchHeader) -> None:
+        async with self._loads.unpacking:  # until the last of its records is taken
+            records = iter_records(data, position, with_headers=False)
+            first = await self._loop.run_in_executor(None, next, records, None)
+            await self._take(chain(() if first is None else (first,), records), header)
+
+    async def _take(self, records: Iterable[Record], header: BatchHeader) -> None:
+        at, machine, turn_bytes = self._instant(), self._state_machine, self._loads.turn_bytes
+        is_transactional, producer_id = header.is_transactional, header.producer_id
+        passed_over = 0
+        for stored in records:
+            key, value = stored.key or b"", stored.value
+            value_size = len(value or b"")
+            size = RECORD_OVERHEAD_BYTES + len(key) + value_size
+            if self._left < size:
+                await self._turn()
+            self._left -= size
+            try:
+                record = machine.decode(key, value) if key else None
+                if value_size > turn_bytes:  # a group of thousands of members
                     await self._turn()
-                self._left -= size
-                record = self._decoded(stored)
-                if record is not None:
-                    if value_size > self._loads.turn_bytes:  # a group of thousands of members
-                        await self._turn()
-                    self._take(record, stored, header, at)
-        if self._passed_over > NAMED:
-            logger.warning("so are %d more of that batch", self._passed_over - NAMED)
+                if record is not None and is_transactional:
+                    machine.hold(record, producer_id)
+                elif record is not None:
+                    machine.replay(record, at)
+            except ValueError as error:  # it is none of ours: a client wrote it
+                passed_over += 1
+                if passed_over <= NAMED:
+                    kind, where = int.from_bytes(key[:2], signed=True), f"at offset {stored.offset}"
+                    self._warn(f"a record of kind {kind}", f"{where} is passed over: {error}")
+        if passed_over > NAMED:
+            self._warn(f"{passed_over - NAMED} more records", f"before offset {header.next_offset}, too")
 
-    def _decoded(self, stored: Record) -> RecordT | None:
-        if stored.key is None:
-            return None
-        try:
-            return self._state_machine.decode(stored.key, stored.value)
-        except ValueError as error:
-            self._pass_over(stored, error)
-            return None
-
-    def _take(self, record: RecordT, stored: Record, header: BatchHeader, at: Instant) -> None:
-        try:
-            if header.is_transactional:
-                self._state_machine.hold(record, header.producer_id)
-            else:
-                self._state_machine.replay(record, at)
-        except ValueError as error:
-            self._pass_over(stored, error)
-
-    def _pass_over(self, stored: Record, error: ValueError) -> None:
-        """It is none of ours: a client wrote it."""
-        self._passed_over += 1
-        if self._passed_over <= NAMED:
-            kind = int.from_bytes((stored.key or b"")[:2], signed=True)
-            where = f"partition {self._partition} at offset {stored.offset}"
-            logger.warning(
-                "a record of kind %d in the coordinator's %s is passed over: %s", kind, where, error
-            )
+    def _warn(self, what: str, where: str) -> None:
+        logger.warning("%s in the coordinator's partition %d %s", what, self._partition, where)
