@@ -40,8 +40,8 @@ def test_a_batch_query_is_planned_over_one_connection_in_three_requests() -> Non
 
 MANY_PARTITIONS = 20_000
 CPU_S = 1.0
-"""Some ten times what it takes; with work for each partition that grows with their number, it is some three times
-as much."""
+"""Some ten times what it takes; with work for each partition that grows with their number, it is some three
+times as much."""
 
 
 def test_very_many_partitions_are_planned_at_once() -> None:
