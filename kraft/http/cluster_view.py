@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from kraft.api.context import BrokerContext
 from kraft.api.node_view import VERSION, node_view
+from kraft.http.finish import to_its_end
 from kraft.http.group_lags import Counts, count_for_groups, position
 from kraft.http.login import Visitor
 from kraft.http.transactions_view import transactions
@@ -130,7 +131,7 @@ class ClusterView:
         """Beside the loop: nothing of it changes any more, and ten thousand partitions take a tenth of a
         second."""
         async with self._merging:
-            return await self._node.loop.run_in_executor(None, made)
+            return await to_its_end(self._node.loop.run_in_executor(None, made))
 
     async def _answers(self) -> None:
         """Have them asked for, where they are old."""

@@ -58,6 +58,7 @@ def server_of(respond: Respond, loop: asyncio.AbstractEventLoop, log: logging.Lo
         access_log=None,
         logger=log,
         loop=loop,
+        handler_cancellation=True,  # see finish.py
         auto_decompress=False,
         read_bufsize=BUFFERED_BYTES,
         lingering_time=LINGERING_S,

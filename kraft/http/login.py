@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from kraft.api.context import NodeContext
+from kraft.http.finish import to_its_end
 from metadata_quorum.metadata.records import UserScramCredentialRecord
 from metadata_quorum.security.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from metadata_quorum.security.scram import ScramMechanism, salted
@@ -134,7 +135,7 @@ class Logins:
             return [each for proves, each in proofs if proves]
 
         async with self._checking:
-            proved = await self.node.computing(check)
+            proved = await to_its_end(asyncio.ensure_future(self.node.computing(check)))
         for each in proved:
             if _is_current(self.node, each):
                 return each

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from kraft.api.context import BrokerContext
 from kraft.http.client_requests import Client
+from kraft.http.finish import to_its_end
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.batch import BatchHeader, CorruptBatchError, iter_headers, iter_records
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -62,7 +63,8 @@ async def messages(
         first = max(end - limit, start) if offset is None else min(max(offset, start), end)
     records = await _fetch(client, leader, tp, first) if first < end else b""
     async with opening:
-        found = await broker.node.loop.run_in_executor(None, _readable, records, first, limit)
+        opened = broker.node.loop.run_in_executor(None, _readable, records, first, limit)
+        found = await to_its_end(opened)
     return {
         "topic": tp.topic,
         "partition": tp.partition,

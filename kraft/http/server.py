@@ -13,6 +13,7 @@ address, to localhost or to its advertised names only, so that no other name can
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Set
@@ -24,6 +25,7 @@ from urllib.parse import unquote
 
 from kraft.http.api import LIVE, ROUTES, Answer, Asked, Route, Service, encoded
 from kraft.http.cluster_view import ClusterView
+from kraft.http.finish import to_its_end
 from kraft.http.listener import server_of
 from kraft.http.live import LiveStreams
 from kraft.http.login import LoginRequired, Logins, Visitor
@@ -159,7 +161,8 @@ class HttpServer:
     async def _write(self, request: web.BaseRequest, visitor: Visitor) -> web.StreamResponse:
         body = await self._writes.body(request, visitor)
         route, in_path = _route(WRITE_ROUTES, request)
-        return _json(await route.answer(self._service, Asked(visitor, in_path, request.query, body)))
+        written = route.answer(self._service, Asked(visitor, in_path, request.query, body))
+        return _json(await to_its_end(asyncio.ensure_future(written)))
 
     async def _status(self, request: web.BaseRequest) -> web.StreamResponse:
         report = await status(self._sources)

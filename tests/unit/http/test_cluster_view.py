@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -119,6 +119,40 @@ class Told:
         with self.lock:
             self.now -= 1
         return b""
+
+
+@on_a_loop
+async def test_one_whose_reader_has_gone_is_not_made_beside_the_next() -> None:
+    authorizer: Any = Counting()
+    topics = {f"t{n}": TopicImage(f"t{n}", UUID(int=n + 1), {}) for n in range(100)}
+    node = node_context(
+        asyncio.get_running_loop(),
+        image=MetadataImage(topics_by_name=topics),
+        authorizer=authorizer,
+        controller_channel=Nobody(),
+    )
+    view, visitor = (
+        ClusterView(cast(Any, SimpleNamespace(node=node, broker=None))),
+        Visitor("User:a", "h", node),
+    )
+    may_go_on, made = threading.Event(), threading.Event()
+    told = Told()
+
+    def slow(found: Any) -> bytes:
+        made.set()
+        may_go_on.wait(60)
+        return told(found)
+
+    gone = asyncio.ensure_future(view.snapshot(visitor, slow))
+    await asyncio.get_running_loop().run_in_executor(None, made.wait, 60)
+    waits = asyncio.ensure_future(view.groups(visitor, told))
+    gone.cancel()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert (gone.done(), waits.done()) == (False, False)
+    may_go_on.set()
+    assert await waits == b""
+    assert gone.cancelled()
 
 
 def test_of_very_many_groups_those_are_shown_that_are_furthest_behind() -> None:

@@ -270,3 +270,27 @@ def test_a_long_body_that_nobody_wants_is_answered() -> None:
             writer.close()
 
     run(test)
+
+
+def test_a_request_ends_with_its_connection() -> None:
+    """Who asks again and again, and goes, leaves nothing in the line before others."""
+
+    async def test() -> None:
+        begun, ended = asyncio.Event(), asyncio.Event()
+
+        async def endless(request: web.BaseRequest) -> web.StreamResponse:
+            begun.set()
+            try:
+                await asyncio.get_running_loop().create_future()
+            finally:
+                ended.set()
+            return await hello(request)
+
+        async with serving(endless) as port:
+            _, writer = await asyncio.open_connection(HOST, port)
+            writer.write(ASKED)
+            await begun.wait()
+            writer.close()
+            await ended.wait()
+
+    run(test)
