@@ -168,4 +168,13 @@ EXACTLY_ONCE: Final = (
         "            # its directory fails",
         ("unit/node/test_metadata_publisher.py",),
     ),
+    mutant(
+        "timeout-of-the-producer-before",
+        "ours",
+        "a transaction has the timeout of the producer that came last",
+        "data_plane/coordinator/transactions/transaction_state_manager.py",
+        "            former_epoch=former_epoch,\n            timeout_ms=timeout_ms,\n",
+        "            former_epoch=former_epoch,\n",
+        ("unit/transactions/test_transaction_state_manager.py",),
+    ),
 )

@@ -380,4 +380,22 @@ QUORUM: Final = (
         "        self._SyncObj__raftElectionDeadline = -_NEVER\n",
         ("unit/raft/test_elections.py",),
     ),
+    mutant(
+        "nonce-of-an-earlier-leadership",
+        "ours",
+        "the nonce of a voter that lost its disk counts in the leadership in which it was appended",
+        "metadata_quorum/raft/leading.py",
+        "        self._rejoins.clear()\n",
+        "",
+        ("unit/raft/test_rejoin.py",),
+    ),
+    mutant(
+        "late-snapshot-of-ones-own",
+        "ours",
+        "a snapshot that is written when a leader's newer one has come forgets no log",
+        "metadata_quorum/raft/applier.py",
+        "if refused is None and index > self._journal.base_index:",
+        "if refused is None:",
+        ("unit/raft/test_snapshots_beside_the_loop.py",),
+    ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.mutants.mutant import mutant
+from tests.mutants.mutant import Edit, mutant
 
 LOG: Final = "data_plane/log"
 MANAGER: Final = "data_plane/log_manager"
@@ -198,6 +198,15 @@ STORAGE: Final = (
         ("unit/replication/test_replica_moves.py",),
     ),
     mutant(
+        "copy-follows-the-last-truncation",
+        "ours",
+        "a replica's copy goes back as far as the replica did, whatever came after that",
+        "data_plane/replication/replica_moves.py",
+        "offset if self._truncate_at is None else min(offset, self._truncate_at)\n",
+        "offset\n",
+        ("unit/replication/test_copies_and_truncations.py",),
+    ),
+    mutant(
         "waiter-without-a-flush",
         "ours",
         "who waits for a flush gets one, however the topic is configured by then",
@@ -378,5 +387,19 @@ STORAGE: Final = (
         "flags, PRIVATE_FILE)",
         "flags, 0o666)",
         ("contract/test_disk.py",),
+    ),
+    mutant(
+        "cleaned-behind-a-truncation",
+        "ours",
+        "what is written where a cleaned log was truncated is dirty",
+        f"{LOG}/log.py",
+        "        self.cleaned_to = min(self.cleaned_to, offset)  # or",
+        "        # or",
+        ("unit/log/test_compaction.py",),
+        Edit(
+            f"{LOG}/log.py",
+            "        self.cleaned_to = min(self.cleaned_to, offset)\n        self.epochs",
+            "        self.epochs",
+        ),
     ),
 )

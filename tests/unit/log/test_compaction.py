@@ -117,6 +117,22 @@ def test_a_tombstone_stays_until_its_horizon_is_over(tmp_path):
     assert (1, b"b", b"1") in contents(log)
 
 
+def test_what_is_written_where_a_cleaned_log_was_truncated_is_dirty(tmp_path):
+    """After an unclean election. Otherwise the tombstone would go first, and what it deletes would stay."""
+    log = open_log(tmp_path, COMPACT)
+    for key in (b"a", b"b", b"c", b"d", b"e", b"f"):
+        put(log, (key, b"x" * 300))
+    clean(log)
+    assert log.cleaned_to == 5
+    truncate(log, 2)
+    put(log, (b"a", None))
+    for late_ms in (0, 0, 1000):
+        put(log, (b"fill", b"x" * 300))
+        log.roll(NOW_MS)
+        clean(log, now_ms=NOW_MS + late_ms)
+    assert b"a" not in {key for _, key, _ in contents(log)}
+
+
 def test_a_producers_last_batch_stays_though_empty(tmp_path):
     log = open_log(tmp_path, COMPACT)
     put(log, (b"a", b"1"), producer_id=7, producer_epoch=0, base_sequence=0)

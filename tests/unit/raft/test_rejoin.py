@@ -6,7 +6,7 @@ import pytest
 
 from metadata_quorum.foundation.disk import Disk
 from metadata_quorum.foundation.errors import ExitCode, FatalError
-from metadata_quorum.raft.admission import ProvenNonce, Rejoins, VoterAdmission
+from metadata_quorum.raft.admission import ProvenNonce, Rejoins, VoterAdmission, nonce_entry
 from metadata_quorum.raft.identity import is_formatted
 from metadata_quorum.raft.journal import FILE_NAME
 from metadata_quorum.raft.leading import Leading
@@ -232,3 +232,34 @@ def test_a_frame_of_the_lost_incarnation_is_void() -> None:
     rig.inject(2, 1, old)
     rig.tick(1)
     assert rig.rafts[1].state().match_index[2] == before == 0
+
+
+def test_a_nonce_is_forgotten_with_the_leadership_in_which_it_was_appended() -> None:
+    """It may be in no log any more: another leader's entries have taken its place."""
+    rig = Rig(5)
+    rig.elect(1)
+    rig.propose(1, b"x")
+    rig.settle()
+    rig.kill(2)
+    rig.wipe(2)
+    rig.cut_between((1, 2), (3, 4, 5))
+    rig.start(2)
+    rig.run(0.3, 0.05)
+    nonce = nonce_entry(2, rig.rafts[2].admission.nonce)
+
+    def has_it(voter: int) -> bool:
+        return nonce in [command for command, _, _ in rig.rafts[voter].journal[:]]
+
+    assert has_it(1)
+    rig.elect(3)
+    rig.propose(3, *(b"y" for _ in range(5)))
+    rig.settle()
+    rig.cut.clear()
+    rig.cut_between((2,), (3, 4, 5))
+    rig.run(0.3, 0.05)
+    assert not has_it(1)
+    rig.elect(1)
+    rig.cut.clear()
+    rig.run(1.5, 0.05)
+    assert not rig.rafts[2].is_mute
+    assert all(map(has_it, rig.ids))

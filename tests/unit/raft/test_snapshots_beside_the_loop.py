@@ -59,6 +59,36 @@ def test_entries_go_on_while_a_snapshot_is_written_beside_the_loop() -> None:
     assert rig.machines[2].values == some_values(30)
 
 
+def test_a_snapshot_that_is_written_when_a_newer_one_of_the_leader_has_come_changes_nothing() -> None:
+    """A slow disk, and a follower that was cut off meanwhile. The log is not what it was when it began."""
+    rig = Rig(config=CHUNKED)
+    rig.elect(1)
+    rig.jobs = []
+    rig.held.add((1, 3))
+    rig.propose(1, *some_values(15))
+    rig.settle(1, 2)
+    rig.run_jobs()
+    rig.held.clear()
+    rig.settle()
+    ((work, done),) = rig.jobs
+    rig.jobs = None
+    rig.cut_between((3,), (1, 2))
+    rig.propose(1, *some_values(30, 15))
+    rig.settle()
+    rig.cut.clear()
+    rig.rafts[1].disconnected(3, broken=False)
+    rig.rafts[1].connected(3)
+    rig.run(1.0)
+    base = rig.rafts[3].journal.base_index
+    assert rig.machines[3].values == some_values(45)
+    done(work())
+    assert rig.rafts[3].journal.base_index == base
+    more = rig.propose(1, b"more")
+    rig.run(0.5)
+    assert rig.committed(more)
+    assert rig.log(3) == rig.log(1)
+
+
 @pytest.mark.parametrize("died", ["before it was written", "before it was noticed"])
 def test_killed_while_a_snapshot_is_written(died: str) -> None:
     rig = Rig(1, config=CHUNKED)

@@ -285,6 +285,21 @@ def test_a_transaction_that_takes_too_long_is_aborted() -> None:
 
 
 @pytest.mark.row("P4")
+def test_the_timeout_is_that_of_the_producer_that_came_last() -> None:
+    """It may be another program by now, or be configured in another way."""
+    driver = TransactionDriver()
+    begun(driver)
+    producer = driver.init("x", timeout_ms=3 * TIMEOUT_MS)
+    assert isinstance(producer, ProducerIdAndEpoch)
+    driver.failover()
+    driver.add("x", producer, [T0])
+    driver.now_ms += 3 * TIMEOUT_MS
+    assert list(driver.manager.timed_out(driver.at)) == []
+    driver.now_ms += 1
+    assert list(driver.manager.timed_out(driver.at)) == ["x"]
+
+
+@pytest.mark.row("P4")
 def test_a_leader_asks_what_belongs_to_the_open_transaction() -> None:
     driver = TransactionDriver()
     producer = begun(driver)

@@ -32,13 +32,15 @@ class TransactionDriver:
     def at(self) -> Instant:
         return Instant(self.now_ms / 1000, self.now_ms)
 
-    def init(self, name: str, expected: ProducerIdAndEpoch | None = None) -> ProducerIdAndEpoch | ErrorCode:
+    def init(
+        self, name: str, expected: ProducerIdAndEpoch | None = None, timeout_ms: int = TIMEOUT_MS
+    ) -> ProducerIdAndEpoch | ErrorCode:
         fresh_id = -1
         if self.manager.needs_producer_id(name):
             self.next_producer_id += 1
             fresh_id = self.next_producer_id
         return self._producer(
-            lambda: self.manager.init_producer_id(name, TIMEOUT_MS, expected, fresh_id, 0, self.at)
+            lambda: self.manager.init_producer_id(name, timeout_ms, expected, fresh_id, 0, self.at)
         )
 
     def add(
