@@ -201,7 +201,7 @@ class _ListenerKeys:
         )
         try:
             return renewable(tls)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             self._reject("ssl.truststore.location", _reason(error))
 
     def _login(self, mechanism_key: str) -> Login:
@@ -229,7 +229,7 @@ class _ListenerKeys:
     def _read(self, load: Callable[[str], object], name: str) -> None:
         try:
             load(self.text(name))
-        except OSError as error:
+        except (OSError, ValueError) as error:
             self._reject(name, _reason(error))
 
     def _reject(self, name: str, bound: str) -> NoReturn:
@@ -237,10 +237,12 @@ class _ListenerKeys:
         reject(own if own in self._config.given else name, self.text(name), bound)
 
 
-def _reason(error: OSError) -> str:
+def _reason(error: OSError | ValueError) -> str:
+    """A name that no file can have (a NUL in it) is a `ValueError`."""
     if isinstance(error, ssl.SSLError):
         return f"is no PEM that OpenSSL can read ({error.reason or error})"
-    return f"cannot be read: {error.strerror or error}"
+    known = error.strerror if isinstance(error, OSError) else None
+    return f"cannot be read: {known or error}"
 
 
 def parse_jaas(text: str) -> dict[str, str]:

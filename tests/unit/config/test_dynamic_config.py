@@ -192,8 +192,15 @@ def test_a_certificate_is_renewed_for_connections_from_then_on(tmp_path: Path) -
     security.renew(static.with_dynamic({"listener.name.in.ssl.keystore.location": str(second)}))
     assert shown(listener_security, authority) == "second"
     assert shown(in_use, authority) == "first", "changed under a handshake, it would end the process"
-    security.renew(static.with_dynamic({"listener.name.in.ssl.keystore.location": str(tmp_path / "gone")}))
-    assert shown(listener_security, authority) == "second"
+    for unreadable in (str(tmp_path / "gone"), "a\0b"):
+        security.renew(static.with_dynamic({"listener.name.in.ssl.keystore.location": unreadable}))
+        assert shown(listener_security, authority) == "second"
+    both = {
+        "listener.name.in.ssl.keystore.location": str(first),
+        "listener.name.controller.ssl.keystore.location": "a\0b",
+    }
+    security.renew(static.with_dynamic(both))
+    assert shown(listener_security, authority) == "first"
 
 
 def test_an_authority_that_is_not_in_the_file_any_more_is_trusted_no_longer(tmp_path: Path) -> None:
