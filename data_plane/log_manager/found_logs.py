@@ -186,9 +186,12 @@ class UnclaimedLogs:
 
     # --- what is not served -------------------------------------------------------------------
 
-    def suspect(self, tp: TopicPartition, registration: PartitionRegistration) -> None:
-        """A partition that is not new may lie in a directory that could not be read."""
-        is_new = registration.leader_epoch == 0 and registration.partition_epoch == 0
+    def suspect(self, tp: TopicPartition, registration: PartitionRegistration, broker_id: int) -> None:
+        """A partition that is not new here may lie in a directory that could not be read. One that a
+        reassignment has just added is made elsewhere: nobody counts on what it may have."""
+        is_made = registration.leader_epoch == 0 and registration.partition_epoch == 0
+        counted = {*registration.isr, *registration.elr, *registration.last_known_elr}
+        is_new = is_made or broker_id in {*registration.adding_replicas} - counted
         if self._unread_dir is not None and not is_new and tp not in self._logs:
             reason = f"{tp} stays offline: it may lie in {self._unread_dir}, which cannot be read"
             logger.error("%s", reason)

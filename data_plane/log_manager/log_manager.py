@@ -279,13 +279,15 @@ class LogManager:
         return min(online, key=lambda each: held.get(each, 0), default=None)
 
     def place(
-        self, new: Sequence[tuple[TopicPartition, UUID, PartitionRegistration, LogConfig]]
+        self,
+        new: Sequence[tuple[TopicPartition, UUID, PartitionRegistration, LogConfig]],
+        broker_id: int,
     ) -> Iterator[NewLog]:
         """Where `get_or_create` would create the logs of these partitions, which are new here."""
         held = self._held.copy()
         for tp, topic_id, registration, config in new:
             self.clear_way(tp, topic_id, DELETED)
-            self.unclaimed.suspect(tp, registration)
+            self.unclaimed.suspect(tp, registration, broker_id)
             directory = self._directory_for(tp, held)
             if directory is not None and not self.unclaimed.is_offline(tp, topic_id):
                 held[directory] += 1

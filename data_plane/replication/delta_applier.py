@@ -135,7 +135,7 @@ class DeltaApplier:
                 self._remove(partition, changes, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
         if partition is None:
-            self._unclaimed.suspect(tp, registration)
+            self._unclaimed.suspect(tp, registration, self._context.broker_id)
             partition = self._create(tp, topic_id, self._logs.configs.of(image, tp.topic))
         if partition is None:
             self._report_lost(tp, topic_id, registration)
@@ -241,7 +241,7 @@ class DeltaApplier:
                 here = self._context.broker_id in registration.replicas
                 if here and tp not in self._registry and tp not in self._unclaimed:
                     new.append((tp, topic_id, registration, config))
-        placed = list(self._logs.place(new))
+        placed = list(self._logs.place(new, self._context.broker_id))
         if len(placed) > self._room:
             return CreatedLogs(placed, self._now_ms())
         if placed:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from uuid import UUID
@@ -234,9 +235,24 @@ def test_what_may_lie_in_a_directory_that_failed_is_not_created_elsewhere() -> N
     older = PartitionRegistration((1, 2), (1, 2), 1, leader_epoch=3, partition_epoch=5)
     new = PartitionRegistration((1, 2), (1, 2), 1, leader_epoch=0, partition_epoch=0)
     for tp, registration in ((GOOD, older), (TopicPartition("new", 0), new)):
-        unclaimed.suspect(tp, registration)
+        unclaimed.suspect(tp, registration, 1)
     assert unclaimed.is_offline(GOOD, UUID(int=9))
     assert not unclaimed.is_offline(TopicPartition("new", 0), UUID(int=10))
+
+
+def test_what_a_reassignment_adds_is_made_beside_a_directory_that_failed() -> None:
+    """It was to wait for the next start; unless it had come so far that others count on it."""
+    unclaimed = UnclaimedLogs(Random(1), lambda directory, _: None)
+    disk = filled(clean=False)
+    disk.fail("read", errno.EIO, count=1 << 30)
+    unclaimed.load([log_dir(disk)], SMALL, {}, NOW_MS, MAY_BLOCK)
+    added = PartitionRegistration((2, 1), (2,), 2, leader_epoch=3, partition_epoch=5, adding_replicas=(1,))
+    for number, registration in enumerate(
+        (added, replace(added, isr=(2, 1)), replace(added, isr=(), leader=-1, elr=(2, 1)))
+    ):
+        tp = TopicPartition("added", number)
+        unclaimed.suspect(tp, registration, 1)
+        assert unclaimed.is_offline(tp, UUID(int=10)) == (number > 0)
 
 
 TWO = ("/data/a", "/data/b")

@@ -8,8 +8,9 @@ from uuid import UUID
 import pytest
 
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.metadata.records import PartitionChangeRecord
 from tests.support.may_block import MAY_BLOCK
-from tests.unit.replication.cluster import Cluster, in_loop
+from tests.unit.replication.cluster import Cluster, in_loop, until
 
 pytestmark = pytest.mark.row("R8", "L8")
 
@@ -147,3 +148,20 @@ async def test_what_may_lie_in_a_directory_that_cannot_be_read_is_not_made_anew(
         assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
         cluster.create_topic("third", [[1]])
         assert logs.dir_of(cluster.replica(1, "third")).path == "/data"
+
+
+@in_loop
+async def test_a_reassignment_comes_to_its_end_at_a_broker_that_lacks_a_directory():
+    async with Cluster(2, directories=("/data", "/more")) as cluster:
+        topic_id = cluster.create_topic("t", [[2]])
+        cluster.produce(b"x", acks=1)
+        await cluster.crash(1)
+        cluster.disks[1].lose_device("/more")
+        cluster.start(1)
+        cluster.commit(
+            PartitionChangeRecord(
+                partition_id=0, topic_id=topic_id, isr=(2,), replicas=(2, 1), adding_replicas=(1,)
+            )
+        )
+        await until(lambda: cluster.isr() == (2, 1))
+        assert cluster.replica(1).log.log_end_offset == 1
