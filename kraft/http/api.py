@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from math import isfinite
@@ -72,7 +72,7 @@ class Route:
     path: str
     """The path, with {parameters}."""
     summary: str
-    answer: Callable[[Service, Asked], Awaitable[Answer]]
+    answer: Callable[[Service, Asked], Coroutine[Any, Any, Answer]]
     query: Mapping[str, str] | None = None
     """What may be asked for, and what it means."""
 

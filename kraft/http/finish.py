@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 
 async def to_its_end(work: asyncio.Future[Result]) -> Result:
-    """Raises CancelledError only when the work is done."""
+    """Where it is cancelled, it ends with its work."""
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:

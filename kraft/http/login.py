@@ -135,7 +135,7 @@ class Logins:
             return [each for proves, each in proofs if proves]
 
         async with self._checking:
-            proved = await to_its_end(asyncio.ensure_future(self.node.computing(check)))
+            proved = await to_its_end(self.node.computing(check))
         for each in proved:
             if _is_current(self.node, each):
                 return each

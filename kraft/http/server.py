@@ -13,7 +13,6 @@ address, to localhost or to its advertised names only, so that no other name can
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Set
@@ -39,7 +38,7 @@ from kraft.metrics.metric import Style
 from kraft.metrics.sources import Sources
 from kraft.monitoring.rate_limited_log import rate_limited
 from metadata_quorum.foundation.errors import BrokerError
-from metadata_quorum.foundation.supervision import report_fault
+from metadata_quorum.foundation.supervision import awaited, report_fault
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -162,7 +161,7 @@ class HttpServer:
         body = await self._writes.body(request, visitor)
         route, in_path = _route(WRITE_ROUTES, request)
         written = route.answer(self._service, Asked(visitor, in_path, request.query, body))
-        return _json(await to_its_end(asyncio.ensure_future(written)))
+        return _json(await to_its_end(awaited(self._sources.node.loop, written, "a write of the console")))
 
     async def _status(self, request: web.BaseRequest) -> web.StreamResponse:
         report = await status(self._sources)
