@@ -438,7 +438,7 @@ def test_a_broker_that_is_silent_is_waited_for_once(
     broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever else asks meanwhile or afterwards: the machine is gone, and still named by the options."""
-    monkeypatch.setattr(connections, "METADATA_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(connections, "METADATA_TIMEOUT_S", 1.5)
     with socket.create_server((HOST, 0), backlog=50) as silent:
         servers = f"{broker.bootstrap},{HOST}:{silent.getsockname()[1]}"
         source = cluster_client({"bootstrap.servers": servers})
