@@ -45,8 +45,8 @@ SPARE: Final = 1.25
 """Records behind may be larger than those before."""
 NO_REPLICA: Final = -1
 LOSS_PATIENCE_S: Final = 10.0
-"""How long a range's end may be missing, or its topic, before it counts as lost: a new leader learns the
-high watermark a little later, and one that is cut off knows an old one."""
+"""How long a range's end may be missing, or its topic, before it counts as lost, whatever the timeout is: a
+new leader learns the high watermark a little later, and one that is cut off knows an old one."""
 
 _log = logging.getLogger(__name__)
 
@@ -297,17 +297,18 @@ class _Answers:
     # ---- trying again
 
     def _try_again(self, reason: Retry) -> None:
-        """With the leader looked up again, after a pause. Raises `SourceError` after `timeout_s`."""
+        """With the leader looked up again, after a pause. Raises `SourceError` after `timeout_s`; later where
+        the rest of the range seemed to be lost, so that a short timeout does not decide whether it is."""
         now = self._cluster.now()
         self._leader = None
         gone_for_s, failing_for_s = self._failures.note(now, gone=isinstance(reason, _Gone))
-        if gone_for_s > min(LOSS_PATIENCE_S, self._timeout_s / 2):
+        patience_s = self._timeout_s + (LOSS_PATIENCE_S if self._failures.seemed_lost else 0)
+        if gone_for_s > LOSS_PATIENCE_S:
             self._lose(self._end, str(reason))
-        elif failing_for_s > self._timeout_s:
+        elif failing_for_s > patience_s:
             raise SourceError(
                 "TIMEOUT",
-                f"Cannot fetch offset {self._position} of {self._partition}"
-                f" in {self._timeout_s:g} s: {reason}",
+                f"Cannot fetch offset {self._position} of {self._partition} in {patience_s:g} s: {reason}",
             ) from reason
         else:
             self._cluster.pause(self._failures.backoff_s)
@@ -324,6 +325,7 @@ class _Failures:
 
     def __init__(self) -> None:
         self.count = 0
+        self.seemed_lost = False
         self._since: float | None = None
         self._gone_since: float | None = None
 
@@ -338,5 +340,6 @@ class _Failures:
         if not gone:
             self._gone_since = None
             return 0.0, now - self._since
+        self.seemed_lost = True
         self._gone_since = now if self._gone_since is None else self._gone_since
         return now - self._gone_since, now - self._since

@@ -393,6 +393,23 @@ def test_a_high_watermark_that_is_behind_is_no_loss(broker: ScriptedBroker) -> N
     assert offsets_read(broker, 0, 1) == [0]
 
 
+@pytest.mark.parametrize("fail_on_data_loss", [True, False])
+def test_a_short_timeout_makes_no_loss_of_it(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, fail_on_data_loss: bool
+) -> None:
+    """`kafkaConsumer.pollTimeoutMs` was half a second once, and many a query still has it."""
+    monkeypatch.setattr(reader, "LOSS_PATIENCE_S", 10.0)
+
+    def arrived(partition: Partition) -> None:
+        partition.end = None
+
+    broker.partition = Partition([batch(0, 0)], end=0)
+    broker.partition.batches, late = [], broker.partition.batches
+    broker.offsets_failures.extend([lambda _: None] * 3)
+    broker.offsets_failures.append(lambda partition: (partition.batches.extend(late), arrived(partition)))
+    assert offsets_read(broker, 0, 1, timeout_s=0.2, fail_on_data_loss=fail_on_data_loss) == [0]
+
+
 # ---- the driver's questions --------------------------------------------------------------------------
 
 
