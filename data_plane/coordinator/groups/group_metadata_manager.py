@@ -71,9 +71,8 @@ GroupResult = CoordinatorResult[CoordinatorRecord]
 AnyGroup = ClassicGroup | ConsumerGroup
 
 _NEVER = float("inf")
-_UNLIMITED = 2**31 - 1
 LOOKED_AT: Final = 2_000
-"""Offsets and groups, in one part of a sweep."""
+"""Offsets and groups, in one part of a sweep or of a list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +98,7 @@ class GroupMetadataManager:
         self,
         limits: GroupLimits,
         view: ClusterView | None = None,
-        max_batch_bytes: Callable[[], int] = lambda: _UNLIMITED,
+        max_batch_bytes: Callable[[], int] = lambda: ALL,
     ) -> None:
         """`max_batch_bytes`: what the log takes at once."""
         self._limits = limits
@@ -246,16 +245,18 @@ class GroupMetadataManager:
         return CoordinatorResult([*records], [(ticket, CommitReply(errors))], atomic=False)
 
     def groups_to_expire(self) -> deque[str]:
-        """All of them, for one sweep."""
-        return deque(dict.fromkeys([*self._offsets.groups(), *self._groups]))
+        """All of them, for one sweep; some come twice, because to look for those takes longest."""
+        return deque([*self._groups, *self._offsets.groups()])
 
     def expire(self, left: deque[str], at: Instant) -> GroupResult:
         """Some of a sweep: offsets past their retention, then groups that have no offsets left. What the
         limit of records leaves of a group is for another sweep."""
-        limit, looked_at = self._limits.max_records_per_sweep, 0
+        limit, looked_at, seen = self._limits.max_records_per_sweep, 0, set[str]()
         records: list[CoordinatorRecord] = []
         while left and len(records) < limit and looked_at < LOOKED_AT:
-            group_id = left.popleft()
+            if (group_id := left.popleft()) in seen:
+                continue
+            seen.add(group_id)
             looked_at += 1 + len(self._offsets.of(group_id))
             group = self._groups.get(group_id)
             expired = self._offsets.expired(group_id, group, self._limits.offsets_retention_ms, at)
@@ -280,10 +281,8 @@ class GroupMetadataManager:
 
     def delete_some_offsets(self, deletion: TopicDeletion, at: Instant) -> GroupResult:
         """One batch of it; to be repeated while something is left."""
-        records: list[CoordinatorRecord] = [
-            *self._offsets.delete_some_offsets(deletion, self._limits.max_records_per_sweep)
-        ]
-        return CoordinatorResult(records, atomic=False)
+        records = self._offsets.delete_some_offsets(deletion, self._limits.max_records_per_sweep)
+        return CoordinatorResult([*records], atomic=False)
 
     def refuse_topic_deletion(self, deletion: TopicDeletion) -> None:
         """Not all records of the last batch could be appended."""
@@ -291,9 +290,13 @@ class GroupMetadataManager:
 
     # --- looking at groups, deleting them ------------------------------------------------------
 
-    def group_ids(self) -> Sequence[str]:
-        """Of all groups that there are."""
-        return [*self._groups, *(each for each in self._offsets.groups() if each not in self._groups)]
+    def group_ids(self) -> Iterator[Sequence[str]]:
+        """Of all groups that there are at the beginning, some at a time; at least once."""
+        known = self._groups.copy()
+        ids = [*known, *self._offsets.groups()]
+        for start in range(0, max(len(ids), 1), LOOKED_AT):
+            part = enumerate(ids[start : start + LOOKED_AT], start)
+            yield [each for place, each in part if place < len(known) or each not in known]
 
     def list(self, group_ids: Iterable[str], ticket: Ticket, at: Instant) -> GroupResult:
         """Those of them that are there still."""
@@ -329,9 +332,8 @@ class GroupMetadataManager:
         elif group_id in self._offsets:
             described = DescribedGroup(group_id, ClassicGroupState.EMPTY.value)
         else:
-            described = DescribedGroup(
-                group_id, ClassicGroupState.DEAD.value, error=ErrorCode.GROUP_ID_NOT_FOUND
-            )
+            dead, missing = ClassicGroupState.DEAD.value, ErrorCode.GROUP_ID_NOT_FOUND
+            described = DescribedGroup(group_id, dead, error=missing)
         return CoordinatorResult(replies=[(ticket, described)])
 
     def describe_consumer(self, group_id: str, ticket: Ticket, at: Instant) -> GroupResult:

@@ -93,7 +93,7 @@ class OffsetMetadataManager:
 
     def groups(self) -> list[str]:
         """Groups that have committed offsets, or would have by an open transaction."""
-        return list(dict.fromkeys([*self._by_group, *self._holders]))
+        return [*self._by_group, *(each for each in self._holders if each not in self._by_group)]
 
     def topics(self) -> set[str]:
         """For which something is committed, or would be by an open transaction."""

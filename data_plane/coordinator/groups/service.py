@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -64,8 +65,6 @@ from metadata_quorum.foundation.uuids import uuid_text
 _WAIT_FOR_TRANSACTIONS_S: Final = 1.0
 _NAMES_PER_TURN: Final = 256
 """Topics whose visibility is checked per turn of the loop."""
-LISTED_AT_ONCE: Final = 2_000
-"""Groups; each takes a microsecond."""
 _LOOKS: Final = 4
 """How often a heartbeat looks whether what it needs is known."""
 
@@ -343,15 +342,13 @@ class GroupCoordinator:
         """Every group that is coordinated here, some at a time. Raises while a partition is being loaded, for
         the list would have holes."""
         for shard, manager, _ in list(self._led.values()):
-            group_ids = manager.group_ids()
-            for start in range(0, max(len(group_ids), 1), LISTED_AT_ONCE):
-                part = group_ids[start : start + LISTED_AT_ONCE]
+            for part in manager.group_ids():
                 yield await shard.ask_all(partial(manager.list, part))
 
     def summaries(self) -> Iterator[GroupSummary]:
         """Every group of the partitions that are loaded. May be taken over many turns of the loop."""
         for shard, manager, _ in self._active():
-            for group_id in manager.group_ids():
+            for group_id in chain.from_iterable(manager.group_ids()):
                 summary = manager.summary(group_id) if shard.state is CoordinatorState.ACTIVE else None
                 if summary is not None:
                     yield summary

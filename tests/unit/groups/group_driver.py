@@ -6,6 +6,7 @@ does it; with `refusal` set, appends fail. `reloaded()` is what a new coordinato
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 from data_plane.coordinator.groups.classic.states import ClassicGroupConfig
@@ -53,7 +54,7 @@ class GroupDriver:
 
     def listed(self) -> object:
         """All groups."""
-        return self.answer("list", self.manager.group_ids())
+        return self.answer("list", chain.from_iterable(self.manager.group_ids()))
 
     def run(self, kind: str, *arguments: object) -> int:
         """Work of the coordinator's own; the number of its records."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from data_plane.coordinator.groups import service as groups_service
+from data_plane.coordinator.groups import group_metadata_manager
 from data_plane.coordinator.groups.messages import CommitOffsets, OffsetToCommit
+from data_plane.coordinator.groups.records import GroupRecord, StoredGroup
 from metadata_quorum.foundation.errors import ErrorCode
+from tests.unit.groups.group_driver import NO_DELAY, GroupDriver
 from tests.unit.groups.memory_log import MemoryLog
 from tests.unit.groups.service_driver import ORDERS_0, refusal, run, service
 
@@ -17,7 +19,7 @@ GROUPS = 25
 
 @pytest.fixture(autouse=True)
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groups_service, "LISTED_AT_ONCE", 10)
+    monkeypatch.setattr(group_metadata_manager, "LOOKED_AT", 10)
 
 
 def test_groups_are_listed_some_at_a_time() -> None:
@@ -65,3 +67,20 @@ def test_a_partition_without_groups_that_is_being_loaded_is_told_of_too() -> Non
             assert await refusal(anext(groups.list_groups())) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     run(test)
+
+
+def test_groups_with_members_and_offsets_are_listed_and_expire_once() -> None:
+    """To look for each in both places before the first is listed or expired held the loop for a tenth of a
+    second, where there are a hundred thousand."""
+    driver = GroupDriver()
+    for number in range(GROUPS):
+        wanted = OffsetToCommit(ORDERS_0, 1)
+        driver.answer("commit", CommitOffsets(f"g{number}", (wanted,)))
+        if number % 2:
+            driver.manager.replay(GroupRecord(f"g{number}", StoredGroup("", 1, None, None, 1, ())), driver.at)
+    listed = driver.listed()
+    assert isinstance(listed, tuple)
+    assert sorted(each.group_id for each in listed) == sorted(f"g{n}" for n in range(GROUPS))
+    driver.advance(NO_DELAY.offsets_retention_ms / 1000 + 1)
+    assert driver.expire() == GROUPS + GROUPS // 2
+    assert driver.listed() == ()
