@@ -16,6 +16,7 @@ from kraft.cli.errors import CliError
 from kraft.cli.silence import silence_of
 from kraft.net.client import UnsupportedVersion
 from kraft.peers.blocking_client import metadata_chunks
+from kraft.wire.bridge import MalformedMessage
 from metadata_quorum.foundation.batch import decode_batch, iter_headers
 from metadata_quorum.foundation.uuids import uuid_text
 from metadata_quorum.metadata.control_records import decode_control
@@ -40,7 +41,7 @@ def from_node(host: str, port: int) -> Iterator[str]:
     try:
         for chunk in metadata_chunks(host, port):
             yield from _lines(chunk)
-    except (OSError, UnsupportedVersion) as error:
+    except (OSError, UnsupportedVersion, MalformedMessage) as error:
         raise CliError(f"{host}:{port} {silence_of(error)}") from None
 
 

@@ -121,7 +121,7 @@ def _described(bootstrap: str, entity: Entity, *, strict: bool) -> list[tuple[En
             {each.entity_type: each.entity_name for each in entry.entity},
             {each.key: each.value for each in entry.values},
         )
-        for entry in answer.entries
+        for entry in answer.entries or ()
     ]
 
 

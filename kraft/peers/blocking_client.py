@@ -196,8 +196,14 @@ class _Leader(NamedTuple):
 
 
 def _leader(quorum: Message) -> _Leader:
+    """Raises `BrokerError` where the answer does not say where it listens, as Apache Kafka's before 3.9."""
     partition = quorum.topics[0].partitions[0]
-    (listener, *_) = next(each.listeners for each in quorum.nodes if each.node_id == partition.leader_id)
+    listeners = [at for each in quorum.nodes if each.node_id == partition.leader_id for at in each.listeners]
+    if not listeners:
+        raise BrokerError(
+            ErrorCode.LEADER_NOT_AVAILABLE, "we are not told where the active controller listens"
+        )
+    listener = listeners[0]
     return _Leader(listener.host, listener.port, partition.leader_epoch)
 
 
