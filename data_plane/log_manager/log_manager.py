@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
@@ -40,6 +40,8 @@ from metadata_quorum.metadata.image import MetadataImage
 logger = logging.getLogger(__name__)
 
 NEW_LOG: Final = MayBlock("opening an empty log waits for no device")
+MOST_PREFERRED: Final = 50_000
+"""Replicas that are not here yet for which a directory is remembered: a client may name any."""
 
 
 class PlacedLog(NamedTuple):
@@ -77,7 +79,8 @@ class LogManager:
         self._background = background
         self._rng = rng
         self._now_ms = now_ms
-        self._preferred: dict[TopicPartition, LogDir] = {}  # for replicas that are not here yet
+        self._preferred: OrderedDict[TopicPartition, LogDir] = OrderedDict()
+        """Of replicas that are not here yet; last those for which one was chosen last."""
         self._dir_of: dict[LocalReplica, LogDir] = {}
         self._failed_before = frozenset[UUID]()  # of the last run, and not here again yet
         self._held: Counter[LogDir] = Counter()
@@ -191,6 +194,9 @@ class LogManager:
     def prefer_dir(self, tp: TopicPartition, directory: LogDir) -> None:
         """Choose the directory in which the replica's log will be created."""
         self._preferred[tp] = directory
+        self._preferred.move_to_end(tp)
+        if len(self._preferred) > MOST_PREFERRED:
+            self._preferred.popitem(last=False)
 
     def add(self, replica: LocalReplica, directory: LogDir) -> None:
         self._dir_of[replica] = directory
