@@ -37,7 +37,6 @@ from data_plane.coordinator.state_machine import (
     Replies,
     Ticket,
 )
-from data_plane.coordinator.turns import TurnShare
 from metadata_quorum.foundation.batch import (
     BATCH_OVERHEAD,
     NO_PRODUCER_ID,
@@ -47,6 +46,7 @@ from metadata_quorum.foundation.batch import (
 )
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.supervision import report_fault, supervised
+from metadata_quorum.foundation.turns import TurnShare
 
 RecordT = TypeVar("RecordT")
 ReplyT = TypeVar("ReplyT")

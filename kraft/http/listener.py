@@ -21,8 +21,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, cast
 
-from data_plane.coordinator.turns import Turns, TurnShare
 from metadata_quorum.foundation.supervision import report_fault
+from metadata_quorum.foundation.turns import Turns, TurnShare
 
 if TYPE_CHECKING:
     import logging

@@ -13,10 +13,10 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Final
 
-from data_plane.coordinator.turns import Turns
 from kraft.http.api import Json, Service, events_since
 from kraft.http.login import Visitor
 from kraft.http.refused import Refused
+from metadata_quorum.foundation.turns import Turns
 
 if TYPE_CHECKING:
     from aiohttp import web

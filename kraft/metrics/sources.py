@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from data_plane.coordinator.turns import Turns
 from kraft.api.context import BrokerContext, ControllerContext, NodeContext
 from kraft.metrics.group_lag import GroupLags
 from kraft.metrics.partition_counts import PartitionCounts
@@ -18,6 +17,7 @@ from kraft.metrics.process import ProcessStats
 from kraft.monitoring.cluster_events import ClusterEvents
 from kraft.net.connections import Connections
 from kraft.net.server_memory import ServerMemory
+from metadata_quorum.foundation.turns import Turns
 
 WINDOW_S: Final = 15.0
 

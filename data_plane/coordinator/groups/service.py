@@ -55,11 +55,11 @@ from data_plane.coordinator.partition_log import PartitionLog
 from data_plane.coordinator.runtime import ANSWERED_PER_TURN, CoordinatorState, Shard, ShardLimits
 from data_plane.coordinator.state_machine import Instant, ProducerIdAndEpoch
 from data_plane.coordinator.topics import OFFSETS_TOPIC, partition_for_key
-from data_plane.coordinator.turns import Turns, TurnShare
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from metadata_quorum.foundation.primitives import MAX_STRING_BYTES
 from metadata_quorum.foundation.supervision import bounded, report_fault
+from metadata_quorum.foundation.turns import Turns, TurnShare
 from metadata_quorum.foundation.uuids import uuid_text
 
 _WAIT_FOR_TRANSACTIONS_S: Final = 1.0

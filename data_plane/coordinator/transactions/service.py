@@ -34,11 +34,11 @@ from data_plane.coordinator.transactions.transaction_state_manager import (
     TransactionResult,
     TransactionStateManager,
 )
-from data_plane.coordinator.turns import Turns, TurnShare, some_per_turn
 from metadata_quorum.foundation.batch import NO_PRODUCER_ID
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from metadata_quorum.foundation.supervision import supervised
+from metadata_quorum.foundation.turns import Turns, TurnShare, some_per_turn
 
 _RETRY_S: Final = 0.1
 _AFTER_FAULT_S: Final = 5.0

@@ -11,7 +11,6 @@ from uuid import UUID
 
 import pytest
 
-from data_plane.coordinator.turns import Turns
 from kraft.api.long_work import LongWork
 from kraft.metrics import exposition as scrape
 from kraft.metrics.metric import MBean, Metric, OverManyTurns, Sample, Style
@@ -20,6 +19,7 @@ from kraft.metrics.table import METRICS
 from kraft.monitoring.client_telemetry import MAX_SERIES, ClientTelemetry, TelemetryClient
 from kraft.wire.otlp import Point
 from metadata_quorum.foundation.model import NO_LEADER, PartitionRegistration
+from metadata_quorum.foundation.turns import Turns
 from metadata_quorum.metadata.image import MetadataImage, TopicImage
 
 pytestmark = pytest.mark.row("U5")
