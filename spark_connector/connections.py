@@ -34,13 +34,13 @@ from kraft.wire.fast_fetch import (
 from kraft.wire.fast_fetch_request import write_fetch_request
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import NO_LEADER, ZERO_UUID, TopicPartition
+from spark_connector.broker_turns import BrokerTurns
 from spark_connector.client_settings import ClientSettings, client_settings
 from spark_connector.errors import Retry, SourceError
 from spark_connector.fetched_data import FetchedDataPool
 from spark_connector.fetching import Fetching
 from spark_connector.leaders import RETRIABLE, UNKNOWN_TOPIC, KnownLeader, PartitionLeader
 from spark_connector.offsets import EARLIEST, LATEST, Offsets
-from spark_connector.turns import Turns
 
 _FETCH_VERSIONS: Final = (FIRST_FLEXIBLE, 17)
 _FETCH_VERSIONS_BY_NAME: Final = (FIRST_FLEXIBLE, FIRST_FLEXIBLE)
@@ -75,7 +75,7 @@ class ClusterClient:
         self._brokers: dict[int, Address] = {}
         self._clients: dict[Address, PeerClient] = {}
         self._dialling: dict[Address, asyncio.Lock] = {}
-        self._turns = Turns()
+        self._turns = BrokerTurns()
         self._leaders: dict[TopicPartition, PartitionLeader] = {}
         self._topic_ids: dict[str, UUID] = {}
         self._missing_since: dict[str, float] = {}

@@ -22,6 +22,7 @@ from typing import Final, NoReturn
 
 from kraft.cli.interruption import CtrlC, none_is_lost
 from kraft.cli.printable import printable_lines
+from kraft.monitoring import standard_error
 from metadata_quorum.foundation.errors import BrokerError, ExitCode, FatalError
 
 INTERRUPTED = 130
@@ -80,10 +81,7 @@ def say(sentence: str) -> None:
 def tell(*lines: str) -> None:
     """Lines on standard error, for whoever still reads it: Ctrl-C ends the other programs of a pipe
     (`kraft up 2>&1 | tee log`), too, and what is to be put in order then must not end by that."""
-    try:
-        print(*map(printable_lines, lines), sep="\n", file=sys.stderr, flush=True)
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())  # Python flushes it at its end
+    standard_error.tell(*map(printable_lines, lines))
 
 
 @contextmanager

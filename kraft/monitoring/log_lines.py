@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final
 
@@ -41,16 +38,6 @@ class JsonFormatter(logging.Formatter):
         if record.stack_info:
             line["stack"] = self.formatStack(record.stack_info)
         return json.dumps(line)
-
-
-def last_words(reason: str) -> None:
-    """The sentence on standard error with which a node ends: also where nothing takes it, on a full disk or
-    in a pipe whose reader has gone."""
-    try:
-        print(f"kraft: {reason}", file=sys.stderr, flush=True)  # noqa: T201 - what a person reads
-    except OSError:
-        with suppress(OSError):  # else Python's last flush would fail, and change the exit code
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def set_up(environment: Mapping[str, str]) -> None:

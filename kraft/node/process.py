@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kraft.monitoring import log_lines
+from kraft.monitoring.standard_error import tell
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def run_node(
 
 
 def _refuse(reason: str, code: ExitCode) -> int:
-    log_lines.last_words(reason)
+    tell(f"kraft: {reason}")
     return int(code)
 
 

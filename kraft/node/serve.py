@@ -23,8 +23,8 @@ from functools import partial
 from typing import Any, Final
 
 from kraft.config.node_config import Config
-from kraft.monitoring.log_lines import last_words
 from kraft.monitoring.stall_watch import StallLog, StallWatch
+from kraft.monitoring.standard_error import tell
 from kraft.node.environment import NodeEnvironment
 from kraft.node.node import Node
 from kraft.storage.formatter import (
@@ -192,7 +192,7 @@ def end_at_once(error: BaseException) -> None:
     code = error.exit_code if isinstance(error, FatalError) else ExitCode.INVARIANT_BROKEN
     try:
         if isinstance(error, FatalError):
-            last_words(error.reason)
+            tell(f"kraft: {error.reason}")
         else:
             log.critical("the node stops", exc_info=error)
         logging.shutdown()

@@ -1,10 +1,16 @@
-"""What the compatibility tests share: one cluster per worker, topics of one's own, three ways to ask."""
+"""What the compatibility tests share: one cluster per worker, topics of one's own, three ways to ask; and
+kafka-python, with what it leaves behind."""
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import warnings
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -14,6 +20,7 @@ from tests.support.clients.wire_client import Wire
 from tests.support.kafka.kafka_tools import KafkaTools
 
 MakeTopic = Callable[..., str]
+Closed = Callable[[Any], Any]
 
 
 @pytest.fixture(scope="session")
@@ -61,3 +68,31 @@ def make_topic(
 def wire() -> Iterator[Wire]:
     with Wire() as wire:
         yield wire
+
+
+@pytest.fixture(scope="session")
+def kafka() -> ModuleType:
+    """kafka-python; its way of reading its own files is out of date."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        import kafka
+        import kafka.admin
+    return kafka
+
+
+@pytest.fixture
+def litter() -> Iterator[None]:
+    """kafka-python and aiokafka leave sockets of their own (not connections to us) to the garbage
+    collector."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
+@pytest.fixture
+def closed(litter: None) -> Iterator[Closed]:
+    """Of a client that is closed when the test ends, however it ends: one that lives on looks for nodes that
+    have ended for as long as this process lives, and each socket that is refused is left to the collector."""
+    with contextlib.ExitStack() as stack:
+        yield lambda client: stack.enter_context(contextlib.closing(client))

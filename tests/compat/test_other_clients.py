@@ -3,51 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import gc
-import warnings
-from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from tests.compat.conftest import MakeTopic
+from tests.compat.conftest import Closed, MakeTopic
 from tests.support.clients.transactions import committed
 from tests.support.waiting import PATIENCE_S, wait_until
 
-pytestmark = pytest.mark.row("U2")
-
-Closed = Callable[[Any], Any]
+pytestmark = [pytest.mark.row("U2"), pytest.mark.usefixtures("litter")]
 
 ENDINGS = ("commit", "abort", "commit")
-
-
-@pytest.fixture(scope="module")
-def kafka() -> ModuleType:
-    """kafka-python; its way of reading its own files is out of date."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        import kafka
-        import kafka.admin
-    return kafka
-
-
-@pytest.fixture(autouse=True)
-def _their_own_litter() -> Iterator[None]:
-    """Both leave sockets of their own (not connections to us) to the garbage collector."""
-    yield
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
-
-
-@pytest.fixture
-def closed(_their_own_litter: None) -> Iterator[Closed]:
-    """Of a client that is closed when the test ends, however it ends: one that lives on looks for nodes that
-    have ended for as long as this process lives, and each socket that is refused is left to the collector."""
-    with contextlib.ExitStack() as stack:
-        yield lambda client: stack.enter_context(contextlib.closing(client))
 
 
 # ---- kafka-python ------------------------------------------------------------------------------------

@@ -4,9 +4,6 @@ users come with the format command and by the admin client, and go again."""
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import gc
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -26,6 +23,7 @@ from confluent_kafka.admin import (
 from kraft.local.local_cluster import LocalCluster
 from kraft.net.connection_security import ConnectionSecurity, Login
 from kraft.peers.blocking_client import SECURITY
+from tests.compat.conftest import Closed
 from tests.compat.secured import brokers, refusals, secured
 from tests.support.clients.rdkafka import read, send
 from tests.support.nodes.role_nodes import BROKER, CONTROLLER, role_nodes
@@ -78,18 +76,6 @@ def admin_of(cluster: LocalCluster) -> AdminClient:
     return AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0, **ANNA})
 
 
-@pytest.fixture
-def kafka() -> Iterator[ModuleType]:
-    """kafka-python: reads its own files in a way out of date, and leaves its sockets to the collector."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        import kafka
-
-        yield kafka
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
-
-
 def python_login(mechanism: str, password: str = "right") -> dict[str, str]:
     return {
         "security_protocol": "SASL_PLAINTEXT",
@@ -101,17 +87,20 @@ def python_login(mechanism: str, password: str = "right") -> dict[str, str]:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_stock_clients_log_in(scram_cluster: LocalCluster, kafka: ModuleType, mechanism: str) -> None:
+def test_stock_clients_log_in(
+    scram_cluster: LocalCluster, kafka: ModuleType, closed: Closed, mechanism: str
+) -> None:
     topic = f"by-{mechanism.lower()}"
     send(scram_cluster.bootstrap, topic, [{"value": b"x"}], acks="all", **login("anna", "right", mechanism))
-    consumer = kafka.KafkaConsumer(
-        bootstrap_servers=scram_cluster.bootstrap.split(","),
-        auto_offset_reset="earliest",
-        **python_login(mechanism),
+    consumer = closed(
+        kafka.KafkaConsumer(
+            bootstrap_servers=scram_cluster.bootstrap.split(","),
+            auto_offset_reset="earliest",
+            **python_login(mechanism),
+        )
     )
-    with contextlib.closing(consumer):
-        consumer.assign([kafka.TopicPartition(topic, 0)])
-        found = wait_until(lambda: consumer.poll(1_000), "the message")
+    consumer.assign([kafka.TopicPartition(topic, 0)])
+    found = wait_until(lambda: consumer.poll(1_000), "the message")
     assert [each.value for batch in found.values() for each in batch] == [b"x"]
 
     async def read_too() -> bytes | None:

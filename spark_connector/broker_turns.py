@@ -13,7 +13,7 @@ SILENT_FOR_S: Final = 30.0
 """Then it gets another chance."""
 
 
-class Turns:
+class BrokerTurns:
     """Times are seconds of a monotonic clock."""
 
     def __init__(self) -> None:
