@@ -10,7 +10,6 @@ list it.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping
 from itertools import islice
 from typing import Any, Final
@@ -27,6 +26,7 @@ from kraft.api.request_context import RequestContext
 from kraft.api.row import ApiRow
 from kraft.api.slices import in_slices
 from kraft.net.connection import Buffers, ProtocolError
+from kraft.wire import long_json
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.supervision import awaited
 from metadata_quorum.metadata.image import MetadataImage
@@ -52,8 +52,8 @@ def handle(broker: BrokerContext, ctx: RequestContext, body: memoryview) -> asyn
 async def _answer(broker: BrokerContext, ctx: RequestContext) -> Buffers:
     view = await node_view(broker)
     with broker.node.long_work.in_a_thread():
-        text = await broker.node.loop.run_in_executor(None, json.dumps, view)
-    return ctx.framed((text.encode(),))
+        text = await broker.node.loop.run_in_executor(None, long_json.encode, view)
+    return ctx.framed((text,))
 
 
 async def node_view(broker: BrokerContext) -> dict[str, Any]:

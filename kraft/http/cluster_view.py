@@ -12,7 +12,6 @@ broker does not answer is missing, and it is said so.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Set
 from typing import Any, Final, NamedTuple, TypeVar
@@ -24,6 +23,7 @@ from kraft.http.group_lags import Counts, count_for_groups, position
 from kraft.http.login import Visitor
 from kraft.http.transactions_view import transactions
 from kraft.metrics.sources import Sources
+from kraft.wire import long_json
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import BrokerError
@@ -190,7 +190,7 @@ async def _ask_broker(broker: BrokerContext, broker_id: int) -> Json | None:
         answer = await broker.console_channels.exchange(
             broker_id, ApiKey.NODE_VIEW, VERSION, (b"",), ANSWER_S
         )
-        view = await broker.node.loop.run_in_executor(None, json.loads, bytes(answer))
+        view = await broker.node.loop.run_in_executor(None, long_json.decode, bytes(answer))
     except (OSError, ValueError):
         return None
     return view if isinstance(view, dict) else None

@@ -8,11 +8,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from kraft.api.context import BrokerContext
-from kraft.api.record_counts import count_records
+from kraft.api.record_counts import MOST_BYTES, count_records
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.record_counts import VERSION, Left, decode_counts, encode_offsets
 from kraft.wire.record_counts import Counts as Answer
@@ -20,8 +22,10 @@ from metadata_quorum.foundation.model import TopicPartition
 from metadata_quorum.metadata.image import MetadataImage
 
 ANSWER_S: Final = 1.0
-PARTITIONS_PER_LEADER: Final = 3_000
-"""More are not asked for: of those the lag is told in offsets."""
+BYTES_PER_OFFSET: Final = 21
+BYTES_PER_PARTITION: Final = 24
+"""In a request, beside a topic's name. What has no room there is not asked for: of that the lag is told in
+offsets."""
 
 Json = dict[str, Any]
 Offsets = dict[TopicPartition, list[int]]
@@ -40,7 +44,7 @@ Counts = Mapping[TopicPartition, Counted]
 async def count_for_groups(broker: BrokerContext, views: Mapping[int, Json]) -> Counts:
     """What does not answer in time is missing."""
     node = broker.node
-    asked = await node.loop.run_in_executor(None, _by_leader, views, node.image)
+    asked = await node.loop.run_in_executor(None, by_leader, views, node.image)
     answers = await asyncio.gather(*(_ask(broker, leader, offsets) for leader, offsets in asked.items()))
     return {
         tp: Counted(count.high_watermark, dict(zip(offsets[tp], count.left, strict=True)))
@@ -50,18 +54,20 @@ async def count_for_groups(broker: BrokerContext, views: Mapping[int, Json]) -> 
     }
 
 
-def _by_leader(views: Mapping[int, Json], image: MetadataImage) -> dict[int, Offsets]:
+def by_leader(views: Mapping[int, Json], image: MetadataImage) -> dict[int, Offsets]:
     """The offsets of all groups."""
     wanted: dict[TopicPartition, set[int]] = {}
     for tp, offset in _committed(views):
         wanted.setdefault(tp, set()).add(offset)
     found: dict[int, Offsets] = {}
+    taken = Counter[int]()
     for tp, offsets in wanted.items():
         registration = image.partition(tp)
         if registration is not None and registration.leader >= 0:
-            of_leader = found.setdefault(registration.leader, {})
-            if len(of_leader) < PARTITIONS_PER_LEADER:
-                of_leader[tp] = sorted(offsets)
+            takes = BYTES_PER_PARTITION + len(tp.topic) + BYTES_PER_OFFSET * len(offsets)
+            if taken[registration.leader] + takes <= MOST_BYTES:
+                taken[registration.leader] += takes
+                found.setdefault(registration.leader, {})[tp] = sorted(offsets)
     return found
 
 
@@ -75,11 +81,13 @@ def _committed(views: Mapping[int, Json]) -> Iterator[tuple[TopicPartition, int]
 async def _ask(broker: BrokerContext, leader: int, offsets: Offsets) -> Answer:
     if leader == broker.node.node_id:
         return await count_records(broker, offsets)
+    run = partial(broker.node.loop.run_in_executor, None)
+    asked = await run(encode_offsets, offsets)
     try:
         answer = await broker.console_channels.exchange(
-            leader, ApiKey.RECORD_COUNTS, VERSION, (encode_offsets(offsets),), ANSWER_S
+            leader, ApiKey.RECORD_COUNTS, VERSION, (asked,), ANSWER_S
         )
-        return decode_counts(answer)
+        return await run(decode_counts, answer)
     except (OSError, ValueError):
         return {}
 

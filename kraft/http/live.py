@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from kraft.http.api import Json, Service, events_since
 from kraft.http.login import Visitor
 from kraft.http.refused import Refused
+from kraft.wire import long_json
 from metadata_quorum.foundation.turns import Turns
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class LiveStreams:
 
 
 def _as_event(snapshot: Json) -> bytes:
-    return f"event: cluster\ndata: {json.dumps(snapshot)}\n\n".encode()
+    return b"event: cluster\ndata: %b\n\n" % long_json.encode(snapshot)
 
 
 def _last_known(request: web.BaseRequest) -> int:

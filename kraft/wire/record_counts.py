@@ -6,10 +6,10 @@ JSON both ways. Asked are {topic: {partition: [offset ...]}}; of the partitions 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from kraft.wire import long_json
 from metadata_quorum.foundation.model import TopicPartition
 
 VERSION: Final = 0
@@ -63,13 +63,13 @@ def _encode(by_partition: Mapping[TopicPartition, Any]) -> bytes:
     by_topic: dict[str, dict[int, Any]] = {}
     for tp, value in by_partition.items():
         by_topic.setdefault(tp.topic, {})[tp.partition] = value
-    return json.dumps(by_topic).encode()
+    return long_json.encode(by_topic)
 
 
 def _decode(body: memoryview) -> dict[TopicPartition, list[Any]]:
     """Raises `ValueError`."""
     try:
-        by_topic = json.loads(bytes(body))
+        by_topic = long_json.decode(bytes(body))
         found = {TopicPartition(t, int(p)): value for t, its in by_topic.items() for p, value in its.items()}
     except (TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"no JSON by topic and partition: {error}") from None
