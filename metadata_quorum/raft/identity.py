@@ -11,11 +11,16 @@ File `voter.properties`, text:
     cluster.id=...
     node.id=...
     incarnation.id=...
+    voters=1,2,3          of the quorum; since the first start
+
+A voter that counts by another list of voters than before would count another majority: two of them, of which
+neither has to know what the other has committed.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
 
@@ -37,6 +42,8 @@ class Identity:
     cluster_id: str
     node_id: int
     incarnation: UUID
+    voters: tuple[int, ...] = ()
+    """Of the quorum, in order; none before the first start."""
 
 
 def format_voter(disk: Disk, directory: str, identity: Identity, *, new_cluster: bool = False) -> None:
@@ -49,10 +56,16 @@ def format_voter(disk: Disk, directory: str, identity: Identity, *, new_cluster:
     disk.remove_tree(directory, RAFT)
     make_dirs_durably(disk, directory, RAFT)
     RaftJournal.create(disk, directory, admitted=new_cluster)
+    _write(disk, directory, identity)
+
+
+def _write(disk: Disk, directory: str, identity: Identity) -> None:
     text = (
         f"version=1\ncluster.id={identity.cluster_id}\nnode.id={identity.node_id}\n"
         f"incarnation.id={identity.incarnation}\n"
     )
+    if identity.voters:
+        text += f"voters={_listed(identity.voters)}\n"
     disk.write_atomic(f"{directory}/{FILE_NAME}", text.encode(), RAFT)
 
 
@@ -86,7 +99,8 @@ def read_identity(disk: Disk, directory: str, cluster_id: str, node_id: int) -> 
     lines = disk.read_bytes(path, RAFT).decode("utf-8", "replace").splitlines()
     found = dict(line.split("=", 1) for line in lines if "=" in line)
     try:
-        identity = Identity(found["cluster.id"], int(found["node.id"]), UUID(found["incarnation.id"]))
+        voters = tuple(int(each) for each in found.get("voters", "").split(",") if each)
+        identity = Identity(found["cluster.id"], int(found["node.id"]), UUID(found["incarnation.id"]), voters)
     except (KeyError, ValueError) as e:
         raise FatalError(ExitCode.QUORUM_DISK_LOST, f"{path} is damaged: it does not say whose it is") from e
     if (identity.cluster_id, identity.node_id) != (cluster_id, node_id):
@@ -96,3 +110,25 @@ def read_identity(disk: Disk, directory: str, cluster_id: str, node_id: int) -> 
             f"{node_id} of cluster {cluster_id}.",
         )
     return identity
+
+
+def keep_voters(
+    disk: Disk, directory: str, identity: Identity, voters: Iterable[int], *, has_taken_part: bool
+) -> None:
+    """Write down whom this voter counts with. Raises `FatalError` where it has counted with others before;
+    as long as it has taken part in no election, the list may still be put right."""
+    listed = tuple(sorted(voters))
+    if listed == identity.voters:
+        return
+    if identity.voters and has_taken_part:
+        raise FatalError(
+            ExitCode.BAD_CONFIG,
+            f"controller.quorum.voters names {_listed(listed)}, but {directory} is of a quorum of "
+            f"{_listed(identity.voters)}. Who votes cannot be changed: another majority would know nothing "
+            "of what that one has decided. Only the addresses may change.",
+        )
+    _write(disk, directory, replace(identity, voters=listed))
+
+
+def _listed(voters: Iterable[int]) -> str:
+    return ",".join(map(str, voters))

@@ -29,7 +29,7 @@ from metadata_quorum.raft.applier import Applier
 from metadata_quorum.raft.config import RaftConfig
 from metadata_quorum.raft.election import Elections, Votes
 from metadata_quorum.raft.following import Following
-from metadata_quorum.raft.identity import read_identity
+from metadata_quorum.raft.identity import keep_voters, read_identity
 from metadata_quorum.raft.journal import RaftJournal
 from metadata_quorum.raft.leading import Leading
 from metadata_quorum.raft.messages import (
@@ -109,6 +109,8 @@ class SyncObjRaft(Raft):
 
         identity = read_identity(disk, directory, cluster_id, node_id)
         self.journal = RaftJournal(disk, directory)
+        has_taken_part = self.journal.getCurrentTerm() > 0
+        keep_voters(disk, directory, identity, voters, has_taken_part=has_taken_part)
         self.applier = Applier(machine, self.journal, SnapshotStore(disk, directory), self._beside)
         self._proposals = Proposals()
         self.outbox = Outbox(link, identity.incarnation, self.journal)

@@ -110,10 +110,11 @@ class Rig:
         identity = Identity(CLUSTER, i, UUID(int=next(self._incarnations)))
         format_voter(self.disks[i], DIRECTORY, identity, new_cluster=new_cluster)
 
-    def start(self, i: int) -> SyncObjRaft:
+    def start(self, i: int, voters: list[int] | None = None) -> SyncObjRaft:
+        """`voters`: that it is told of, where these are not the ones that there are."""
         machine = Machine()
         raft = SyncObjRaft(
-            i, self.ids, CLUSTER, self.disks[i], DIRECTORY, _Link(self, i), machine,
+            i, voters or self.ids, CLUSTER, self.disks[i], DIRECTORY, _Link(self, i), machine,
             lambda: self.now, Random(i), self.config, self._beside,
         )  # fmt: skip
         self.rafts[i], self.machines[i] = raft, machine
