@@ -25,9 +25,13 @@ from kraft.peers.raft_transport import RaftTransport
 from metadata_quorum.controller.controller import QuorumController
 from metadata_quorum.controller.state_machine import MetadataStateMachine
 from metadata_quorum.foundation.blocking import Blocking
+from metadata_quorum.foundation.errors import ExitCode, FatalError
+from metadata_quorum.foundation.features import unsupported
 from metadata_quorum.foundation.model import METADATA_TOPIC
 from metadata_quorum.foundation.supervision import report_fault
 from metadata_quorum.foundation.uuids import random_uuid
+from metadata_quorum.metadata.delta import MetadataDelta
+from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.metadata.metadata_log import MetadataLog
 from metadata_quorum.metadata.records import UserScramCredentialRecord
 from metadata_quorum.raft.voter import SyncObjRaft
@@ -59,6 +63,7 @@ class ControllerRole:
             random=node.random,
             security=to_controllers,
         )
+        self.state_machine.subscribe(partial(_check_levels, environment.boundary.end_node))
         self._background = BackgroundThreads(loop)
         self.voter = SyncObjRaft(
             config.node_id,
@@ -127,3 +132,14 @@ class ControllerRole:
         await self._background.close()
         await self._transport.close()
         self._metadata_log.close()
+
+
+def _check_levels(
+    end_node: Callable[[BaseException], None], delta: MetadataDelta, image: MetadataImage
+) -> None:
+    """No level is raised that a voter cannot run, but one may come back with an older version. Brokers are
+    then refused; a voter would decide otherwise than the others, and as a leader make them stop."""
+    beyond = unsupported(image.features) if delta.changed_features else None
+    if beyond is not None:
+        why = f"the cluster runs at {beyond}. Start the version that this node had."
+        end_node(FatalError(ExitCode.BAD_CONFIG, why))

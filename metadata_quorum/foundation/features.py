@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 METADATA_VERSION: Final = "metadata.version"
@@ -21,3 +22,12 @@ KNOWS_CONTROLLERS: Final = 15
 
 BOOTSTRAP_FEATURES: Final = {name: highest for name, (_, highest) in SUPPORTED_FEATURES.items()}
 """What a new cluster starts with."""
+
+
+def unsupported(levels: Mapping[str, int]) -> str | None:
+    """The first of a cluster's levels at which this version cannot run, in words."""
+    for name, level in levels.items():
+        low, high = SUPPORTED_FEATURES.get(name, (0, 0))
+        if level and not low <= level <= high:
+            return f"{name}={level}, and this version of kraft supports {low} to {high}"
+    return None
