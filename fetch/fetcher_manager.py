@@ -7,13 +7,19 @@ fetcher lives as long as it has a partition.
 from __future__ import annotations
 
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from data_plane.replication.partition import Partition
 from fetch.fetcher import FetcherContext, ReplicaFetcher
 from fetch.leader_endpoint import LeaderEndpoint
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import NO_LEADER
+from metadata_quorum.foundation.turns import some_per_turn
+
+MOVED_PER_TURN: Final = 100
+"""Partitions, from one fetcher to another."""
 
 
 class ReplicaFetcherManager:
@@ -41,11 +47,15 @@ class ReplicaFetcherManager:
         return len(self._assigned)
 
     def resize(self, fetchers_per_leader: int) -> None:
-        """Use that many fetchers per leader from now on; partitions move to those that are now theirs."""
+        """Use that many fetchers per leader from now on; partitions move to those that are now theirs, some
+        in each turn of the loop."""
         if fetchers_per_leader != self._per_leader:
             self._per_leader = fetchers_per_leader
-            for partition in list(self._assigned):
-                self.follow(partition)
+            some_per_turn(self._context.loop, deque(self._assigned), MOVED_PER_TURN, self._move)
+
+    def _move(self, partition: Partition) -> None:
+        if partition in self._assigned:  # else it is not followed any more
+            self.follow(partition)
 
     def follow(self, partition: Partition) -> None:
         """Follow the partition's leader, after the leader or its epoch has changed."""

@@ -17,7 +17,7 @@ from data_plane.replication import isr_requests
 from data_plane.replication.isr_requests import AlterPartitionManager
 from data_plane.replication.leader_state import AlterPartitionResult, IsrOutcome
 from data_plane.replication.partition import Partition
-from fetch import delayed_fetch, follower_session, sessions
+from fetch import delayed_fetch, fetcher_manager, follower_session, sessions
 from fetch.messages import SESSIONLESS_EPOCH, FetchRequest
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
@@ -37,6 +37,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delayed_fetch, "LOOKS_PER_TURN", PIECE)
     monkeypatch.setattr(sessions, "CHANGES_AT_ONCE", PIECE)
     monkeypatch.setattr(isr_requests, "MOST_IN_REQUEST", PIECE)
+    monkeypatch.setattr(fetcher_manager, "MOVED_PER_TURN", PIECE)
 
 
 @pytest.mark.pure("constants are compiled in")
@@ -51,6 +52,23 @@ async def test_a_follower_names_its_partitions_in_several_requests():
         (endpoint,) = cluster.brokers[2].endpoints
         assert {p.partition for r in endpoint.requests for p in r.partitions} == set(range(PARTITIONS))
         assert max(len(r.partitions) for r in endpoint.requests) == PIECE
+
+
+@in_loop
+async def test_partitions_move_to_more_fetchers_in_several_turns():
+    async with Cluster(2) as cluster:
+        cluster.create_topic("t", [[1, 2]] * PARTITIONS)
+        fetchers = cluster.brokers[2].fetchers
+        await until(lambda: len(fetchers) == PARTITIONS)
+        (first,) = fetchers
+        fetchers.resize(PARTITIONS)
+        assert len(first) >= PARTITIONS - PIECE
+        fetchers.unfollow(cluster.replica(2, "t", PARTITIONS - 1))
+        await until(lambda: len(list(fetchers)) == PARTITIONS - 1)
+        assert [len(each) for each in fetchers] == [1] * (PARTITIONS - 1)
+        needed = [cluster.produce(b"x", number=number) for number in range(PARTITIONS - 1)]
+        for number, offset in enumerate(needed):
+            await until(lambda n=number, o=offset: cluster.replica(2, "t", n).log.log_end_offset == o)
 
 
 @in_loop
