@@ -21,7 +21,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Final
 
 from data_plane.coordinator.state_machine import (
@@ -77,6 +77,7 @@ class TransactionStateManager:
     def __init__(self, limits: TransactionLimits) -> None:
         self._limits = limits
         self._transactions: dict[str, TransactionMetadata] = {}
+        """Those that have been idle for longest first: the order of their last records."""
         self._unfinished: dict[str, None] = {}
         """Transactional ids that are due at some time: few, where many are kept for a week."""
 
@@ -336,12 +337,9 @@ class TransactionStateManager:
     def expire(self, at: Instant) -> TransactionResult:
         """Remove ids that have been idle for transactional.id.expiration.ms, some at a time."""
         oldest = at.now_ms - self._limits.id_expiration_ms
-        idle = (
-            TransactionRecord(name, None)
-            for name, known in self._transactions.items()
-            if known.updated_ms <= oldest and name not in self._unfinished
-        )
-        return CoordinatorResult([*islice(idle, self._limits.max_records_per_sweep)], atomic=False)
+        idle = takewhile(lambda each: each[1].updated_ms <= oldest, self._transactions.items())
+        expired = (TransactionRecord(name, None) for name, _ in idle if name not in self._unfinished)
+        return CoordinatorResult([*islice(expired, self._limits.max_records_per_sweep)], atomic=False)
 
     # --- CoordinatorStateMachine ---------------------------------------------------------------
 
@@ -365,7 +363,8 @@ class TransactionStateManager:
             and known.producer_epoch > value.producer_epoch
         ):
             raise ValueError(f"{name} falls back from {known} to {value}")
-        self._transactions[name] = value
+        self._transactions.pop(name, None)
+        self._transactions[name] = value  # behind all others
         if value.state in _UNFINISHED:
             self._unfinished[name] = None
         else:

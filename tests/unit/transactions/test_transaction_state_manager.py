@@ -352,3 +352,20 @@ def test_of_ids_that_expire_together_some_are_looked_at_in_one_turn() -> None:
         return total
 
     assert turn(100) == turn(10)
+
+
+def test_ids_that_are_in_use_are_not_looked_at_where_others_expire() -> None:
+    def sweep(in_use: int) -> int:
+        driver = TransactionDriver()
+        for name in ("used", "idle", *(f"used{number}" for number in range(in_use))):
+            begun(driver, name)
+        driver.now_ms += driver.limits.id_expiration_ms
+        for name in ("used", *(f"used{number}" for number in range(in_use))):
+            begun(driver, name)
+        driver.failover()
+        removed: list[TransactionRecord] = []
+        total = cost(lambda: removed.extend(driver.manager.expire(driver.at).records))
+        assert removed == [TransactionRecord("idle", None)]
+        return total
+
+    assert sweep(200) == sweep(2)
