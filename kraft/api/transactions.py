@@ -55,6 +55,10 @@ PARTS_PER_TURN: Final = 10
 MARKERS_PER_SLICE: Final = 25
 """WriteTxnMarkers: each is an append, and the first one of a log opens its files."""
 
+PARTS_AT_ONCE: Final = 1000
+"""Of one WriteTxnMarkers request, written side by side: each takes some kilobytes until it is replicated. Our
+own coordinators send fewer."""
+
 NAMED_PER_SLICE: Final = 1000
 """Items that are only looked up, in one turn of the loop."""
 
@@ -112,10 +116,19 @@ async def handle_write_markers(broker: BrokerContext, ctx: RequestContext, reque
         elif number is not None:
             named[-1].append(TopicPartition(topic.name, number))
     outcomes: list[dict[TopicPartition, ErrorCode]] = [{} for _ in named]
-    writing: list[asyncio.Task[None]] = []
+    writing: dict[asyncio.Task[None], None] = {}
+    room = asyncio.Semaphore(PARTS_AT_ONCE)
+
+    def on_written(task: asyncio.Task[None]) -> None:
+        del writing[task]
+        room.release()
+
     async for place, part in in_slices(work, _parts(named), MARKERS_PER_SLICE, lambda each: len(each[1])):
+        await room.acquire()
         written = _write_marker(broker, request.markers[place], part, outcomes[place])
-        writing.append(awaited(broker.node.loop, written, "WriteTxnMarkers"))
+        task = awaited(broker.node.loop, written, "WriteTxnMarkers")
+        writing[task] = None
+        task.add_done_callback(on_written)
     await asyncio.gather(*writing)
     markers: list[dict[str, Any]] = []
     async for topic, number in in_slices(work, _each_marked(request.markers), NAMED_PER_SLICE):

@@ -1,0 +1,67 @@
+"""Of very many markers in one request so many are written side by side."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from data_plane.coordinator.state_machine import ProducerIdAndEpoch
+from kraft.api import transactions
+from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.model import TopicPartition
+from tests.support.contexts import broker_context, node_context
+from tests.unit.net.harness import on_a_loop
+
+pytestmark = pytest.mark.row("P4")
+
+MARKERS, AT_ONCE = 200, 30
+
+
+class Writer:
+    """Is slow."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+
+    async def write(
+        self, producer: ProducerIdAndEpoch, epoch: int, partitions: Sequence[TopicPartition], **_: Any
+    ) -> dict[TopicPartition, ErrorCode]:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        for _turn in range(50):
+            await asyncio.sleep(0)
+        self.now -= 1
+        return dict.fromkeys(partitions, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+@on_a_loop
+async def test_a_request_of_very_many_markers_writes_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transactions, "PARTS_AT_ONCE", AT_ONCE)
+    writer: Any = Writer()
+    broker = broker_context(node_context(asyncio.get_running_loop()), marker_writer=writer)
+    markers = [
+        SimpleNamespace(
+            producer_id=number,
+            producer_epoch=0,
+            coordinator_epoch=0,
+            transaction_result=True,
+            transaction_version=0,
+            topics=[SimpleNamespace(name="t", partition_indexes=[0, 1])],
+        )
+        for number in range(MARKERS)
+    ]
+    request: Any = SimpleNamespace(markers=markers)
+    ctx: Any = None
+    answer = await transactions.handle_write_markers(broker, ctx, request)
+    assert writer.most == AT_ONCE
+    assert [each["producer_id"] for each in answer["markers"]] == list(range(MARKERS))
+    refused = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert {
+        (each["partition_index"], each["error_code"])
+        for marker in answer["markers"]
+        for each in marker["topics"][0]["partitions"]
+    } == {(0, refused), (1, refused)}
