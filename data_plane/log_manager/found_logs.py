@@ -188,11 +188,15 @@ class UnclaimedLogs:
 
     def suspect(self, tp: TopicPartition, registration: PartitionRegistration, broker_id: int) -> None:
         """A partition that is not new here may lie in a directory that could not be read. One that a
-        reassignment has just added is made elsewhere: nobody counts on what it may have."""
-        is_made = registration.leader_epoch == 0 and registration.partition_epoch == 0
+        reassignment has just added is made elsewhere, even if it was here before: nobody counts on what it
+        may have in a directory that has failed."""
         counted = {*registration.isr, *registration.elr, *registration.last_known_elr}
-        is_new = is_made or broker_id in {*registration.adding_replicas} - counted
-        if self._unread_dir is not None and not is_new and tp not in self._logs:
+        if broker_id in {*registration.adding_replicas} - counted:
+            if not any(each.online for each in self._unreadable.get(tp, ())):
+                self._offline.pop(tp, None)
+            return
+        is_made = registration.leader_epoch == 0 and registration.partition_epoch == 0
+        if self._unread_dir is not None and not is_made and tp not in self._logs:
             reason = f"{tp} stays offline: it may lie in {self._unread_dir}, which cannot be read"
             logger.error("%s", reason)
             self._offline[tp] = reason

@@ -133,6 +133,8 @@ class DeltaApplier:
         if self._context.broker_id not in registration.replicas:
             if partition is not None:
                 self._remove(partition, changes, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            elif tp in self._unclaimed.unreadable:  # else it would be in the way, should it come back
+                self._logs.clear_way(tp, None, STRAY)
             return
         if partition is None:
             self._unclaimed.suspect(tp, registration, self._context.broker_id)

@@ -297,7 +297,7 @@ STORAGE: Final = (
         "KAFKA-16234",
         "a replica that is offline is not created elsewhere",
         "data_plane/log_manager/found_logs.py",
-        "        if self._unread_dir is not None and not is_new and tp not in self._logs:\n",
+        "        if self._unread_dir is not None and not is_made and tp not in self._logs:\n",
         "        if False:\n",
         ("unit/log/test_log_dirs.py",),
     ),

@@ -10,7 +10,7 @@ import pytest
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.metadata.records import PartitionChangeRecord
 from tests.support.may_block import MAY_BLOCK
-from tests.unit.replication.cluster import Cluster, in_loop, until
+from tests.unit.replication.cluster import Broker, Cluster, in_loop, until
 
 pytestmark = pytest.mark.row("R8", "L8")
 
@@ -158,6 +158,41 @@ async def test_a_reassignment_comes_to_its_end_at_a_broker_that_lacks_a_director
         await cluster.crash(1)
         cluster.disks[1].lose_device("/more")
         cluster.start(1)
+        cluster.commit(
+            PartitionChangeRecord(
+                partition_id=0, topic_id=topic_id, isr=(2,), replicas=(2, 1), adding_replicas=(1,)
+            )
+        )
+        await until(lambda: cluster.isr() == (2, 1))
+        assert cluster.replica(1).log.log_end_offset == 1
+
+
+@pytest.mark.parametrize("lost", ["missing", "failed", "damaged"])
+@in_loop
+async def test_a_replica_that_cannot_be_opened_may_be_reassigned_away_and_back(lost: str):
+    """It stayed offline until the next start, and the reassignment never ended."""
+    async with Cluster(2, directories=("/data", "/more")) as cluster:
+        topic_id = cluster.create_topic("t", [[2, 1]])
+        cluster.produce(b"x")
+        await until(lambda: cluster.replica(1).log.log_end_offset == 1)
+        await cluster.crash(1)
+        disk = cluster.disks[1]
+        if lost == "missing":
+            disk.lose_device("/data")
+        elif lost == "damaged":
+            disk.write_atomic("/data/t-0/partition.metadata", b"version: 0\ntopic_id: damaged", MAY_BLOCK)
+
+        def loaded(broker: Broker) -> None:
+            if lost == "failed":
+                broker.partitions.log_dir_failures.fail(broker.dirs[0], OSError(errno.EIO, "a failed write"))
+
+        cluster.start(1, loaded=loaded)
+        with pytest.raises(BrokerError) as refused:
+            cluster.replica(1)
+        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        cluster.commit(PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=(2,), replicas=(2,)))
+        if lost == "damaged":
+            assert any(name.endswith("-stray") for name in disk.list("/data", MAY_BLOCK))
         cluster.commit(
             PartitionChangeRecord(
                 partition_id=0, topic_id=topic_id, isr=(2,), replicas=(2, 1), adding_replicas=(1,)
