@@ -226,13 +226,7 @@ class ReplicaMoves:
 
     def _remove_soon(self, path: str, directory: LogDir) -> None:
         """Beside the loop: it may be large."""
-        supervised(self._loop, self._remove(path, directory), "removal of a copy")
-
-    async def _remove(self, path: str, directory: LogDir) -> None:
-        try:
-            await self._background.blocking(partial(directory.disk.remove_tree, path))
-        except OSError as e:
-            self._log_dir_failures.report(directory, e)
+        self._background.run_in(directory, partial(directory.disk.remove_tree, path))
 
     async def _run(self, move: ReplicaMove) -> None:
         partition = move.partition
