@@ -360,13 +360,13 @@ class ReplicaFetcher:
 
     def _was_truncated(self, state: PartitionFetchState, done: bool) -> None:
         state.resolving = False
+        state.ignored_up_to = self.fetches  # also where it is not durable yet
         if self._states.get(state.key) is not state:
             return
         if state.partition.offline:
             self.remove(state.partition)
         elif done:
             state.attempt = 0
-            state.ignored_up_to = self.fetches
             self._return(state, state.turn)
         else:
             self._delay(state)

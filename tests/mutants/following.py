@@ -54,7 +54,7 @@ FOLLOWING: Final = (
         "ours",
         "what was asked for before a truncation is not appended behind it",
         "fetch/fetcher.py",
-        "            state.ignored_up_to = self.fetches\n",
+        "        state.ignored_up_to = self.fetches  # also where it is not durable yet\n",
         "",
         ("unit/replication/test_late_answers.py",),
     ),
