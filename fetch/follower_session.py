@@ -106,7 +106,10 @@ class FollowerFetchSession:
         if len(self._wanted) > MOST_NAMED and not self._refused:  # without a session all must be named
             left = dict.fromkeys(islice(keys, MOST_NAMED, None))
             keys = list(islice(keys, MOST_NAMED))
-        forgotten = [] if full else [self._known.pop(key) for key in self._forgotten]
+        if full:
+            self._known.clear()
+            self._forgotten.clear()
+        forgotten = [self._known.pop(key) for key in self._forgotten]
         partitions: list[FetchPartition] = []
         for key in keys:
             partition = self._known[key] = self._wanted[key]
@@ -138,8 +141,6 @@ class FollowerFetchSession:
         if request.session_epoch == INITIAL_EPOCH and session_id != NO_SESSION:
             self._session_id = session_id
             self._epoch = next_session_epoch(INITIAL_EPOCH)
-            # What the full request did not contain yet, or contained for the last time.
-            self._forgotten.update((key, None) for key in self._known if key not in self._wanted)
         return True
 
     def _describe(self, partition: Partition) -> FetchPartition:
