@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from data_plane.log.consistency import disk_failure
 from data_plane.log_manager.log_dirs import LogDir
-from metadata_quorum.foundation.supervision import ExceptionHandlerLoop, report_fault
+from metadata_quorum.foundation.supervision import ExceptionHandlerLoop, bounded, report_fault
 
 logger = logging.getLogger(__name__)
 
@@ -48,5 +48,5 @@ class LogDirFailures:
         with contextlib.suppress(OSError):
             directory.mark_lost()
         logger.error("Log directory %s goes offline: %s", directory.path, error)
-        for listener in self._listeners:
-            listener(directory, error)
+        for listener in self._listeners:  # a bug in one keeps it from no other: the controller is told last
+            bounded(self._loop, f"the end of log directory {directory.path}", listener, directory, error)

@@ -154,11 +154,10 @@ class LogManager:
 
     def mark_running(self, broker_epoch: int) -> None:
         """The broker is registered in that epoch now."""
-        run = self.run_of(broker_epoch)
         for directory in self.dirs:
             if directory.online:
                 try:
-                    directory.mark_running(run)
+                    directory.mark_running(self.run_of(broker_epoch))  # others may fail on the way
                 except OSError as e:
                     self._failures.report(directory, e)
 

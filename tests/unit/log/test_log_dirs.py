@@ -3,6 +3,7 @@ said."""
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from chaos.sim.disk import Killed, SimDisk
 from data_plane.log.checkpoints import BrokerRun
 from data_plane.log.config import LogConfig
 from data_plane.log_manager.found_logs import UnclaimedLogs
+from data_plane.log_manager.log_dir_failures import LogDirFailures
 from data_plane.log_manager.log_dirs import LogDir
 from metadata_quorum.foundation.disk import OsDisk
 from metadata_quorum.foundation.errors import ErrorCode
@@ -253,6 +255,24 @@ def test_what_a_reassignment_adds_is_made_beside_a_directory_that_failed() -> No
         tp = TopicPartition("added", number)
         unclaimed.suspect(tp, registration, 1)
         assert unclaimed.is_offline(tp, UUID(int=10)) == (number > 0)
+
+
+@in_loop
+async def test_a_bug_where_one_is_told_of_a_failed_directory_keeps_it_from_no_other() -> None:
+    """The controller is told last: the replicas' leaders would stay where they are."""
+    loop, told, faults = asyncio.get_running_loop(), list[LogDir](), list[str]()
+    loop.set_exception_handler(lambda _, context: faults.append(context["message"]))
+    failures = LogDirFailures(loop)
+
+    def breaks(directory: LogDir, error: OSError) -> None:
+        raise ValueError
+
+    failures.subscribe(breaks)
+    failures.subscribe(lambda directory, error: told.append(directory))
+    failed = log_dir(filled(clean=True))
+    failures.fail(failed, OSError(errno.EIO, "a failed fsync"))
+    assert told == [failed]
+    assert faults
 
 
 TWO = ("/data/a", "/data/b")

@@ -190,6 +190,26 @@ async def test_a_device_that_failed_and_comes_back_is_remembered_by_the_other_di
 
 
 @in_loop
+async def test_a_directory_that_fails_while_the_run_is_noted_is_remembered_by_those_that_come_after_it():
+    """What is noted in these was written down before that."""
+    async with Cluster(1, directories=("/data", "/other")) as cluster:
+        await cluster.crash(1)
+        cluster.directory_ids = (201, 202)
+        cluster.start(1)
+        await written(cluster, 2)
+        broker, disk = cluster.brokers[1], cluster.disks[1]
+        disk.lose_device("/data")
+        broker.partitions.logs.mark_running(EPOCH)
+        assert [each.online for each in broker.dirs] == [False, True]
+        await cluster.crash(1)
+        disk.lose_page(LOG, 1)
+        disk.replace_device("/data", is_empty=False)
+        broker = cluster.start(1)
+        assert 2 <= cluster.replica(1).log.log_end_offset < BATCHES
+        assert broker.partitions.logs.previous_broker_epoch == -1
+
+
+@in_loop
 async def test_a_directory_that_was_replaced_is_not_remembered_for_ever():
     async with Cluster(1, directories=("/data", "/other")) as cluster:
         cluster.directory_ids = (201, 202)
