@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from kraft.net.client import FOREVER, Address, PeerClient, UnsupportedVersion
+from kraft.net.client import FOREVER, MAX_STRANGERS_RESPONSE_BYTES, Address, PeerClient, UnsupportedVersion
 from kraft.net.connection_security import AuthenticationFailed, Tls, authenticate, tls_context
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Fields, MalformedMessage, Message
@@ -388,6 +388,7 @@ class ClusterClient:
             timeout_s=CONNECT_TIMEOUT_S,
             tls=self._tls,
             allocate=_buffer,
+            max_response_bytes=MAX_STRANGERS_RESPONSE_BYTES,
         )
         try:
             await client.negotiate(timeout_s=METADATA_TIMEOUT_S)

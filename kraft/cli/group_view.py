@@ -207,7 +207,7 @@ def lags(
         asked = encode_offsets({place: [behind[place]] for place in places})
         try:
             answer = exchange(NodeAddress(*leader), ApiKey.RECORD_COUNTS, VERSION, asked, TIMEOUT_S)
-            found |= {place: count.left[0] for place, count in decode_counts(answer).items()}
+            found |= {place: count.left[0] for place, count in decode_counts(answer).items() if count.left}
         except (OSError, UnsupportedVersion, MalformedMessage, ValueError):
             continue
     return {**{place: (ends[place] - offset, False) for place, offset in behind.items()}, **found}

@@ -20,6 +20,8 @@ CONNECT_S: Final = 2.0
 SILENCE_S: Final = 6.0
 """A node sends its view of the cluster once a second; a paused one keeps its connections."""
 NEXT_NODE_S: Final = 0.5
+MOST_BYTES: Final = 64 * 1024 * 1024
+"""In one answer, or one event."""
 
 Json = dict[str, Any]
 Address = tuple[str, int]
@@ -61,13 +63,19 @@ class NodeHttp:
 
     def _session(self) -> aiohttp.ClientSession:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=SILENCE_S)
-        return aiohttp.ClientSession(auth=self._auth, timeout=timeout, read_bufsize=2**20)
+        return aiohttp.ClientSession(
+            auth=self._auth,
+            timeout=timeout,
+            read_bufsize=2**20,
+            headers={"Accept-Encoding": "identity"},
+            auto_decompress=False,
+        )
 
 
 async def _get(session: aiohttp.ClientSession, url: str) -> Json:
     async with session.get(url) as response:
         await _raise_for(response)
-        return dict(json.loads(await response.read()))
+        return dict(json.loads(await _read(response)))
 
 
 async def _stream(session: aiohttp.ClientSession, url: str) -> AsyncIterator[tuple[str, Any]]:
@@ -81,6 +89,22 @@ async def _stream(session: aiohttp.ClientSession, url: str) -> AsyncIterator[tup
             for each in whole:
                 fields = dict(line.split(": ", 1) for line in each.decode().splitlines())
                 yield fields["event"], json.loads(fields["data"])
+            _check_length(received)
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    """Raises `ValueError`."""
+    received = bytearray()
+    async for piece in response.content.iter_any():
+        received += piece
+        _check_length(received)
+    return bytes(received)
+
+
+def _check_length(received: bytes | bytearray) -> None:
+    """Raises `ValueError` for more than a node tells at a time."""
+    if len(received) > MOST_BYTES:
+        raise ValueError(f"an answer of more than {MOST_BYTES} bytes")
 
 
 async def _raise_for(response: aiohttp.ClientResponse) -> None:
@@ -88,5 +112,5 @@ async def _raise_for(response: aiohttp.ClientResponse) -> None:
     if response.status == 401:
         raise CliError("the cluster asks for a login: --command-config FILE, or --dir of `kraft up`")
     if response.status == 403:
-        raise CliError(str(json.loads(await response.read())["error"]))
+        raise CliError(str(json.loads(await _read(response))["error"]))
     response.raise_for_status()

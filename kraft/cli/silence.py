@@ -21,10 +21,13 @@ def silence_of(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "does not answer"
     # With the codec, which takes a while to import.
+    from kraft.net.broken_protocol import BrokenProtocol
     from kraft.net.client import UnsupportedVersion
     from kraft.net.connection_security import PLAINTEXT, LoginRefused
     from kraft.peers.blocking_client import SECURITY
 
+    wants = "want TLS or a login (--command-config), or speak another protocol"
+    wants = wants if SECURITY.get() is PLAINTEXT else "not speak TLS, or not want a login"
     if isinstance(error, ssl.SSLError) and error.reason in _NOT_TLS:
         return "does not speak TLS"
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -33,9 +36,9 @@ def silence_of(error: Exception) -> str:
         return f"fails at TLS: {error.strerror or error}"
     if isinstance(error, LoginRefused):
         return f"refused the credentials: {error} (SASL_AUTHENTICATION_FAILED)"
+    if isinstance(error, BrokenProtocol):
+        return f"does not answer as a broker ({error}): it may {wants}"
     if isinstance(error, ConnectionResetError):
-        wants = "want TLS or a login (--command-config), or speak another protocol"
-        wants = wants if SECURITY.get() is PLAINTEXT else "not speak TLS, or not want a login"
         return f"closes the connection: it may {wants}"
     if isinstance(error, UnsupportedVersion):
         return f"is no broker that we can ask: {error}"

@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
+from kraft.net.broken_protocol import BrokenProtocol
 from kraft.net.budget import Account, Budget
 from kraft.net.connection import (
     SCRATCH_BYTES,
@@ -30,6 +31,7 @@ from kraft.net.connection import (
 )
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Fields, MalformedMessage, Message, decode_response, encode_request
+from kraft.wire.decoding import Meter
 from kraft.wire.header import request_header, response_body
 from kraft.wire.software import API_VERSIONS_FIELDS
 from metadata_quorum.foundation.errors import ErrorCode
@@ -40,6 +42,12 @@ _NO_LINGER: Final = struct.pack("ii", 1, 0)
 """struct linger: on, for no time."""
 
 MAX_RESPONSE_BYTES: Final = 2**31 - 1
+"""Of a node of our own cluster."""
+MAX_STRANGERS_RESPONSE_BYTES: Final = 101 * 1024 * 1024
+"""Of whomever the command line or Spark is told to ask: more than the largest batch that brokers take by
+default (socket.request.max.bytes)."""
+DECODED_PER_BYTE: Final = 8
+"""In memory, of the longest response. Empty structs take a hundred times what they are in a frame."""
 TRUSTED_FRAME_BYTES: Final = 64 * 1024 * 1024
 """Up to here the buffer for an answer is made whole on the word of its length alone."""
 API_VERSIONS_VERSION: Final = 3
@@ -95,12 +103,14 @@ class PeerClient(asyncio.BufferedProtocol):
         client_id: str,
         on_lost: OnLost | None = None,
         allocate: Allocate = bytearray,
+        max_response_bytes: int = MAX_RESPONSE_BYTES,
     ) -> None:
         self._loop = loop
         self._client_id = client_id
         self._on_lost = on_lost
+        self._max_decoded_bytes = DECODED_PER_BYTE * max_response_bytes
         self._reader = FrameReader(
-            MAX_RESPONSE_BYTES,
+            max_response_bytes,
             _scratch_of_this_thread(),
             Account(Budget(2**63)),  # what arrives are responses that we have requested
             first_buffer_bytes=TRUSTED_FRAME_BYTES,
@@ -127,10 +137,11 @@ class PeerClient(asyncio.BufferedProtocol):
         on_lost: OnLost | None = None,
         tls: ssl.SSLContext | None = None,
         allocate: Allocate = bytearray,
+        max_response_bytes: int = MAX_RESPONSE_BYTES,
     ) -> PeerClient:
         """`allocate`: of the buffers that answers are received into. Raises `OSError` (`TimeoutError`,
         refusals and the errors of TLS are such)."""
-        client = cls(loop, client_id, on_lost, allocate=allocate)
+        client = cls(loop, client_id, on_lost, allocate, max_response_bytes)
         async with asyncio.timeout(timeout_s):
             await loop.create_connection(lambda: client, address.host, address.port, ssl=tls)
         return client
@@ -159,7 +170,7 @@ class PeerClient(asyncio.BufferedProtocol):
         """Raises `ConnectionError`, `TimeoutError` (the connection is closed then: the response may still
         come, and would be taken for another's), or `MalformedMessage`."""
         body = await self.exchange(api_key, version, (encode_request(api_key, version, fields),), timeout_s)
-        return decode_response(api_key, version, body)
+        return decode_response(api_key, version, body, meter=Meter(self._max_decoded_bytes))
 
     async def exchange(
         self, api_key: ApiKey, version: int, body: Sequence[BytesLike], timeout_s: float
@@ -303,7 +314,7 @@ class PeerClient(asyncio.BufferedProtocol):
         self._waiting.popleft()
 
     def _fail(self, error: Exception) -> None:
-        self._end_waiting(ConnectionResetError(f"the other end broke the protocol: {error}"))
+        self._end_waiting(BrokenProtocol(f"the other end broke the protocol: {error}"))
         self.close()
 
     def _end_waiting(self, error: OSError) -> None:

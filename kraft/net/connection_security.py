@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from kraft.net.client import Address, OnLost, PeerClient, UnsupportedVersion
+from kraft.net.client import MAX_RESPONSE_BYTES, Address, OnLost, PeerClient, UnsupportedVersion
 from kraft.net.renewable_tls import RenewableTls
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import MalformedMessage
@@ -77,6 +77,7 @@ async def dial(
     *,
     timeout_s: float,
     on_lost: OnLost | None = None,
+    max_response_bytes: int = MAX_RESPONSE_BYTES,
 ) -> PeerClient:
     """A connection that is ready for requests. Raises `OSError`; a refused login is one,
     `ConnectionAbortedError`. The TLS handshake and the login have `_AGREEMENT_S` instead, where that is
@@ -84,7 +85,15 @@ async def dial(
     if security is not PLAINTEXT:
         timeout_s = max(timeout_s, _AGREEMENT_S)
     tls = None if security.tls is None else security.tls.context
-    client = await PeerClient.connect(loop, address, client_id, timeout_s=timeout_s, on_lost=on_lost, tls=tls)
+    client = await PeerClient.connect(
+        loop,
+        address,
+        client_id,
+        timeout_s=timeout_s,
+        on_lost=on_lost,
+        tls=tls,
+        max_response_bytes=max_response_bytes,
+    )
     if security.login is None:
         return client
     try:

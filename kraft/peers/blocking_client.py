@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Final, NamedTuple, TypeVar
 
-from kraft.net.client import Address, UnsupportedVersion
+from kraft.net.client import MAX_STRANGERS_RESPONSE_BYTES, Address, PeerClient, UnsupportedVersion
 from kraft.net.connection_security import PLAINTEXT, ConnectionSecurity, dial
 from kraft.peers.interruptible import run
 from kraft.wire.api_keys import ApiKey
@@ -35,11 +35,21 @@ SECURITY: Final[ContextVar[ConnectionSecurity]] = ContextVar("connection securit
 """How to connect to the nodes: set by the command line's options."""
 
 
+async def _dial(address: Address, timeout_s: float) -> PeerClient:
+    return await dial(
+        asyncio.get_running_loop(),
+        address,
+        CLIENT_ID,
+        SECURITY.get(),
+        timeout_s=timeout_s,
+        max_response_bytes=MAX_STRANGERS_RESPONSE_BYTES,
+    )
+
+
 async def _ask(
     address: Address, api_key: ApiKey, versions: tuple[int, int], fields: Mapping[str, Any], timeout_s: float
 ) -> Message:
-    loop = asyncio.get_running_loop()
-    client = await dial(loop, address, CLIENT_ID, SECURITY.get(), timeout_s=timeout_s)
+    client = await _dial(address, timeout_s)
     try:
         await client.negotiate(timeout_s=timeout_s)
         version = client.version_of(api_key, *versions)
@@ -97,8 +107,7 @@ def exchange(address: Address, api_key: ApiKey, version: int, body: bytes, timeo
 async def _exchange(
     address: Address, api_key: ApiKey, version: int, body: bytes, timeout_s: float
 ) -> memoryview:
-    loop = asyncio.get_running_loop()
-    client = await dial(loop, address, CLIENT_ID, SECURITY.get(), timeout_s=timeout_s)
+    client = await _dial(address, timeout_s)
     try:
         await client.negotiate(timeout_s=timeout_s)
         client.version_of(api_key, version, version)

@@ -45,10 +45,14 @@ def decode_request(
 
 
 def decode_response(
-    api_key: ApiKey, version: int, buf: bytes | bytearray | memoryview, pos: int = 0
+    api_key: ApiKey,
+    version: int,
+    buf: bytes | bytearray | memoryview,
+    pos: int = 0,
+    meter: Meter | None = None,
 ) -> Message:
-    """Raises `MalformedMessage`."""
-    return decode(MessageId(api_key, RESPONSE), version, buf, pos, Meter())
+    """As `decode_request`."""
+    return decode(MessageId(api_key, RESPONSE), version, buf, pos, meter or Meter())
 
 
 def encode_request(api_key: ApiKey, version: int, fields: Fields) -> bytes:

@@ -6,6 +6,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -20,6 +21,13 @@ from kraft.peers.blocking_client import SECURITY
 @pytest.fixture
 def closing() -> Iterator[str]:
     """An address where every connection is closed at its first bytes, as a TLS port does to plain text."""
+    with answering(b"") as address:
+        yield address
+
+
+@contextmanager
+def answering(answer: bytes) -> Iterator[str]:
+    """An address where that is the answer to anything."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
@@ -30,6 +38,7 @@ def closing() -> Iterator[str]:
                     return
                 with connection:
                     connection.recv(4096)
+                    connection.sendall(answer)
 
         threading.Thread(target=serve, daemon=True).start()
         yield f"127.0.0.1:{server.getsockname()[1]}"
@@ -39,6 +48,17 @@ def closing() -> Iterator[str]:
 def test_plain_text_to_who_wants_something_else(closing: str) -> None:
     with pytest.raises(CliError, match=f"^{closing} closes the connection: it may want TLS or a login"):
         first_broker(closing)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x03\x00\x02\x02\x0a", b"\x7f\xff\xff\xff", b"\0\0\0\0"],
+    ids=["HTTP", "TLS", "two gigabytes", "nothing"],
+)
+def test_what_is_no_answer_of_a_broker_is_refused_at_its_first_bytes(answer: bytes) -> None:
+    says = "does not answer as a broker .*a frame of .* it may want TLS or a login"
+    with answering(answer) as address, pytest.raises(CliError, match=says):
+        first_broker(address)
 
 
 def test_tls_to_who_does_not_speak_it(closing: str) -> None:

@@ -12,6 +12,7 @@ from kraft.net.client import Address, PeerClient
 from kraft.net.connection import CUT_AT_ONCE
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import MalformedMessage, encode_request
+from metadata_quorum.foundation.primitives import uvarint
 from tests.unit.net.harness import on_a_loop, row, serving
 
 BODY = encode_request(ApiKey.HEARTBEAT, 0, {})
@@ -128,3 +129,25 @@ async def test_a_connection_to_another_node_takes_no_buffer_of_its_own_to_receiv
                 await client.ask(ApiKey.HEARTBEAT, 0, (BODY,), lambda body: bytes(body[:2]), 10.0) == b"\0\7"
             )
             client.close()
+
+
+@on_a_loop
+async def test_an_answer_that_would_take_much_more_when_decoded_is_refused():
+    rows = 1000  # of seven bytes in the frame
+    body = b"\0\0" + uvarint(rows + 1) + bytes(7 * rows)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = await reader.readexactly(struct.unpack(">i", await reader.readexactly(4))[0])
+        writer.write(struct.pack(">i", 4 + len(body)) + request[4:8] + body)
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        address = Address(*server.sockets[0].getsockname())
+        client = await PeerClient.connect(
+            asyncio.get_running_loop(), address, "c", max_response_bytes=len(body) + 4
+        )
+        with pytest.raises(MalformedMessage, match="would take more than"):
+            await client.negotiate()
+        client.close()
