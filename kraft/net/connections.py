@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import select
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import islice
 from typing import Final, Protocol
 
 from kraft.monitoring.rate_limited_log import rate_limited
@@ -19,10 +21,13 @@ from kraft.net.connection_quotas import ConnectionQuotas, ListenerKind
 from kraft.net.listener import ListenerSecurity, ServerLimits
 from kraft.net.peer import Peer
 from kraft.net.unread import Unread
+from metadata_quorum.foundation.turns import some_per_turn
 
 log = rate_limited(logging.getLogger(__name__))
 
 SWEEP_S: Final = 10.0
+PER_TURN: Final = 200
+"""Connections that are looked at in one turn of the loop; to close one takes some 20 microseconds."""
 
 _RDHUP: Final[int] = getattr(select, "POLLRDHUP", 0)
 """A system that does not have this flag reports broken connections, but not closed ones."""
@@ -136,13 +141,21 @@ class Connections:
         if self._sweep_timer is None:
             self._schedule_sweep()
 
-    def close(self) -> None:
-        """End all of them at once."""
+    async def close(self) -> None:
+        """End all of them."""
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
             self._sweep_timer = None
-        for connection in list(self._open):
-            connection.abort()
+        for part in self._in_parts():
+            for connection in part:
+                connection.abort()
+            await asyncio.sleep(0)
+
+    def _in_parts(self) -> Iterator[list[OpenConnection]]:
+        """All of them, those of one turn of the loop together."""
+        left = iter(list(self._open))
+        while part := list(islice(left, PER_TURN)):
+            yield part
 
     def _schedule_sweep(self) -> None:
         period = min(self.limits.max_idle_s / 10, SWEEP_S)
@@ -150,12 +163,16 @@ class Connections:
 
     def _sweep(self) -> None:
         self._schedule_sweep()
+        since, self._swept = self._swept, self._loop.time()
+        some_per_turn(self._loop, deque(self._in_parts()), 1, partial(self._sweep_part, since))
+
+    def _sweep_part(self, since: float, part: list[OpenConnection]) -> None:
         now = self._loop.time()
-        for connection in _hung_up(self._open, self._swept):
+        still_open = [each for each in part if each in self._open]
+        for connection in _hung_up(still_open, since):
             connection.hung_up()
-        self._swept = now
         room_is_scarce = self._unread.is_scarce
-        for connection in list(self._open):
+        for connection in still_open:
             is_deaf = connection.is_deaf(now)
             if is_deaf and room_is_scarce:
                 log.warning("closing %s: it does not read its replies, and others need room", connection.name)

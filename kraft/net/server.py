@@ -98,13 +98,13 @@ class Server:
         return sum(each.begun for each in self._acceptors)
 
     async def close(self) -> None:
-        """Stop listening and end every connection at once."""
+        """Stop listening and end every connection."""
         for server in self._servers:
             server.close()
         for acceptor in self._acceptors:
             acceptor.close()
         self._acceptors.clear()
-        self.connections.close()
+        await self.connections.close()
         for server in self._servers:
             await server.wait_closed()
         self._servers.clear()
