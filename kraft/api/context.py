@@ -78,6 +78,8 @@ class NodeContext:
     """The channel to the active controller, on whichever node that is."""
     logins: Mapping[str, LoginRules] = field(default_factory=dict)
     """How clients log in, by listener; listeners that ask for no login are not in it."""
+    certificate_ends: Mapping[str, int] = field(default_factory=dict)
+    """When the node's certificate for a listener ends, in seconds since 1970."""
     scram_users: ScramUsers
     authorizer: Authorizer | None = None
     """Replaced when an access control entry changes; None where `authorizer.class.name` is empty."""

@@ -338,7 +338,8 @@ def certificates(valid_until: Mapping[int, float], now: float) -> Finding:
     days = {broker: int((until - now) // SECONDS_PER_DAY) for broker, until in valid_until.items()}
     ending = [f"broker {broker} in {left} days" for broker, left in days.items() if left < VALID_DAYS]
     if ending:
-        advice = "renew the file; kraft config set broker ID ssl.keystore.location=FILE reads it again"
+        key = "listener.name.NAME.ssl.keystore.location"
+        advice = f"renew the file; kraft config set broker ID {key}=FILE reads it again"
         return Finding("certificates", State.WARNING, f"end soon: {_named(ending)}", advice)
     return Finding("certificates", State.OK, f"the first ends in {min(days.values())} days")
 

@@ -65,6 +65,11 @@ def _faults(sources: Sources) -> Iterator[Sample]:
         yield (place,), count
 
 
+def _certificate_ends(sources: Sources) -> Iterator[Sample]:
+    for listener, end in dict(sources.node.certificate_ends).items():
+        yield (listener,), end
+
+
 def _budget(sources: Sources) -> Iterator[Sample]:
     for listener, budget in sources.memory.queued.items():
         yield (listener,), budget.used_bytes
@@ -113,6 +118,13 @@ _NODE: Final = (
         help="Errors that ended one piece of work, by the place in the code. Each is a bug.",
         labels=("place",),
         node=_faults,
+    ),
+    Metric(
+        name="kraft_certificate_end_seconds",
+        help="When the certificate that this node shows for a listener ends (of its chain, the first), in "
+        "seconds since 1970.",
+        labels=("listener",),
+        node=_certificate_ends,
     ),
     Metric(
         name="kraft_request_bytes",

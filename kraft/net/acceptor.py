@@ -140,7 +140,8 @@ class TlsAcceptor:
                 self._make, accepted, ssl=self._tls.context, ssl_handshake_timeout=TLS_HANDSHAKE_S
             )
         except OSError as error:  # ssl's errors are such, and timeouts
-            log.info("a TLS handshake with %s failed: %s", host, error)
+            why = str(error) or "the client ended it; it may not trust our certificate"
+            log.info("a TLS handshake with %s failed: %s", host, why)
             self._left(host)
         except BaseException:  # it is cancelled, or a bug
             self._left(host)

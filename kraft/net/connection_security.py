@@ -21,14 +21,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
+from kraft.monitoring.rate_limited_log import rate_limited
 from kraft.net.client import MAX_RESPONSE_BYTES, Address, OnLost, PeerClient, UnsupportedVersion
-from kraft.net.renewable_tls import RenewableTls
+from kraft.net.renewable_tls import RenewableTls, what_failed
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import MalformedMessage
 from metadata_quorum.foundation.errors import ErrorCode
 
-log = logging.getLogger(__name__)
-
+log = rate_limited(logging.getLogger(__name__))
 
 _HANDSHAKE_VERSION: Final = 1
 _AUTHENTICATE_VERSIONS: Final = (0, 2)
@@ -38,6 +38,7 @@ SCRAM_HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 MECHANISMS: Final = (PLAIN, *SCRAM_HASHES)
 
 _AGREEMENT_S: Final = 5.0
+_SAID_AGAIN_S: Final = 60.0
 
 _NONCE_BYTES: Final = 24
 _FEWEST_ITERATIONS: Final = 4096
@@ -85,15 +86,20 @@ async def dial(
     if security is not PLAINTEXT:
         timeout_s = max(timeout_s, _AGREEMENT_S)
     tls = None if security.tls is None else security.tls.context
-    client = await PeerClient.connect(
-        loop,
-        address,
-        client_id,
-        timeout_s=timeout_s,
-        on_lost=on_lost,
-        tls=tls,
-        max_response_bytes=max_response_bytes,
-    )
+    try:
+        client = await PeerClient.connect(
+            loop,
+            address,
+            client_id,
+            timeout_s=timeout_s,
+            on_lost=on_lost,
+            tls=tls,
+            max_response_bytes=max_response_bytes,
+        )
+    except ssl.SSLError as error:
+        if security.tls is not None:
+            _say(security.tls, address, what_failed(error), loop.time())
+        raise
     if security.login is None:
         return client
     try:
@@ -107,6 +113,14 @@ async def dial(
         client.close()
         raise
     return client
+
+
+def _say(tls: RenewableTls, address: Address, why: str, now: float) -> None:
+    """Now and then, for it is tried again several times a second."""
+    name = str(address)
+    if now - tls.said_at.get(name, float("-inf")) >= _SAID_AGAIN_S:
+        tls.said_at[name] = now
+        log.warning("no connection to %s: TLS fails: %s", name, why)
 
 
 # ---- TLS ---------------------------------------------------------------------------------------------

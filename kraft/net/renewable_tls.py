@@ -9,7 +9,7 @@ without a lock. A key that another thread was reading into it ended handshakes, 
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
@@ -18,3 +18,25 @@ class RenewableTls:
 
     context: ssl.SSLContext
     """Kafka: SslFactory.sslEngineFactory."""
+    said_at: dict[str, float] = field(default_factory=dict)
+    """When the log has said that we do not agree with that address."""
+
+
+def what_failed(error: ssl.SSLError) -> str:
+    """In words, where OpenSSL has some."""
+    found = error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else error.reason
+    return str(found or error)
+
+
+def check_agreement(client: ssl.SSLContext, server: ssl.SSLContext) -> None:
+    """A handshake between the two, in memory. Raises `ssl.SSLError` where one does not accept the other."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = (
+        client.wrap_bio(to_client, to_server),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    )
+    for end in ends * 2:
+        try:
+            end.do_handshake()
+        except ssl.SSLWantReadError:
+            continue

@@ -5,7 +5,8 @@ give.
                                                     -> logins          -> api/sasl.py
                                                     -> to_brokers, to_controllers -> its own connections
 
-Files are read when the node is made, and again by `renew`: a missing or invalid one stops the start.
+Files are read when the node is made, and again by `renew`. One that is missing or invalid stops the start; so
+does, as in Kafka, a certificate that nodes with the same configuration would not accept.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import asyncio
 import logging
 import re
 import ssl
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Final, NoReturn
 
 from kraft.config.node_config import LISTENER_PREFIX, ROWS, Config, format_value, parse_value, reject
@@ -29,9 +31,10 @@ from kraft.net.connection_security import (
     renewable,
 )
 from kraft.net.listener import Certificate, ListenerSecurity
-from kraft.net.renewable_tls import RenewableTls
+from kraft.net.renewable_tls import RenewableTls, check_agreement, what_failed
 from kraft.net.sasl import LoginRules
-from kraft.node.distinguished_name import distinguished_name
+from kraft.node.certificate_ends import day_of, end_of
+from kraft.node.certificate_fields import distinguished_name
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.model import SecurityProtocol
 from metadata_quorum.foundation.supervision import supervised
@@ -56,6 +59,8 @@ class NodeSecurity:
     def __init__(self, config: Config) -> None:
         self.listeners: dict[str, ListenerSecurity] = {}
         self.logins: dict[str, LoginRules] = {}
+        self.certificate_ends: dict[str, int] = {}
+        """When the node's certificate for a listener ends, in seconds since 1970."""
         for endpoint in config.bound_listeners:
             keys = _ListenerKeys(config, endpoint.name)
             self.listeners[endpoint.name] = keys.listener_security()
@@ -72,25 +77,40 @@ class NodeSecurity:
                 "sasl.mechanism.inter.broker.protocol"
             )
             self._own[config.inter_broker_listener] = self.to_brokers
+        for name in self._names:
+            self._note_end(_ListenerKeys(config, name))
 
     @property
     def uses_tls(self) -> bool:
         listeners, own = self.listeners.values(), self._own.values()
         return any(each.tls is not None for each in listeners) or any(each.tls is not None for each in own)
 
+    @property
+    def _names(self) -> Iterable[str]:
+        return dict.fromkeys((*self.listeners, *self._own))
+
     def renew(self, config: Config) -> None:
         """Read keys, certificates and authorities again, for new connections, also the node's own; blocks.
-        Where files cannot be read, what was read before stays."""
-        for name, listener_security in self.listeners.items():
+        Where a listener's files cannot all be used, what was read before stays."""
+        for name in self._names:
+            keys = _ListenerKeys(config, name)
             try:
-                _ListenerKeys(config, name).renew(listener_security)
+                keys.renew(self.listeners.get(name), self._own.get(name))
             except FatalError as error:
-                log.error("the certificate of %s is not renewed: %s", name, error)
-        for name, own in self._own.items():
-            try:
-                _ListenerKeys(config, name).renew_own(own)
-            except FatalError as error:
-                log.error("this node's own certificate for %s is not renewed: %s", name, error)
+                log.error("the certificate for %s is not renewed: %s", name, error)
+            else:
+                before = self.certificate_ends.get(name)
+                end = self._note_end(keys)
+                if end != before and end is not None:
+                    log.info("the certificate for %s is renewed, and good until %s", name, day_of(end))
+
+    def _note_end(self, keys: _ListenerKeys) -> int | None:
+        end = keys.certificate_end()
+        if end is None:
+            self.certificate_ends.pop(keys.listener, None)
+        else:
+            self.certificate_ends[keys.listener] = end
+        return end
 
 
 class CertificateRenewal:
@@ -127,6 +147,9 @@ class _ListenerKeys:
         self._prefix = f"{LISTENER_PREFIX}{listener.lower()}."
         self.listener = listener
         self.protocol = config.protocol_of(listener)
+        self._is_between_nodes = listener == config.controller_listener_names[0] or (
+            config.is_broker and listener == config.inter_broker_listener
+        )
 
     def text(self, name: str) -> str:
         """The listener's own value, else the node's; empty where there is none."""
@@ -149,24 +172,45 @@ class _ListenerKeys:
         mode = _CLIENT_AUTH[self.text("ssl.client.auth")] if not asks_login else ssl.CERT_NONE
         context.verify_mode = mode
         if mode is ssl.CERT_NONE:
+            self._check_acceptance(context)
             return ListenerSecurity(RenewableTls(context), asks_login=asks_login)
         if not self.text("ssl.truststore.location"):
             self._reject(
                 "ssl.truststore.location", f"{self.listener} asks for certificates: whose does it trust?"
             )
         self._read(context.load_verify_locations, "ssl.truststore.location")
+        self._check_acceptance(context)
         rules = parse_rules(self.text("ssl.principal.mapping.rules"))
         return ListenerSecurity(RenewableTls(context), lambda certificate: principal_of(certificate, rules))
 
-    def renew(self, listener_security: ListenerSecurity) -> None:
-        """A context of its own takes the place of the one in use, if all files are good."""
-        if listener_security.tls is not None and (renewed := self.listener_security().tls) is not None:
-            listener_security.tls.context = renewed.context
+    def _check_acceptance(self, server: ssl.SSLContext) -> None:
+        """Kafka: SslEngineValidator. Else nodes would find at their next connections that they have none."""
+        if not self._is_between_nodes:
+            return
+        try:
+            check_agreement(self._client_tls(checks_host=False).context, server)
+        except ssl.SSLError as error:
+            self._reject("ssl.keystore.location", f"other nodes would not accept it: {what_failed(error)}")
 
-    def renew_own(self, own: ConnectionSecurity) -> None:
-        """As above: the other end may ask for a certificate, and may have one of a new authority."""
-        if own.tls is not None:
-            own.tls.context = self._client_tls().context
+    def renew(self, accepting: ListenerSecurity | None, own: ConnectionSecurity | None) -> None:
+        """Contexts of their own take the place of those in use, if all files are good: of the listener, and
+        of the node's own connections to it, for the other end may ask for a certificate."""
+        renewed = self.listener_security().tls if accepting is not None else None
+        renewed_own = self._client_tls() if own is not None and own.tls is not None else None
+        if accepting is not None and accepting.tls is not None and renewed is not None:
+            accepting.tls.context = renewed.context
+        if own is not None and own.tls is not None and renewed_own is not None:
+            own.tls.context = renewed_own.context
+
+    def certificate_end(self) -> int | None:
+        """Of what is in the file now."""
+        path = self.text("ssl.keystore.location")
+        if self.protocol not in _TLS or not path:
+            return None
+        try:
+            return end_of(Path(path).read_text("ascii", "replace"))
+        except OSError:
+            return None
 
     def login_rules(self) -> LoginRules:
         name = "sasl.enabled.mechanisms"
@@ -191,18 +235,17 @@ class _ListenerKeys:
             self._login(mechanism_key) if self.protocol in _SASL else None,
         )
 
-    def _client_tls(self) -> RenewableTls:
-        keystore, truststore = self.text("ssl.keystore.location"), self.text("ssl.truststore.location")
-        tls = Tls(
-            ca_path=truststore or None,
-            certificate_path=keystore or None,
-            key_password=self.text("ssl.key.password") or None,
-            checks_host=bool(self.text("ssl.endpoint.identification.algorithm")),
-        )
+    def _client_tls(self, *, checks_host: bool = True) -> RenewableTls:
+        checks_host = checks_host and bool(self.text("ssl.endpoint.identification.algorithm"))
         try:
-            return renewable(tls)
+            tls = renewable(
+                Tls(ca_path=self.text("ssl.truststore.location") or None, checks_host=checks_host)
+            )
         except (OSError, ValueError) as error:
             self._reject("ssl.truststore.location", _reason(error))
+        if self.text("ssl.keystore.location"):
+            self._load_key(tls.context)
+        return tls
 
     def _login(self, mechanism_key: str) -> Login:
         mechanism = self._config.value_text(mechanism_key)
@@ -240,6 +283,8 @@ class _ListenerKeys:
 def _reason(error: OSError | ValueError) -> str:
     """A name that no file can have (a NUL in it) is a `ValueError`."""
     if isinstance(error, ssl.SSLError):
+        if error.reason == "KEY_VALUES_MISMATCH":
+            return "its key is not that of its certificate"
         return f"is no PEM that OpenSSL can read ({error.reason or error})"
     known = error.strerror if isinstance(error, OSError) else None
     return f"cannot be read: {known or error}"

@@ -46,6 +46,7 @@ from kraft.net.server import Server
 from kraft.net.server_memory import ServerMemory
 from kraft.node import settings
 from kraft.node.broker_role import BrokerRole
+from kraft.node.certificate_ends import CertificateWatch
 from kraft.node.controller_role import ControllerRole
 from kraft.node.environment import NodeEnvironment
 from kraft.node.listener_security import CertificateRenewal, NodeSecurity
@@ -74,6 +75,7 @@ class Node:
         self.renewal = CertificateRenewal(
             loop, lambda config: self.blocking(lambda _: self.security.renew(config))
         )
+        self.certificate_watch = CertificateWatch(loop, environment.now_ms, self.security.certificate_ends)
         users = read_users(environment.disk, config) if config.is_controller else ()
         self.controller_channel = ControllerChannel(
             loop,
@@ -96,6 +98,7 @@ class Node:
             stopwatch=environment.stopwatch,
             controller_channel=self.controller_channel,
             logins=self.security.logins,
+            certificate_ends=self.security.certificate_ends,
             scram_users=ScramUsers(users),
             authorizer=authorizer_of(config),
             blocking_threads=environment.blocking_threads,
@@ -214,6 +217,7 @@ class Node:
         """Returns when the listeners are open and, on a broker, the quorum has unfenced it. `on_loaded` is
         called when the logs are open, which may take minutes after a crash. Raises `FatalError` where it
         cannot listen or cannot open its logs."""
+        self.certificate_watch.start()
         await self._open(on_loaded)
         event_log = EventLog(self.events, self.config.node_id, self._is_active_controller)
         self.events.listeners[event_log] = None
@@ -254,6 +258,7 @@ class Node:
         """Controlled shutdown, then everything in the order in which data flows. A part that fails at it does
         not keep the others from it: the logs are closed, and marked as clean, after the listeners."""
         ends: list[Callable[[], Awaitable[None]]] = [
+            self.certificate_watch.close,
             self.http.close,
             self.server.close,
             self.dispatcher.close,

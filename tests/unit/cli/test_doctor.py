@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
+from kraft.api.config_validation import check_broker_values
 from kraft.cli import doctor
 from kraft.cli.doctor import Finding, State
 from kraft.cli.doctor_questions import GroupHealth, Hanging
@@ -153,6 +155,8 @@ def test_certificates_and_clocks() -> None:
     assert doctor.certificates({1: 400 * day, 2: 90 * day}, 0).found == "the first ends in 90 days"
     ending = doctor.certificates({1: 400 * day, 2: 12.5 * day}, 0)
     assert (state_of(ending), ending.found) == (State.WARNING, "end soon: broker 2 in 12 days")
+    ((key, value),) = re.findall(r"(\S+)=(\S+)", ending.advice or "")
+    check_broker_values({key: value}, per_broker=True)  # what is advised is taken
     assert state_of(doctor.clocks({})) is state_of(doctor.clocks({1: -0.9, 2: 1.1})) is State.OK
     wrong = doctor.clocks({1: -0.9, 3: -3600.4})
     assert (state_of(wrong), wrong.found) == (State.WARNING, "differ from ours: broker 3 by -3600 s")

@@ -211,7 +211,9 @@ def test_an_authority_that_is_not_in_the_file_any_more_is_trusted_no_longer(tmp_
         ssl_truststore_location=str(old.certificate),
     )  # fmt: skip
     security = NodeSecurity(static)
-    security.renew(static.with_dynamic({"listener.name.in.ssl.truststore.location": str(new.certificate)}))
+    renewed = {"keystore": new.issue("renewed", "/CN=node"), "truststore": new.certificate}
+    keys = {f"listener.name.in.ssl.{kind}.location": str(path) for kind, path in renewed.items()}
+    security.renew(static.with_dynamic(keys))
     listener_security = security.listeners["IN"].tls
     assert listener_security is not None
     (trusted,) = listener_security.context.get_ca_certs()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kraft.node.distinguished_name import distinguished_name
+from kraft.node.certificate_fields import distinguished_name
 from tests.support.certificates import (
     BMP,
     COMMON_NAME,

@@ -1,4 +1,5 @@
-"""The subject of a certificate as RFC 2253 writes it, and as Java does: Kafka's principals are made of it.
+"""What a certificate says: until when it is good, and its subject as RFC 2253 writes it, and as Java does.
+Kafka's principals are made of that.
 
     CN=Anna,OU=Maps,O=Kraft\\, Inc.,C=NO            the most particular part first
     1.2.840.113549.1.9.1=#1609616e6e6140782e6e6f    an attribute without a name there: its value's DER
@@ -9,7 +10,9 @@ bytes are read; OpenSSL has checked them before.
 
 from __future__ import annotations
 
+from calendar import timegm
 from collections.abc import Iterator
+from time import strptime
 from typing import Final, NamedTuple
 
 _NAMES: Final = {
@@ -40,8 +43,11 @@ _ESCAPED: Final = frozenset(',=+<>#;"\\')
 _SPACE: Final = " \r"
 
 _VERSION_TAG: Final = 0xA0
-_BEFORE_SUBJECT: Final = 4
-"""Serial number, algorithm, issuer, validity."""
+_VALIDITY: Final = 3
+"""Behind serial number, algorithm and issuer."""
+_SUBJECT: Final = 4
+_SHORT_TIME: Final = 0x17
+"""Years of two digits, which stand for 1950 to 2049."""
 
 
 class _Element(NamedTuple):
@@ -54,13 +60,26 @@ class _Element(NamedTuple):
 
 def distinguished_name(certificate: bytes) -> str:
     """The subject of a certificate in DER. Raises `ValueError` for what is none."""
+    parts = [_part(part.contents) for part in _elements(_fields(certificate)[_SUBJECT].contents)]
+    return ",".join(reversed(parts))
+
+
+def good_until(certificate: bytes) -> int:
+    """The last second at which a certificate in DER is good, since 1970. Raises `ValueError`."""
+    _, last = _elements(_fields(certificate)[_VALIDITY].contents)
+    text = last.contents.decode("ascii")
+    if last.tag == _SHORT_TIME:
+        text = ("19" if text >= "50" else "20") + text
+    return timegm(strptime(text, "%Y%m%d%H%M%SZ"))
+
+
+def _fields(certificate: bytes) -> list[_Element]:
     (outer,) = _elements(certificate)
     signed, *_ = _elements(outer.contents)
     fields = [each for each in _elements(signed.contents) if each.tag != _VERSION_TAG]
-    if len(fields) <= _BEFORE_SUBJECT:
+    if len(fields) <= _SUBJECT:
         raise ValueError("a certificate without a subject")
-    parts = [_part(part.contents) for part in _elements(fields[_BEFORE_SUBJECT].contents)]
-    return ",".join(reversed(parts))
+    return fields
 
 
 def _elements(der: bytes) -> Iterator[_Element]:
