@@ -167,11 +167,11 @@ class Shard(Generic[RecordT]):
         self, decide: Callable[[Ticket, Instant], CoordinatorResult[RecordT]]
     ) -> tuple[Any, ...]:
         """For a part of a list that many partitions make: nothing where it has moved while others, or it,
-        were asked. Raises BrokerError while it is being loaded."""
+        were asked, or cannot be loaded. Raises BrokerError while it is being loaded."""
         try:
-            return () if self.state is CoordinatorState.CLOSED else await self.ask(tuple, decide)
+            return await self.ask(tuple, decide)
         except BrokerError:
-            if self.state is CoordinatorState.CLOSED:
+            if self.state in (CoordinatorState.CLOSED, CoordinatorState.FAILED):
                 return ()
             raise
 

@@ -7,10 +7,11 @@ import pytest
 from data_plane.coordinator.groups import group_metadata_manager
 from data_plane.coordinator.groups.messages import CommitOffsets, OffsetToCommit
 from data_plane.coordinator.groups.records import GroupRecord, StoredGroup
+from data_plane.coordinator.runtime import CoordinatorState
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.unit.groups.group_driver import NO_DELAY, GroupDriver
 from tests.unit.groups.memory_log import MemoryLog
-from tests.unit.groups.service_driver import ORDERS_0, refusal, run, service
+from tests.unit.groups.service_driver import ORDERS_0, listed, refusal, run, service
 
 pytestmark = pytest.mark.row("G7", "P7")
 
@@ -65,6 +66,26 @@ def test_a_partition_without_groups_that_is_being_loaded_is_told_of_too() -> Non
         async with service(MemoryLog(), epoch=None) as groups:
             groups.become_leader(groups.partition_for("g"), 1)
             assert await refusal(anext(groups.list_groups())) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    run(test)
+
+
+def test_a_partition_that_cannot_be_loaded_keeps_no_other_ones_groups_from_being_listed() -> None:
+    """As with Kafka; whoever asks for one of its own groups is told."""
+
+    async def test() -> None:
+        log = MemoryLog()
+        async with service(log, epoch=None) as groups:
+            partition = groups.partition_for("g")
+            groups.become_leader(partition, 1)
+            await groups.loaded()
+            await groups.commit_offsets(CommitOffsets("g", (OffsetToCommit(ORDERS_0, 1),)))
+            broken = next(n for n in range(groups.partitions) if n != partition)
+            log.partition(broken).end, log.is_broken = 1, True
+            groups.become_leader(broken, 1)
+            await groups.loaded()
+            assert [each.state for each in groups.shards].count(CoordinatorState.FAILED) == 1
+            assert [each.group_id for each in await listed(groups)] == ["g"]
 
     run(test)
 
