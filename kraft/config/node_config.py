@@ -10,7 +10,6 @@ process with one sentence: the key, the value, the bound.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import logging
 import re
 import socket
@@ -24,12 +23,12 @@ from typing import Any, Final, NamedTuple, NoReturn
 from kraft.config.key import HOUR, MINUTE, KeyRule, Required
 from kraft.config.keys import NO_EFFECT, TOPIC_KEYS, ConfigKeys
 from kraft.config.properties import parse_properties
+from kraft.config.unread_keys import LISTENER_PREFIX, warn_of_listeners, warn_unknown
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.model import Endpoint, SecurityProtocol
 
 logger = logging.getLogger(__name__)
 
-LISTENER_PREFIX: Final = "listener.name."
 _EVERY_INTERFACE: Final = ("", "0.0.0.0", "::")
 
 
@@ -73,7 +72,7 @@ class Config(ConfigKeys):
             if row is not None:
                 values[row.attribute] = parse_value(row, text)
             elif not _is_for_listener(name) and name not in NO_EFFECT:
-                _warn_unknown(name)
+                warn_unknown(name, _READ)
         for row in ROWS.values():
             if row.default is Required.TOKEN and row.attribute not in values:
                 raise FatalError(ExitCode.BAD_CONFIG, f"{row.name} is not set: {row.rule.why}")
@@ -90,7 +89,9 @@ class Config(ConfigKeys):
                 text = file.read()
         except (OSError, UnicodeDecodeError) as error:
             raise FatalError(ExitCode.BAD_CONFIG, f"cannot read {path}: {_reason(error)}") from None
-        return cls.from_properties(parse_properties(text) | dict(overrides or {}))
+        config = cls.from_properties(parse_properties(text) | dict(overrides or {}))
+        warn_of_listeners(config.given, config.listener_names, _READ)
+        return config
 
     def with_dynamic(self, overrides: Mapping[str, str]) -> Config:
         """The same node with values of its broker resource. Raises FatalError(BAD_CONFIG)."""
@@ -201,6 +202,11 @@ class Config(ConfigKeys):
     def protocol_of(self, listener: str) -> SecurityProtocol:
         """The security protocol of a listener, on any node."""
         return self._protocols.get(listener, SecurityProtocol.PLAINTEXT)
+
+    @property
+    def listener_names(self) -> tuple[str, ...]:
+        """Of this node's, and of all that it knows how to connect to."""
+        return (*self._protocols, *self.controller_listener_names, *(e.name for e in self.bound_listeners))
 
     @cached_property
     def _protocols(self) -> dict[str, SecurityProtocol]:
@@ -462,12 +468,6 @@ def _is_for_listener(name: str) -> bool:
     return name.startswith(LISTENER_PREFIX)
 
 
-def _warn_unknown(name: str) -> None:
-    near = difflib.get_close_matches(name, [*ROWS, *NO_EFFECT], n=1, cutoff=0.6)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    logger.warning("unknown key %s is ignored%s", name, hint)
-
-
 def _reason(error: Exception) -> str:
     return error.strerror or str(error) if isinstance(error, OSError) else "it is not UTF-8 text"
 
@@ -495,3 +495,5 @@ def _read_rows() -> dict[str, ConfigRow]:
 
 ROWS: Final = _read_rows()
 """Every key, in the order of the table."""
+
+_READ: Final = (*ROWS, *NO_EFFECT)

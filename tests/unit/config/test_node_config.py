@@ -172,6 +172,46 @@ def test_an_unknown_key_is_answered_with_the_nearest(caplog):
     ]
 
 
+@pytest.mark.row("U4")
+def test_a_key_of_a_listener_that_nothing_reads_is_named(caplog, tmp_path):
+    """The listener stayed open to everybody, without a word."""
+    prefix = "listener.name."
+    read = {
+        "in.ssl.keystore.location": "k.pem",
+        "controller.ssl.client.auth": "required",
+        "out.max.connections": "9",
+        "in.plain.sasl.jaas.config": "M;",
+        "in.scram-sha-512.sasl.jaas.config": "M;",
+        "in.num.network.threads": "2",
+        "in.plain.sasl.server.callback.handler.class": "C",
+        "in.ssl.allow.dn.changes": "true",
+    }
+    unread = {
+        "OUT.ssl.client.auth": "required",
+        "outt.ssl.client.auth": "required",
+        "in.ssl.keystore.loaction": "k.pem",
+        "in.plain.sasl.jaas.confg": "M;",
+    }
+    path = tmp_path / "server.properties"
+    path.write_text(
+        format_properties(BROKER | {prefix + key: value for key, value in (read | unread).items()})
+    )
+    with caplog.at_level(logging.WARNING):
+        config = Config.load(str(path))
+    assert [r.getMessage() for r in caplog.records] == [
+        "listener.name.OUT.ssl.client.auth is ignored: no listener is called OUT; "
+        "did you mean listener.name.out.ssl.client.auth?",
+        "listener.name.outt.ssl.client.auth is ignored: no listener is called outt",
+        "unknown key listener.name.in.ssl.keystore.loaction is ignored; "
+        "did you mean listener.name.in.ssl.keystore.location?",
+        "unknown key listener.name.in.plain.sasl.jaas.confg is ignored; "
+        "did you mean listener.name.in.plain.sasl.jaas.config?",
+    ]
+    caplog.clear()
+    config.with_dynamic({"num.replica.fetchers": "2"})
+    assert not caplog.records
+
+
 def test_properties_as_java_writes_them():
     text = "# comment\n! too\n\n a.b = 1\nlist=x,\\\n   y\nurl: http://host=1\nempty=\n"
     assert parse_properties(text) == {"a.b": "1", "list": "x,y", "url": "http://host=1", "empty": ""}
