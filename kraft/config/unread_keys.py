@@ -1,4 +1,4 @@
-"""Warnings about keys in server.properties that nothing reads: misspelled, or of a listener that there is not."""
+"""Warnings about keys that nothing reads: misspelled, or of a listener that there is not."""
 
 from __future__ import annotations
 
