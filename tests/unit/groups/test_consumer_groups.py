@@ -467,13 +467,22 @@ def test_a_static_member_changes_its_protocol_in_its_place(driver: GroupDriver) 
     assert (listed.type, len(modern.owned), len(other.owned)) == (GroupType.CONSUMER, 1, 1)
 
 
-def test_a_member_of_the_classic_protocol_is_removed_by_its_instance(driver: GroupDriver) -> None:
-    modern, classic = ConsumerClient("m", ("a",)), ClassicClient("c", ("a",), instance="i")
-    settle(driver, modern, classic)
-    request = LeaveGroup(GROUP, (MemberIdentity("", "i"), MemberIdentity("m1"), MemberIdentity("x")))
-    reply = driver.answer("leave", request)
+def test_members_are_removed_by_an_administrator_whatever_their_protocol(driver: GroupDriver) -> None:
+    """By LeaveGroup, as Admin.removeMembersFromConsumerGroup does it."""
+    modern, other = ConsumerClient("m", ("a",)), ConsumerClient("o", ("a",))
+    classic = ClassicClient("c", ("a",), instance="i")
+    settle(driver, modern, classic, other)
+    named = (MemberIdentity("", "i"), MemberIdentity("o1"), MemberIdentity("m1", "i"), MemberIdentity("x"))
+    reply = driver.answer("leave", LeaveGroup(GROUP, named))
     assert isinstance(reply, LeaveReply)
-    unknown = ErrorCode.UNKNOWN_MEMBER_ID
-    assert [error for _, error in reply.members] == [ErrorCode.NONE, unknown, unknown]
+    assert [error for _, error in reply.members] == [
+        ErrorCode.NONE,
+        ErrorCode.NONE,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+    ]
+    refused = other.beat(driver)
+    assert refused is not None
+    assert refused.code is ErrorCode.UNKNOWN_MEMBER_ID
     settle(driver, modern)
     assert len(modern.owned) == 2

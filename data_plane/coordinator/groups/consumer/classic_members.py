@@ -103,18 +103,17 @@ def must_rejoin(state: ConsumerGroupState, member: ConsumerGroupMember) -> bool:
 
 
 def leaving(state: ConsumerGroupState, identity: MemberIdentity) -> ConsumerGroupMember | ErrorCode:
-    """Who it is that leaves, or is removed by its instance id alone; or why not."""
+    """Who it is that leaves, or whom an administrator removes, by its instance id alone or by its member id,
+    whatever its protocol; or why not."""
     member_id, instance_id = identity
     try:
         if instance_id is None:
-            member = known_member(state, member_id)
-        elif member_id:
-            member = known_static_member(state, member_id, instance_id)
-        else:
-            return state.static_member(instance_id) or ErrorCode.UNKNOWN_MEMBER_ID
+            return known_member(state, member_id)
+        if member_id:
+            return known_static_member(state, member_id, instance_id)
     except BrokerError as refusal:
         return refusal.code
-    return member if member.uses_classic_protocol else ErrorCode.UNKNOWN_MEMBER_ID
+    return state.static_member(instance_id) or ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def common_protocols(state: ConsumerGroupState) -> list[str]:
