@@ -21,11 +21,18 @@ from kraft.config.key import Update
 from kraft.config.keys import CLASSES, CLUSTER_WIDE_OF_LISTENERS, FIXED_IN_KAFKA, NO_EFFECT, PER_LISTENER
 from kraft.config.node_config import ROWS, parse_value
 from kraft.wire.bridge import Message
+from metadata_quorum.decisions.client_metrics import CLIENT_METRICS_CONFIGS
 from metadata_quorum.decisions.elections import MIN_INSYNC_REPLICAS
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode, FatalError
 from metadata_quorum.foundation.features import ELR_VERSION
 from metadata_quorum.foundation.model import ResourceType
-from metadata_quorum.foundation.topic_configs import DYNAMIC_BROKER_CONFIGS
+from metadata_quorum.foundation.topic_configs import (
+    DYNAMIC_BROKER_CONFIGS,
+    GROUP_CONFIGS,
+    TOPIC_CONFIGS,
+    ConfigKey,
+    ConfigType,
+)
 from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
 from metadata_quorum.protocol.commands import CONFIG_APPEND, CONFIG_DELETE, CONFIG_SET, CONFIG_SUBTRACT
 from metadata_quorum.protocol.replies import ConfigResult
@@ -48,6 +55,9 @@ _FIXED: Final = FIXED_IN_KAFKA.union(NO_EFFECT)
 _LOGINS: Final = "sasl.jaas.config"
 """Behind a mechanism's name."""
 _GZIP_LEVEL: Final = "compression.gzip.level"
+_NEVER_NONE: Final = frozenset({"log.cleaner.threads", "max.connection.creation.rate", "max.connections"})
+"""May be 0 in server.properties only: who sets it at run time might not come in again to set it back."""
+_NUMBERS: Final = frozenset({ConfigType.INT, ConfigType.SHORT, ConfigType.LONG, ConfigType.DOUBLE})
 _LIMIT: Final = "max.connections.per.ip"
 _EXCEPTIONS: Final = "max.connections.per.ip.overrides"
 _OVERRIDES: Final = re.compile(r"(|[^,]+:[0-9]{1,9}(,[^,]+:[0-9]{1,9})*)", re.ASCII)
@@ -129,7 +139,10 @@ def _check_values(node: NodeContext, present: MetadataImage, resource: Message, 
             _check_limit(node, name, _after(node, resource, values, incremental=incremental))
     elif kind == ResourceType.TOPIC:
         check_topic_values(values)
+    elif kind == ResourceType.CLIENT_METRICS:
+        _check_read(CLIENT_METRICS_CONFIGS, values)
     elif kind == ResourceType.GROUP:
+        _check_read(GROUP_CONFIGS, values)
         if incremental:  # its values must fit together with those that it has
             gone = {each.name for each in resource.configs} - values.keys()
             before = present.config(ResourceType.GROUP, name)
@@ -198,12 +211,35 @@ def check_broker_values(values: Mapping[str, str], *, per_broker: bool) -> None:
 def check_topic_values(values: Mapping[str, str | None]) -> None:
     """Of what is set: what decisions let pass, for commands that are in the log stay decided as they are.
     Raises `BrokerError`, INVALID_CONFIG."""
+    _check_read(TOPIC_CONFIGS, values)
     level = (values.get(_GZIP_LEVEL) or "").strip()
     if re.fullmatch("[+-]?0+", level, re.ASCII):
         wrong = "Value must be between 1 and 9 or equal to -1"
         raise BrokerError(
             ErrorCode.INVALID_CONFIG, f"Invalid value {level} for configuration {_GZIP_LEVEL}: {wrong}"
         )
+
+
+def _check_read(keys: Mapping[str, ConfigKey], values: Mapping[str, str | None]) -> None:
+    """Raises `BrokerError`, INVALID_CONFIG."""
+    for name, value in values.items():
+        problem = _misread(keys.get(name), value)
+        if problem:
+            raise BrokerError(ErrorCode.INVALID_CONFIG, problem)
+
+
+def _misread(key: ConfigKey | None, value: str | None) -> str | None:
+    """What is wrong with a value that decisions read, and Kafka does not: 1_000, which is Python's own
+    notation, and a list of choices with an empty item."""
+    if key is None or not value:
+        return None
+    if key.type in _NUMBERS and "_" in value:
+        return f"Invalid value {value} for configuration {key.name}: Not a number of type {key.type.name}"
+    is_empty = key.type is ConfigType.LIST and not all(item.strip() for item in value.split(","))
+    if is_empty and key.one_of and value.strip():
+        choices = ", ".join(key.one_of)
+        return f"Invalid value  for configuration {key.name}: String must be one of: {choices}"
+    return None
 
 
 def _may_change(key: str) -> bool:
@@ -227,7 +263,7 @@ def _is_of_one_broker(key: str) -> bool:
 
 def _check_value(key: str, value: str) -> None:
     dynamic, row = DYNAMIC_BROKER_CONFIGS.get(key), ROWS.get(base_name(key))
-    problem = None if dynamic is None else dynamic.problem(value)
+    problem = None if dynamic is None else dynamic.problem(value) or _misread(dynamic, value)
     if problem:
         raise _invalid(problem)
     if value and base_name(key) in CLASSES and value != CLASSES[base_name(key)]:
@@ -239,6 +275,8 @@ def _check_value(key: str, value: str) -> None:
             parse_value(row, value)
         except FatalError as error:
             raise _invalid(f"Invalid value {value} for configuration {key}: {error}") from None
+    if base_name(key) in _NEVER_NONE and int(value) == 0:
+        raise _invalid(f"Invalid value {value} for configuration {key}: must be at least 1")
 
 
 def _invalid(message: str) -> BrokerError:

@@ -11,9 +11,9 @@ from typing import Final
 
 from data_plane.coordinator.groups.consumer.rules import HEARTBEAT_INTERVAL, SESSION_TIMEOUT
 from kraft.config.node_config import Config
+from metadata_quorum.foundation.topic_configs import GROUP_CONFIGS
 
 _BOUNDED: Final = (HEARTBEAT_INTERVAL, SESSION_TIMEOUT)
-_MOST_DIGITS: Final = 100
 
 
 def group_default(key: str, config: Config) -> str | None:
@@ -32,7 +32,7 @@ def _problems(values: Mapping[str, str], config: Config) -> Iterator[str]:
     effective: dict[str, int] = {}
     for key in _BOUNDED:
         text = values.get(key) or group_default(key, config) or ""
-        if not text.isdecimal() or len(text) > _MOST_DIGITS:
+        if GROUP_CONFIGS[key].problem(text):
             return  # no int32, as the controller will say
         value = effective[key] = int(text)
         if key not in values:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -66,6 +67,43 @@ def test_a_limit_that_shuts_everybody_out_is_refused(broker: str) -> None:
     known = with_values(**both)
     assert refusal(kind, "", known, max_connections_per_ip_overrides=None) is ErrorCode.INVALID_REQUEST
     assert refusal(kind, "", known, max_connections_per_ip=None) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    "key", ["max.connections", "max.connection.creation.rate", "log.cleaner.threads",
+            "listener.name.plaintext.max.connections"],
+)  # fmt: skip
+def test_a_limit_of_0_is_for_the_file_only(key: str) -> None:
+    """Nobody could come in to raise it again."""
+    for broker in ("", "1"):
+        assert refusal(ResourceType.BROKER, broker, **{key: "0"}) is ErrorCode.INVALID_REQUEST
+        assert refusal(ResourceType.BROKER, broker, **{key: " 00 "}) is ErrorCode.INVALID_REQUEST
+        assert refusal(ResourceType.BROKER, broker, **{key: "7"}) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "code"),
+    [
+        (ResourceType.TOPIC, {"retention.ms": "1_000"}, ErrorCode.INVALID_CONFIG),
+        (ResourceType.TOPIC, {"min.cleanable.dirty.ratio": "0_0.5"}, ErrorCode.INVALID_CONFIG),
+        (ResourceType.TOPIC, {"cleanup.policy": "compact,"}, ErrorCode.INVALID_CONFIG),
+        (ResourceType.TOPIC, {"cleanup.policy": ","}, ErrorCode.INVALID_CONFIG),
+        (ResourceType.TOPIC, {"cleanup.policy": "compact , delete"}, ErrorCode.NONE),
+        (ResourceType.TOPIC, {"cleanup.policy": " "}, ErrorCode.NONE),
+        (ResourceType.GROUP, {"consumer.session.timeout.ms": "45_000"}, ErrorCode.INVALID_CONFIG),
+        (ResourceType.GROUP, {"consumer.session.timeout.ms": " 99000 "}, ErrorCode.INVALID_CONFIG),
+        (ResourceType.GROUP, {"consumer.session.timeout.ms": " 50000 "}, ErrorCode.NONE),
+        (ResourceType.CLIENT_METRICS, {"interval.ms": "1_000"}, ErrorCode.INVALID_CONFIG),
+        (ResourceType.BROKER, {"log.retention.ms": "1_000"}, ErrorCode.INVALID_REQUEST),
+        (ResourceType.BROKER, {"leader.replication.throttled.rate": "1_000"}, ErrorCode.INVALID_REQUEST),
+        (ResourceType.BROKER, {"log.cleanup.policy": "compact,"}, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_what_kafka_cannot_read_is_refused(
+    kind: ResourceType, values: Mapping[str, str], code: ErrorCode
+) -> None:
+    """A broker of Apache Kafka's, of the same cluster, would stop at it."""
+    assert refusal(kind, "" if kind is ResourceType.BROKER else "x", **values) is code
 
 
 @pytest.mark.parametrize(
