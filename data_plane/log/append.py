@@ -32,7 +32,7 @@ class AppendInfo(NamedTuple):
 
     first_offset: int
     last_offset: int
-    log_append_time_ms: int  # -1 where the topic keeps the producer's times
+    log_append_time_ms: int  # -1 where the topic keeps the producer's times; of a duplicate, its newest
     log_start_offset: int
     duplicate: bool = False  # nothing was written; the offsets are those of the first time
     rolled: bool = False  # a segment was closed: flush it soon

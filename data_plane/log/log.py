@@ -136,9 +136,8 @@ class UnifiedLog:
         if batches[0][1].producer_id >= 0:
             repeated = check_producer(self.producers, records, batches, origin)
             if repeated is not None:
-                return AppendInfo(
-                    repeated.first_offset, repeated.last_offset, -1, self.log_start_offset, duplicate=True
-                )
+                first, last, time_ms = repeated.first_offset, repeated.last_offset, repeated.timestamp
+                return AppendInfo(first, last, time_ms, self.log_start_offset, duplicate=True)
         append_time_ms = -1
         if config.message_timestamp_type == LOG_APPEND_TIME:
             batches = validation.stamp(records, batches, now_ms)

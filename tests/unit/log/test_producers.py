@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from data_plane.log.config import LogConfig
 from data_plane.log.producer_snapshot import CorruptSnapshotError, decode_snapshot, encode_snapshot
 from data_plane.log.producers import MAX_SEQUENCE, ProducerStateManager
 from data_plane.log.validation import AppendOrigin
@@ -118,6 +119,16 @@ def test_the_last_five_batches_are_recognised(tmp_path):
         lead(log, b"v", producer_id=7, producer_epoch=0, base_sequence=0)
     with pytest.raises(BrokerError, match="OUT_OF_ORDER_SEQUENCE_NUMBER"):
         lead(log, b"v", producer_id=7, producer_epoch=0, base_sequence=7)
+
+
+def test_a_batch_that_is_sent_again_has_the_time_of_the_first_time(tmp_path):
+    """Which is all that a producer learns of it, where the broker's clock counts."""
+    log = open_log(tmp_path, LogConfig(message_timestamp_type="LogAppendTime"))
+    data = batch(b"v", producer_id=7, producer_epoch=0, base_sequence=0)
+    first = log.append_as_leader(bytearray(data), leader_epoch=0, now_ms=NOW_MS)
+    again = log.append_as_leader(bytearray(data), leader_epoch=0, now_ms=NOW_MS + 5_000)
+    assert (again.duplicate, again.log_append_time_ms) == (True, NOW_MS)
+    assert first.log_append_time_ms == NOW_MS
 
 
 @pytest.mark.row("P3")
