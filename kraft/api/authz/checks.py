@@ -86,13 +86,11 @@ class AuthorizeItems(Generic[Item]):
                 refused.setdefault(AUTHORIZATION_ERRORS[action.resource], []).append(item)
         if not refused:
             return AuthorizedRequest(request)
-        whole: Response = {}
         failed: list[ResponseStruct] = []
         for code, items in refused.items():
-            whole = self.on_error(replaced(request, **{self.items: items}), code, "")
-            failed += whole[self.answers]
-        if not allowed:
-            return {**whole, self.answers: failed}
+            failed += self.on_error(replaced(request, **{self.items: items}), code, "")[self.answers]
+        if not allowed:  # the request as a whole has no error all the same
+            return {self.answers: failed}
         return AuthorizedRequest(
             replaced(request, **{self.items: allowed}),
             lambda response: {**response, self.answers: [*response.get(self.answers, ()), *failed]},

@@ -9,8 +9,12 @@ from uuid import UUID
 import pytest
 
 from kraft.api.authz.checks import RequestPrincipal
+from kraft.api.authz.group_checks import offset_fetch
 from kraft.api.authz.raw_requests import read_authorization
 from kraft.api.authz.topic_checks import delete_topics, metadata
+from kraft.api.group_offsets import fetch_error
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.bridge import decode_request, decode_response, encode_request, encode_response
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID
 from metadata_quorum.metadata.delta import MetadataDelta
@@ -128,3 +132,26 @@ def test_what_metadata_no_longer_knows_is_not_read_by_its_id() -> None:
         with pytest.raises(BrokerError) as refused:
             may_read("", topic_id)
         assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_topics_that_are_all_refused_are_no_refusal_of_the_request() -> None:
+    """A client takes an error of the whole response for one of its group."""
+    acl = AccessControlEntryRecord(
+        id=UUID(int=1),
+        resource_type=AclResourceType.GROUP,
+        resource_name="g",
+        pattern_type=PatternType.LITERAL,
+        principal="User:anna",
+        host="*",
+        operation=AclOperation.DESCRIBE,
+        permission_type=AclPermissionType.ALLOW,
+    )
+    requester = RequestPrincipal(Authorizer().with_acls([acl]), "User:anna", "10.0.0.1")
+    fields = {"group_id": "g", "topics": [{"name": "secret", "partition_indexes": [0]}]}
+    request = decode_request(ApiKey.OFFSET_FETCH, 7, encode_request(ApiKey.OFFSET_FETCH, 7, fields))
+    node: Any = SimpleNamespace(image=TOPICS)
+    ctx: Any = SimpleNamespace(version=7)
+    fields = offset_fetch(fetch_error)(requester, node, ctx, request)  # type: ignore[assignment]
+    answer = decode_response(ApiKey.OFFSET_FETCH, 7, encode_response(ApiKey.OFFSET_FETCH, 7, fields))
+    assert answer.error_code == ErrorCode.NONE
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
