@@ -14,8 +14,8 @@ from contextlib import suppress
 from typing import Final
 
 from kraft.config.key import Update
-from kraft.config.keys import PER_LISTENER, TOPIC_KEYS
-from kraft.config.node_config import LISTENER_PREFIX, ROWS, Config
+from kraft.config.keys import LISTENER_PREFIX, PER_LISTENER, TOPIC_KEYS
+from kraft.config.node_config import ROWS, Config
 from metadata_quorum.foundation.errors import FatalError
 from metadata_quorum.foundation.model import ResourceType
 from metadata_quorum.metadata.delta import MetadataDelta

@@ -41,6 +41,9 @@ class ConfigKeys(  # of a dataclass's bases, the last one's fields come first
     never used: to compile 170 fields into functions takes milliseconds of every start."""
 
 
+LISTENER_PREFIX: Final = "listener.name."
+"""Of a key for one listener, whose name in lower case follows."""
+
 PER_LISTENER: Final = frozenset(
     {
         "ssl.keystore.location", "ssl.keystore.type", "ssl.key.password", "ssl.truststore.location",

@@ -21,9 +21,9 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple, NoReturn
 
 from kraft.config.key import HOUR, MINUTE, KeyRule, Required
-from kraft.config.keys import NO_EFFECT, TOPIC_KEYS, ConfigKeys
+from kraft.config.keys import LISTENER_PREFIX, NO_EFFECT, TOPIC_KEYS, ConfigKeys
 from kraft.config.properties import parse_properties
-from kraft.config.unread_keys import LISTENER_PREFIX, warn_of_listeners, warn_unknown
+from kraft.config.unread_keys import warn_of_listeners, warn_unknown
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.model import Endpoint, SecurityProtocol
 

@@ -7,12 +7,10 @@ import logging
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from kraft.config.keys import CLASSES, CLUSTER_WIDE_OF_LISTENERS, FIXED_IN_KAFKA
+from kraft.config.keys import CLASSES, CLUSTER_WIDE_OF_LISTENERS, FIXED_IN_KAFKA, LISTENER_PREFIX
 from kraft.config.security_keys import SASL_MECHANISMS
 
 logger = logging.getLogger(__name__)
-
-LISTENER_PREFIX: Final = "listener.name."
 
 _KAFKAS: Final = FIXED_IN_KAFKA.union(CLASSES, CLUSTER_WIDE_OF_LISTENERS)
 

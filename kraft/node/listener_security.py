@@ -20,7 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn
 
-from kraft.config.node_config import LISTENER_PREFIX, ROWS, Config, format_value, parse_value, reject
+from kraft.config.keys import LISTENER_PREFIX
+from kraft.config.node_config import ROWS, Config, format_value, parse_value, reject
 from kraft.net.connection_security import (
     MECHANISMS,
     PLAIN,
