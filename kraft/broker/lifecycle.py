@@ -195,10 +195,11 @@ class BrokerLifecycle:
             "rack": identity.rack,
             "is_migrating_zk_broker": False,
             "log_dirs": list(identity.log_dirs),
-            "previous_broker_epoch": self._previous_broker_epoch(),
         }
         refusal = ErrorCode.NONE
         while self.broker_epoch < 0:
+            # Each time: a log directory may fail while the broker is refused, for as long as a session lasts.
+            fields["previous_broker_epoch"] = self._previous_broker_epoch()
             try:
                 answer = await self._controller_channel.request(
                     ApiKey.BROKER_REGISTRATION, BROKER_REGISTRATION_VERSION, fields

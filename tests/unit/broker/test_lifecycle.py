@@ -15,12 +15,15 @@ from tests.support.virtual_loop import run_virtually
 
 
 def test_the_epoch_of_a_clean_stop_is_shown_at_the_registration():
-    """Without it the quorum takes the broker to have lost records, and no longer elects it from the ELR."""
-    asked: list[tuple[int, dict[str, Any]]] = []
+    """Without it the quorum takes the broker to have lost records, and no longer elects it from the ELR. So
+    it should where a log directory fails while the session of an earlier process is waited for."""
+    asked: list[tuple[int, int]] = []
+    previous_epochs = iter((42, -1))
+    refusals = iter((ErrorCode.DUPLICATE_BROKER_REGISTRATION, ErrorCode.NONE))
 
     async def request(api_key: ApiKey, version: int, fields: dict[str, Any]) -> Message:
-        asked.append((api_key, fields))
-        return cast(Message, SimpleNamespace(error_code=0, broker_epoch=50))
+        asked.append((api_key, fields["previous_broker_epoch"]))
+        return cast(Message, SimpleNamespace(error_code=int(next(refusals)), broker_epoch=50))
 
     async def register() -> None:
         loop = asyncio.get_running_loop()
@@ -29,13 +32,12 @@ def test_the_epoch_of_a_clean_stop_is_shown_at_the_registration():
         lifecycle = BrokerLifecycle(
             loop, controller_channel, identity, heartbeat_interval_s=1, session_timeout_s=9
         )
-        lifecycle.start(lambda: 0, lambda: 42, lambda broker_epoch: None)
+        lifecycle.start(lambda: 0, lambda: next(previous_epochs), lambda broker_epoch: None)
         await asyncio.sleep(1)
         await lifecycle.close()
 
     run_virtually(register())
-    ((api_key, fields),) = asked
-    assert (api_key, fields["previous_broker_epoch"]) == (ApiKey.BROKER_REGISTRATION, 42)
+    assert asked == [(ApiKey.BROKER_REGISTRATION, 42), (ApiKey.BROKER_REGISTRATION, -1)]
 
 
 def test_an_answer_to_a_heartbeat_of_an_earlier_epoch_says_nothing_of_this_one():
