@@ -8,9 +8,12 @@ Built from the bottom up; node.py connects it to the listeners and, on a combine
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 from kraft.api.context import ControllerContext, NodeContext
 from kraft.api.metadata_reader import MetadataReader
@@ -28,13 +31,19 @@ from metadata_quorum.foundation.blocking import Blocking
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.features import unsupported
 from metadata_quorum.foundation.model import METADATA_TOPIC
-from metadata_quorum.foundation.supervision import report_fault
+from metadata_quorum.foundation.supervision import report_fault, supervised
 from metadata_quorum.foundation.uuids import random_uuid
 from metadata_quorum.metadata.delta import MetadataDelta
 from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.metadata.metadata_log import MetadataLog
 from metadata_quorum.metadata.records import UserScramCredentialRecord
 from metadata_quorum.raft.voter import SyncObjRaft
+
+log = logging.getLogger(__name__)
+
+MUTE_FIRST_S: Final = 5.0
+"""Before the log says that a new directory keeps this controller from voting, which rarely takes a second."""
+MUTE_AGAIN_S: Final = 30.0
 
 
 class ControllerRole:
@@ -108,6 +117,7 @@ class ControllerRole:
         )
         self.state_machine.subscribe(self._registrar.take)
         self._loop = loop
+        self._mute: asyncio.Task[None] | None = None
 
     def context(self, node: NodeContext, broker_heard: Callable[[int], None]) -> ControllerContext:
         """The context for the handlers. `broker_heard` is called with the broker's id for every heartbeat."""
@@ -123,8 +133,25 @@ class ControllerRole:
         self._transport.start(self._loop, self.raft)
         self.raft.wake()
         self._registrar.start()
+        if self.voter.is_mute:
+            self._mute = supervised(self._loop, self._wait_for_vote(), "a controller without a vote")
+
+    async def _wait_for_vote(self) -> None:
+        """Who has replaced a disk would otherwise see a quorum that elects nobody, and no reason for it."""
+        await asyncio.sleep(MUTE_FIRST_S)
+        while self.voter.is_mute:
+            lacking = ", ".join(map(str, self.voter.unconnected))
+            log.warning(
+                "this controller's directory is new: it has no vote until all others have vouched for it; %s",
+                f"it does not reach {lacking}" if lacking else "it reaches all of them",
+            )
+            await asyncio.sleep(MUTE_AGAIN_S)
+        log.info("controller %d has a vote", self.voter.node_id)
 
     async def stop(self) -> None:
+        if self._mute is not None:
+            self._mute.cancel()
+            await asyncio.gather(self._mute, return_exceptions=True)
         await self._registrar.close()
         self.controller.close()
         await self.liveness_probe.close()

@@ -150,6 +150,11 @@ class SyncObjRaft(Raft):
         """Whether this voter's disk is new and it does not count yet (see admission.py)."""
         return self.admission.mute
 
+    @property
+    def unconnected(self) -> list[int]:
+        """Other voters that this one has no connection to."""
+        return [peer for peer in self._others if peer not in self._connected]
+
     def state(self) -> QuorumState:
         leading = self.core.is_leader
         contact = self.core.last_contact if leading else {}
