@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from kraft.monitoring import log_lines
 from kraft.monitoring.standard_error import tell
+from kraft.node.allocator import give_large_blocks_back
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def run_node(
     """Run a node until a signal ends it; returns the exit code. What is wrong with its configuration or its
     machine is one line on standard error."""
     gc.set_threshold(*GC_THRESHOLDS)
+    give_large_blocks_back(os.environ)
     # Until the loop takes signals, there is nothing to put in order: Ctrl-C simply ends the process.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     raise_file_limit()
