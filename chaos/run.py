@@ -38,7 +38,7 @@ from chaos.report.page import write_report
 from chaos.roles import COPIES, READERS, WRITER
 from chaos.run_files import CLUSTER, EVENTS, HISTORY, NODES, SCHEDULE, STORY, TWIN, VERDICT
 from chaos.scenarios.expect import Expectation, Finding
-from chaos.scenarios.scenario import Scenario
+from chaos.scenarios.scenario import LEAST_ACKS, Scenario
 from chaos.schedule import Schedule
 from chaos.workload import TopicSpec, Workload, create_topics
 from kraft.local.free_ports import HOST
@@ -53,8 +53,8 @@ HEAL_PATIENCE_S: Final = 60.0
 QUIET_S: Final = 1.0
 """The clients go on for so long in the healed cluster, at least."""
 PROGRESS_PATIENCE_S: Final = 30.0
-"""Until each partition is written and read there: a producer may have to give up a delivery or a transaction,
-and members wait for the sessions of others."""
+"""Until each partition is written and read there, and clients have had work: a producer may have to give up
+a delivery or a transaction, members wait for the sessions of others, and a machine may be busy."""
 FINAL_PATIENCE_S: Final = 60.0
 LOOK_S: Final = 0.05
 TWIN_RUNS: Final = 3
@@ -189,9 +189,10 @@ def run_against(plan: Plan, bootstrap: str) -> RunVerdict:
     create_topics(bootstrap, topics)
     bootstraps = [bootstrap] * plan.scenario.clients
     with _clients(plan, topics, bootstraps, addresses, now_ns, started_ms) as (workload, _):
-        _await_acks(workload, topics, now_ns)
+        _await_acks(workload, topics)
         plan.say(f"the clients work for {plan.fault_seconds:g} s")
         time.sleep(plan.fault_seconds)
+        _await_work(workload, topics)
         unread = _finish(plan, workload)
     return judge(plan, RecoveryTimes(0.0, 0.0, 0.0, unread), plan.scenario.expectations_without_faults)
 
@@ -217,7 +218,7 @@ def _on_own_cluster(plan: Plan) -> RecoveryTimes:
         addresses = {node.id: Address(HOST, node.client_port) for node in cluster.local.nodes.values()}
         clients = _clients(plan, scenario.topics, bootstraps, addresses, now_ns, int(time.time() * 1000))
         with clients as (workload, observer), _events(plan, now_ns) as events:
-            _await_acks(workload, scenario.topics, now_ns)
+            _await_acks(workload, scenario.topics)
             watched = (workload.group, workload.copiers_group) if scenario.watches_groups else ()
             context = FaultContext.of(cluster, random.Random(f"damage/{plan.seed}"))
             http = {node.id: node.http_port for node in cluster.local.nodes.values()}
@@ -273,18 +274,29 @@ def _events(plan: Plan, now_ns: Callable[[], int]) -> Iterator[EventLog]:
         yield log
 
 
-def _await_acks(workload: Workload, topics: Sequence[TopicSpec], now_ns: Callable[[], int]) -> None:
+def _await_acks(workload: Workload, topics: Sequence[TopicSpec]) -> None:
     deadline = time.monotonic() + WARM_PATIENCE_S
-    while any(workload.statistics.acks(topic.name, 0, now_ns()) < WARM_ACKS for topic in topics):
+    while not _have_acks(workload, topics, WARM_ACKS):
         workload.raise_error()
         if time.monotonic() > deadline:
             raise TimeoutError(f"not every topic has had {WARM_ACKS} acks after {WARM_PATIENCE_S:g} s")
         time.sleep(LOOK_S)
 
 
+def _have_acks(workload: Workload, topics: Sequence[TopicSpec], least: int) -> bool:
+    return all(workload.statistics.acks_so_far(topic.name) >= least for topic in topics)
+
+
+def _await_work(workload: Workload, topics: Sequence[TopicSpec]) -> None:
+    """Enough for a verdict, if the clients come to it within the patience; an expectation judges it."""
+    deadline = time.monotonic() + PROGRESS_PATIENCE_S
+    while not _have_acks(workload, topics, LEAST_ACKS) and time.monotonic() < deadline:
+        time.sleep(LOOK_S)
+
+
 def _await_progress(workload: Workload, scenario: Scenario, now_ns: Callable[[], int]) -> None:
-    """Each partition is written from now on, and given to members where all readers are members, if that
-    happens within the patience; expectations judge it."""
+    """Each partition is written from now on, and given to members where all readers are members, and all in
+    all the clients have work enough, if that happens within the patience; expectations judge it."""
     since_ns, began, statistics = now_ns(), time.monotonic(), workload.statistics
     watched = [statistics.last_acks, *([statistics.last_given] if scenario.members_stay else [])]
     keys = {key for topic in scenario.topics for key in topic.keys}
@@ -292,6 +304,7 @@ def _await_progress(workload: Workload, scenario: Scenario, now_ns: Callable[[],
     while time.monotonic() < began + left:
         time.sleep(LOOK_S)
         is_done = all(last().get(key, -1) > since_ns for last in watched for key in keys)
+        is_done = is_done and _have_acks(workload, scenario.topics, LEAST_ACKS)
         left = QUIET_S if is_done else PROGRESS_PATIENCE_S
 
 

@@ -79,6 +79,10 @@ class Statistics:
         with self._lock:
             return sum(since_ns <= end <= until_ns for end in self._acks[topic])
 
+    def acks_so_far(self, topic: str) -> int:
+        with self._lock:
+            return len(self._acks[topic])
+
     def last_acks(self) -> dict[str, int]:
         """When each key was acknowledged last."""
         with self._lock:
