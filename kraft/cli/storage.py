@@ -41,14 +41,17 @@ def format_(
     ] = [],  # noqa: B006
 ) -> None:
     """Write meta.properties into every log dir, and the voter's marker of a controller."""
+    from kraft.cli.new_quorum import check_new
     from kraft.config.node_config import Config
     from kraft.storage.bootstrap import parse_user
     from kraft.storage.formatter import format_storage
     from metadata_quorum.foundation.disk import OsDisk
 
-    rng = random.SystemRandom()
+    rng, disk, node = random.SystemRandom(), OsDisk(), Config.load(config)
+    if new_cluster:
+        check_new(disk, node, cluster_id)
     fresh = format_storage(
-        OsDisk(), Config.load(config), cluster_id, rng, users=[parse_user(each, rng) for each in add_scram],
+        disk, node, cluster_id, rng, users=[parse_user(each, rng) for each in add_scram],
         new_cluster=new_cluster, ignore_formatted=ignore_formatted,
     )  # fmt: skip
     for directory in fresh:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from kraft.local.local_cluster import LocalCluster
 from tests.cli.shell import Shell
 from tests.support.nodes.forks import run_kraft
+
+LOST = 2
+"""The controller whose disk is replaced."""
 
 
 @pytest.fixture
@@ -153,3 +157,27 @@ def test_elect_leaders(shell):
     assert [row.split() for row in rows] == [
         ["elected", "0", "ELECTION_NOT_NEEDED"], ["elected", "1", "ELECTION_NOT_NEEDED"]
     ]  # fmt: skip
+
+
+@pytest.mark.row("Q9")
+def test_a_quorum_that_runs_is_not_new(shared_cluster: LocalCluster, tmp_path: Path) -> None:
+    """The command of the first day, repeated for a disk that was lost: that controller would have a vote at
+    once, and could elect one that lacks what it had acknowledged itself."""
+    voters = {node_id: node.controller_port for node_id, node in shared_cluster.nodes.items()}
+    properties = {
+        "process.roles": "controller",
+        "node.id": str(LOST),
+        "controller.quorum.voters": ",".join(f"{i}@127.0.0.1:{port}" for i, port in voters.items()),
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"CONTROLLER://127.0.0.1:{voters[LOST]}",
+        "log.dirs": str(tmp_path / "data"),
+    }
+    path = tmp_path / "server.properties"
+    path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+    format_ = ("storage", "format", "--config", str(path), "--new-cluster", "--cluster-id")
+    refused = run_kraft(*format_, shared_cluster.cluster_id)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert ": the cluster is not new. Without --new-cluster" in refused.stderr
+    assert not (tmp_path / "data").exists()
+    another = run_kraft(*format_, "AnotherClusterAAAAAAAA")
+    assert (another.returncode, another.stderr) == (0, "")
