@@ -16,7 +16,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from data_plane.coordinator.groups.classic.consumer_protocol import read_assignment
-from data_plane.coordinator.groups.messages import GroupSummary
+from data_plane.coordinator.groups.messages import GroupSummary, MemberSummary
 from data_plane.coordinator.transactions.records import TransactionMetadata
 from data_plane.replication.partition import Partition
 from kraft.api.authz.checks import InHandler
@@ -28,6 +28,7 @@ from kraft.api.slices import in_slices
 from kraft.net.connection import Buffers, ProtocolError
 from kraft.wire import long_json
 from kraft.wire.api_keys import ApiKey
+from metadata_quorum.foundation.primitives import INT32
 from metadata_quorum.foundation.supervision import awaited
 from metadata_quorum.metadata.image import MetadataImage
 
@@ -36,6 +37,10 @@ PER_SLICE: Final = 200
 """Partitions or groups that are looked at in one turn of the loop."""
 POSITIONS_AS_ONE: Final = 10
 """So many members or offsets take the time of a group."""
+BYTES_AS_ONE: Final = 128
+"""So many bytes of what is assigned take that time, too: a client may assign topics without partitions."""
+MOST_ASSIGNED_BYTES: Final = 32 * 1024
+"""Of one classic group, read: as much as eight thousand partitions. Members beyond it are shown without."""
 MOST_TRANSACTIONS: Final = 500
 """Transactions that one coordinator lists."""
 MOST_OPEN: Final = 20
@@ -109,10 +114,28 @@ def _replica(partition: Partition, now: float) -> dict[str, Any]:
 
 
 def _weight(group: GroupSummary) -> int:
-    return 1 + (len(group.members) + len(group.offsets)) // POSITIONS_AS_ONE
+    positions = len(group.members) + len(group.offsets)
+    assigned_bytes = sum(_assigned_bytes(each.assigned) for each in group.members)
+    return 1 + positions // POSITIONS_AS_ONE + assigned_bytes // BYTES_AS_ONE
+
+
+def _assigned_bytes(assigned: Mapping[UUID, frozenset[int]] | bytes) -> int:
+    if isinstance(assigned, bytes):
+        return min(len(assigned), MOST_ASSIGNED_BYTES)
+    return INT32.size * sum(map(len, assigned.values()))
 
 
 def _group(group: GroupSummary, image: MetadataImage) -> dict[str, Any]:
+    left = MOST_ASSIGNED_BYTES
+
+    def assigned(member: MemberSummary) -> dict[str, list[int]] | None:
+        nonlocal left
+        if isinstance(member.assigned, bytes):
+            left -= len(member.assigned)
+            if left < 0:
+                return None
+        return _assigned(member.assigned, image)
+
     return {
         "id": group.listed.group_id,
         "type": group.listed.type.value,
@@ -122,7 +145,7 @@ def _group(group: GroupSummary, image: MetadataImage) -> dict[str, Any]:
                 "member_id": each.member_id,
                 "client_id": each.client_id,
                 "client_host": each.client_host,
-                "assigned": _assigned(each.assigned, image),
+                "assigned": assigned(each),
             }
             for each in group.members
         ],
@@ -133,7 +156,7 @@ def _group(group: GroupSummary, image: MetadataImage) -> dict[str, Any]:
 def _assigned(
     assigned: Mapping[UUID, frozenset[int]] | bytes, image: MetadataImage
 ) -> dict[str, list[int]] | None:
-    """The assignment by topic; None if only the group's own clients understand it."""
+    """By topic; None if only the group's own clients understand it."""
     if isinstance(assigned, bytes):
         try:
             named = read_assignment(assigned)

@@ -1,0 +1,74 @@
+"""What a broker tells the console of groups whose members are assigned what their leaders like."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from data_plane.coordinator.groups.classic.consumer_protocol import write_assignment
+from data_plane.coordinator.groups.messages import GroupSummary, GroupType, ListedGroup, MemberSummary
+from kraft.api import slices
+from kraft.api.context import BrokerContext
+from kraft.api.node_view import BYTES_AS_ONE, MOST_ASSIGNED_BYTES, PER_SLICE, node_view
+from tests.support.contexts import broker_context, node_context
+from tests.unit.net.harness import on_a_loop
+
+pytestmark = pytest.mark.row("U5")
+
+TOPICS = {f"t{number:05d}": frozenset[int]() for number in range(500)}
+SOME = write_assignment(TOPICS, 0)
+
+
+class Replicas:
+    logs = SimpleNamespace(dirs=())
+
+    def __iter__(self) -> Any:
+        return iter(())
+
+
+def broker_of(groups: list[GroupSummary]) -> BrokerContext:
+    node = node_context(asyncio.get_running_loop())
+    broker: dict[str, Any] = {
+        "group_coordinator": SimpleNamespace(summaries=lambda: iter(groups)),
+        "transaction_coordinator": SimpleNamespace(unfinished=lambda: iter(())),
+        "replica_manager": Replicas(),
+        "lifecycle": SimpleNamespace(state=SimpleNamespace(name="RUNNING")),
+    }
+    return broker_context(node, **broker)
+
+
+def group_of(assignments: list[bytes]) -> GroupSummary:
+    members = [MemberSummary(f"m{n}", "c", "/h", each) for n, each in enumerate(assignments)]
+    return GroupSummary(ListedGroup("g", "consumer", "Stable", GroupType.CLASSIC), tuple(members), {})
+
+
+@on_a_loop
+async def test_of_a_group_so_much_is_read() -> None:
+    """One of a megabyte took a tenth of a second."""
+    very_long = write_assignment({f"t{number}": frozenset() for number in range(40_000)}, 0)
+    view = await node_view(broker_of([group_of([SOME] * 10), group_of([b"", SOME, very_long, SOME])]))
+    first, second = ([each["assigned"] for each in group["members"]] for group in view["groups"])
+    whole = {name: [] for name in TOPICS}
+    read = MOST_ASSIGNED_BYTES // len(SOME)
+    assert first == [whole] * read + [None] * (10 - read)
+    assert second == [{}, whole, None, None]
+
+
+@on_a_loop
+async def test_groups_with_long_assignments_take_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = 40
+    paused = 0
+    pause = slices.LongRequest.pause
+
+    async def counted(self: slices.LongRequest) -> None:
+        nonlocal paused
+        paused += 1
+        await pause(self)
+
+    monkeypatch.setattr(slices.LongRequest, "pause", counted)
+    view = await node_view(broker_of([group_of([SOME]) for _ in range(groups)]))
+    assert len(view["groups"]) == groups
+    assert paused > groups * len(SOME) // (BYTES_AS_ONE * PER_SLICE) // 2
