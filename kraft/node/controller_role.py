@@ -28,8 +28,8 @@ from kraft.peers.raft_transport import RaftTransport
 from metadata_quorum.controller.controller import QuorumController
 from metadata_quorum.controller.state_machine import MetadataStateMachine
 from metadata_quorum.foundation.blocking import Blocking
-from metadata_quorum.foundation.errors import ExitCode, FatalError
-from metadata_quorum.foundation.features import unsupported
+from metadata_quorum.foundation.errors import FatalError
+from metadata_quorum.foundation.features import check_supported
 from metadata_quorum.foundation.model import METADATA_TOPIC
 from metadata_quorum.foundation.supervision import report_fault, supervised
 from metadata_quorum.foundation.uuids import random_uuid
@@ -166,7 +166,8 @@ def _check_levels(
 ) -> None:
     """No level is raised that a voter cannot run, but one may come back with an older version. Brokers are
     then refused; a voter would decide otherwise than the others, and as a leader make them stop."""
-    beyond = unsupported(image.features) if delta.changed_features else None
-    if beyond is not None:
-        why = f"the cluster runs at {beyond}. Start the version that this node had."
-        end_node(FatalError(ExitCode.BAD_CONFIG, why))
+    if delta.changed_features:
+        try:
+            check_supported(image.features)
+        except FatalError as error:
+            end_node(error)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from metadata_quorum.foundation.errors import ExitCode, FatalError
+
 METADATA_VERSION: Final = "metadata.version"
 ELR_VERSION: Final = "eligible.leader.replicas.version"
 TRANSACTION_VERSION: Final = "transaction.version"
@@ -24,10 +26,13 @@ BOOTSTRAP_FEATURES: Final = {name: highest for name, (_, highest) in SUPPORTED_F
 """What a new cluster starts with."""
 
 
-def unsupported(levels: Mapping[str, int]) -> str | None:
-    """The first of a cluster's levels at which this version cannot run, in words."""
+def check_supported(levels: Mapping[str, int]) -> None:
+    """Raises `FatalError` where a cluster runs at a level at which this version cannot."""
     for name, level in levels.items():
         low, high = SUPPORTED_FEATURES.get(name, (0, 0))
         if level and not low <= level <= high:
-            return f"{name}={level}, and this version of kraft supports {low} to {high}"
-    return None
+            raise FatalError(
+                ExitCode.BAD_CONFIG,
+                f"the cluster runs at {name}={level}, and this version of kraft supports {low} to {high}. "
+                "Start the version that this node had.",
+            )

@@ -12,12 +12,12 @@ Path of the data: state_machine.snapshot() -> bytes here -> Raft's snapshot and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 from uuid import UUID
 
 from metadata_quorum.foundation.batch import Record, check_crc, decode_batch, encode_batch, iter_headers
-from metadata_quorum.foundation.features import METADATA_VERSION
+from metadata_quorum.foundation.features import METADATA_VERSION, check_supported
 from metadata_quorum.foundation.model import BrokerRegistration, ControllerRegistration, PartitionRegistration
 from metadata_quorum.foundation.primitives import Buffer
 from metadata_quorum.metadata.control_records import (
@@ -150,7 +150,8 @@ def _control_batch(
 def decode_checkpoint(data: Buffer, end_offset: int, epoch: int) -> MetadataImage:
     """The image of a checkpoint that covers everything below `end_offset`.
 
-    Raises `ValueError` where it is torn or damaged: a footer must end it, every CRC must match.
+    Raises `ValueError` where it is torn or damaged: a footer must end it, every CRC must match. `FatalError`
+    where it has what only a newer version knows.
     """
     delta = MetadataDelta(EMPTY_IMAGE)
     complete = False
@@ -160,7 +161,7 @@ def decode_checkpoint(data: Buffer, end_offset: int, epoch: int) -> MetadataImag
             raise ValueError(f"checkpoint: wrong CRC in the batch at byte {pos}")
         for record in decode_batch(data, pos):
             if not header.is_control:
-                delta.replay(decode(record.value or b""))
+                delta.replay(_record(record.value or b"", delta.changed_features))
                 continue
             control = decode_control(record.key or b"", record.value or b"")
             if isinstance(control, SnapshotHeaderRecord):
@@ -171,3 +172,12 @@ def decode_checkpoint(data: Buffer, end_offset: int, epoch: int) -> MetadataImag
         raise ValueError("checkpoint: cut short, its footer is missing")
     delta.offset, delta.epoch = end_offset - 1, epoch
     return delta.apply()
+
+
+def _record(value: bytes, levels: Mapping[str, int]) -> MetadataRecord:
+    """`levels`: of the features, whose records come first."""
+    try:
+        return decode(value)
+    except ValueError:
+        check_supported(levels)
+        raise

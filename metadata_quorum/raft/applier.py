@@ -277,10 +277,10 @@ def _must_agree(index: int, ours: int, the_leaders: int) -> None:
 
 
 def _never_raising(what: str, step: Callable[[], T]) -> T:
-    """But for a failing disk."""
+    """But for a failing disk, or where this version of the node cannot go on."""
     try:
         return step()
-    except OSError:
+    except (OSError, FatalError):
         raise
     except Exception as e:
         raise InvariantViolation(Invariant.APPLY_NEVER_RAISES, f"{what}: {e!r}") from e

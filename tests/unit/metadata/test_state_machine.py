@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
 
 from metadata_quorum.controller import state_machine
 from metadata_quorum.decisions import acls, producer_ids, table
-from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode, ExitCode, FatalError
 from metadata_quorum.foundation.model import LeaderRecoveryState, PartitionRegistration
+from metadata_quorum.metadata import snapshot
 from metadata_quorum.metadata.delta import MetadataDelta
 from metadata_quorum.metadata.image import MetadataImage
-from metadata_quorum.metadata.records import AccessControlEntryRecord, PartitionChangeRecord
+from metadata_quorum.metadata.records import (
+    AccessControlEntryRecord,
+    MetadataRecord,
+    PartitionChangeRecord,
+    RegisterBrokerRecord,
+    encode,
+)
+from metadata_quorum.metadata.snapshot import decode_checkpoint, encode_checkpoint
 from metadata_quorum.protocol import commands as c
 from metadata_quorum.protocol import stamped_command
 from metadata_quorum.protocol.replies import Refused
@@ -116,6 +125,34 @@ def test_a_damaged_snapshot_is_a_value_error() -> None:
     data[-100] ^= 1
     with pytest.raises(ValueError):
         MetadataMachine().machine.restore(bytes(data), 1, 1)()
+
+
+@pytest.mark.row("Q13")
+@pytest.mark.parametrize("level", [0, 1])
+def test_a_snapshot_with_what_only_a_newer_version_knows(monkeypatch: pytest.MonkeyPatch, level: int) -> None:
+    """Where the level says so, the node ends with a sentence, and not as if its disk were damaged."""
+    source = ready(1)
+    image = replace(source.image, features={**source.image.features, "newer.version": level})
+    monkeypatch.setattr(
+        snapshot, "encode", lambda record: newer(record) if is_broker(record) else encode(record)
+    )
+    data = encode_checkpoint(image)
+    with pytest.raises(FatalError if level else ValueError) as refused:
+        decode_checkpoint(data, 1, 1)
+    if isinstance(refused.value, FatalError):
+        assert refused.value.exit_code is ExitCode.BAD_CONFIG
+        assert refused.value.reason.startswith(
+            "the cluster runs at newer.version=1, and this version of kraft"
+        )
+
+
+def is_broker(record: MetadataRecord) -> bool:
+    return isinstance(record, RegisterBrokerRecord)
+
+
+def newer(record: MetadataRecord) -> bytes:
+    """Of a type that is not known here."""
+    return b"\1\x7f" + encode(record)[2:]
 
 
 def test_a_full_disk_ends_the_voter_before_it_sends_another_history() -> None:
