@@ -336,9 +336,14 @@ class TransactionStateManager:
 
     def expire(self, at: Instant) -> TransactionResult:
         """Remove ids that have been idle for transactional.id.expiration.ms, some at a time."""
-        oldest = at.now_ms - self._limits.id_expiration_ms
-        idle = takewhile(lambda each: each[1].updated_ms <= oldest, self._transactions.items())
-        expired = (TransactionRecord(name, None) for name, _ in idle if name not in self._unfinished)
+        oldest, now_ms = at.now_ms - self._limits.id_expiration_ms, at.now_ms
+        # One from a time when the clock was far ahead is in the way of none.
+        idle = takewhile(lambda each: not oldest < each[1].updated_ms <= now_ms, self._transactions.items())
+        expired = (
+            TransactionRecord(name, None)
+            for name, known in idle
+            if known.updated_ms <= oldest and name not in self._unfinished
+        )
         return CoordinatorResult([*islice(expired, self._limits.max_records_per_sweep)], atomic=False)
 
     # --- CoordinatorStateMachine ---------------------------------------------------------------

@@ -369,3 +369,16 @@ def test_ids_that_are_in_use_are_not_looked_at_where_others_expire() -> None:
         return total
 
     assert sweep(200) == sweep(2)
+
+
+def test_an_id_from_a_time_when_the_clock_was_ahead_is_in_the_way_of_no_other() -> None:
+    driver = TransactionDriver()
+    month_ms = 30 * 24 * 3_600_000
+    driver.now_ms += month_ms
+    begun(driver, "ahead")
+    driver.now_ms -= month_ms
+    begun(driver, "idle")
+    driver.now_ms += driver.limits.id_expiration_ms
+    assert driver.manager.expire(driver.at).records == [TransactionRecord("idle", None)]
+    driver.now_ms += month_ms
+    assert driver.manager.expire(driver.at).records[0] == TransactionRecord("ahead", None)
