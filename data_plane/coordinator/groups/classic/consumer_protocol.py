@@ -24,11 +24,28 @@ _NO_BYTES: Final = INT32.pack(-1)
 
 MAX_TOPICS: Final = 50_000
 """Of a subscription or an assignment; they are read on the event loop."""
+PARTITIONS_AS_TOPIC: Final = 10
+"""So many partitions take the time of a topic."""
 _LISTS: Final = 8
 """Of topics, as they are written: nearly all members of a group have the same, which is read once."""
 
 Partitions = Mapping[str, frozenset[int]]
 """By topic."""
+
+
+class Allowance:
+    """How much is read: of one member, or of all members of a group in one turn of the loop."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self, topics: int) -> None:
+        self._left = topics
+
+    def take(self, topics: int) -> None:
+        """Before they are read. Raises ValueError."""
+        self._left -= topics
+        if self._left < 0:
+            raise ValueError("more topics or partitions than are read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +56,14 @@ class Subscription:
     rack_id: str | None = None
 
 
-def read_subscription(data: bytes) -> Subscription:
+def read_subscription(data: bytes, allowance: Allowance | None = None) -> Subscription:
     """Raises ValueError. Later versions only add fields."""
+    allowance = allowance or _of_one_member()
     reader = Reader(data)
     version = reader.int16()
-    topics = _topics(reader)
+    topics = _topics(reader, allowance)
     reader.nullable_bytes()
-    owned = _partitions(reader) if version >= 1 else {}
+    owned = _partitions(reader, allowance) if version >= 1 else {}
     if version >= 2:
         reader.int32()
     rack_id = reader.nullable_string() if version >= 3 else None
@@ -63,7 +81,7 @@ def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
             continue
         reader = Reader(subscription, INT16.size)
         try:
-            names = _topics(reader)
+            names = _topics(reader, _of_one_member())
         except ValueError:
             return None
         left -= len(names)
@@ -74,13 +92,13 @@ def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
     return frozenset(topics)
 
 
-def read_assignment(data: bytes) -> Partitions:
+def read_assignment(data: bytes, allowance: Allowance | None = None) -> Partitions:
     """Raises ValueError. No bytes at all: nothing is assigned."""
     if not data:
         return {}
     reader = Reader(data)
     reader.int16()
-    return _partitions(reader)
+    return _partitions(reader, allowance or _of_one_member())
 
 
 def write_assignment(partitions: Partitions, version: int) -> bytes:
@@ -97,23 +115,30 @@ def version_of(subscription: bytes) -> int:
     return Reader(subscription).int16()
 
 
-def _topics(reader: Reader) -> tuple[str, ...]:
+def _of_one_member() -> Allowance:
+    """Topics that it subscribes to, and partitions, each topic of which counts twice."""
+    return Allowance(3 * MAX_TOPICS)
+
+
+def _topics(reader: Reader, allowance: Allowance) -> tuple[str, ...]:
     """Raises ValueError."""
-    return tuple(reader.string() for _ in range(_count(reader)))
+    return tuple(reader.string() for _ in range(_count(reader, allowance)))
 
 
-def _count(reader: Reader) -> int:
+def _count(reader: Reader, allowance: Allowance) -> int:
     """Of topics. Raises ValueError."""
     count = reader.int32()
     if count > MAX_TOPICS:
         raise ValueError(f"{count} topics; at most {MAX_TOPICS} are read")
+    allowance.take(max(count, 0))
     return count
 
 
-def _partitions(reader: Reader) -> Partitions:
+def _partitions(reader: Reader, allowance: Allowance) -> Partitions:
     found: dict[str, frozenset[int]] = {}
-    for _ in range(_count(reader)):
+    for _ in range(_count(reader, allowance)):
         topic = reader.string()
         count = reader.int32()
+        allowance.take(1 + max(count, 0) // PARTITIONS_AS_TOPIC)
         found[topic] = frozenset(struct.unpack(f">{count}i", reader.take(4 * count)) if count > 0 else ())
     return found

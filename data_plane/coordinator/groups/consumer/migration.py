@@ -16,6 +16,8 @@ from collections.abc import Sequence
 
 from data_plane.coordinator.groups.assignment import NOTHING, Assignment
 from data_plane.coordinator.groups.classic.consumer_protocol import (
+    MAX_TOPICS,
+    Allowance,
     read_assignment,
     read_subscription,
     version_of,
@@ -52,11 +54,13 @@ def may_upgrade(group: ClassicGroup, rules: ConsumerGroupConfig) -> bool:
 
 
 def upgrade(draft: Draft, group: ClassicGroup, view: ClusterView) -> None:
-    """The group as one of the consumer protocol; the classic one's tombstone comes before it."""
+    """The group as one of the consumer protocol; the classic one's tombstone comes before it. Raises
+    BrokerError where its members say what cannot be read, or more than is read in one turn of the loop."""
     members = group.metadata.roster.staying()
-    assigned = {member.member_id: _assigned(member, view) for member in members}
+    allowance = Allowance(MAX_TOPICS)
+    assigned = {member.member_id: _assigned(member, view, allowance) for member in members}
     for member in members:
-        draft.write_member(member.member_id, _metadata(member))
+        draft.write_member(member.member_id, _metadata(member, allowance))
     draft.write_group(group.metadata.generation, 0)
     for member_id, partitions in assigned.items():
         draft.write_target(member_id, partitions)
@@ -107,17 +111,17 @@ def _size(records: Sequence[CoordinatorRecord]) -> int:
     )
 
 
-def _assigned(member: ClassicMember, view: ClusterView) -> Assignment:
+def _assigned(member: ClassicMember, view: ClusterView, allowance: Allowance) -> Assignment:
     """Nothing, for a member that has just joined and never sent a SyncGroup."""
     try:
-        return by_id(read_assignment(member.assignment), view) or NOTHING
+        return by_id(read_assignment(member.assignment, allowance), view) or NOTHING
     except ValueError as e:
         raise _not_convertible(member, e) from e
 
 
-def _metadata(member: ClassicMember) -> MemberMetadata:
+def _metadata(member: ClassicMember, allowance: Allowance) -> MemberMetadata:
     try:
-        subscription = read_subscription(member.protocols[0].metadata)
+        subscription = read_subscription(member.protocols[0].metadata, allowance)
     except ValueError as e:
         raise _not_convertible(member, e) from e
     return MemberMetadata(
