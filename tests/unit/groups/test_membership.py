@@ -117,6 +117,18 @@ def test_an_empty_group_waits_for_more_members_as_long_as_they_keep_coming() -> 
     assert {joined(driver, t).generation for t in (first, second, third)} == {1}
 
 
+@pytest.mark.parametrize("delay_s", [0.0, 3.0])
+def test_an_empty_group_waits_for_nobody_who_has_only_been_given_an_id(delay_s: float) -> None:
+    """Its process may have ended since."""
+    driver = GroupDriver(GroupLimits(rules=ClassicGroupConfig(initial_rebalance_delay=delay_s)))
+    required = driver.answer("join", join(new="gone", requires_known_id=True))
+    assert isinstance(required, JoinReply)
+    assert required.error is ErrorCode.MEMBER_ID_REQUIRED
+    ticket = driver.ask("join", join(new="m1"))
+    driver.advance(delay_s)
+    assert [each.member_id for each in joined(driver, ticket).members] == ["m1"]
+
+
 def test_nobody_gets_an_assignment_before_the_leader_gave_them() -> None:
     driver = GroupDriver()
     driver.answer("join", join(new="m1"))

@@ -348,8 +348,11 @@ class ClassicGroup:
             self._gained_member = False
             self._initial_time_left = max(self.metadata.rebalance_timeout() - delay, 0.0)
             self._join_deadline = at.now + delay
+            return
+        self._join_deadline = at.now + self.metadata.rebalance_timeout()
+        if first:  # as after the delay: who has only been given an id is not waited for
+            self._end_join_wait(at)
         else:
-            self._join_deadline = at.now + self.metadata.rebalance_timeout()
             self._maybe_complete_join(at)
 
     def _maybe_complete_join(self, at: Instant) -> None:
