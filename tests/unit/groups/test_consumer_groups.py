@@ -486,3 +486,18 @@ def test_members_are_removed_by_an_administrator_whatever_their_protocol(driver:
     assert refused.code is ErrorCode.UNKNOWN_MEMBER_ID
     settle(driver, modern)
     assert len(modern.owned) == 2
+
+
+def test_what_is_to_be_given_up_next_is_asked_for_in_the_next_epoch(driver: GroupDriver) -> None:
+    """As in Kafka: each epoch of a member has one revocation."""
+    first = ConsumerClient("m", ("a",))
+    settle(driver, first)
+    assert (first.epoch, len(first.owned)) == (1, 2)
+    ConsumerClient("n", ("a",)).beat(driver)
+    first.beat(driver)  # told to give one up, which it does
+    assert (first.epoch, len(first.owned)) == (1, 1)
+    first.resubscribe("b")
+    first.beat(driver)  # and the other one
+    assert (first.epoch, first.owned) == (2, set())
+    first.beat(driver)
+    assert first.epoch == 3

@@ -1,8 +1,9 @@
 """A member's way from what it has to what it is to have, one safe step at a time.
 
 First it revokes what is no longer its own, in its old epoch; only when it no longer reports
-those partitions does it take the target's epoch, with whatever of its target is free by then. Since
-a partition is free only when no member has it, no two members ever own one together.
+those partitions does it take the target's epoch, with whatever of its target is free by then (or its own next
+epoch, if there is more to revoke by then). Since a partition is free only when no member has it, no two
+members ever own one together.
 
     STABLE, UNRELEASED -> UNREVOKED      something must be given up first
                        -> UNRELEASED     the rest of the target is in other hands still
@@ -49,11 +50,14 @@ def reconciled(
                 "The consumer group member is in a unknown state. "
                 "The member must abandon all its partitions and rejoin.",
             )
-    return _step(member, target_epoch, target, owned, is_free)
+    # What it was to give up is given up: more than that is asked for in its next epoch.
+    epoch = member.epoch + (member.state is MemberState.UNREVOKED_PARTITIONS)
+    return _step(member, epoch, target_epoch, target, owned, is_free)
 
 
 def _step(
     member: ConsumerGroupMember,
+    epoch: int,
     target_epoch: int,
     target: Assignment,
     owned: Assignment | None,
@@ -64,6 +68,7 @@ def _step(
     if to_give_up and _owns(owned, to_give_up):
         return replace(
             member,
+            epoch=epoch,
             previous_epoch=member.epoch,
             state=MemberState.UNREVOKED_PARTITIONS,
             assigned=kept,
