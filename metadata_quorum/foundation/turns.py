@@ -22,11 +22,13 @@ ItemT = TypeVar("ItemT")
 def some_per_turn(
     loop: asyncio.AbstractEventLoop, left: deque[ItemT], most: int, work: Callable[[ItemT], object]
 ) -> None:
-    """Do it with each of them in order, the first `most` at once."""
-    for _ in range(min(len(left), most)):
-        work(left.popleft())
-    if left:
-        loop.call_soon(some_per_turn, loop, left, most, work)
+    """Do it with each of them in order, the first `most` at once; an exception keeps it from no other one."""
+    try:
+        for _ in range(min(len(left), most)):
+            work(left.popleft())
+    finally:
+        if left:
+            loop.call_soon(some_per_turn, loop, left, most, work)
 
 
 class Turns:
