@@ -72,7 +72,7 @@ AnyGroup = ClassicGroup | ConsumerGroup
 
 _NEVER = float("inf")
 LOOKED_AT: Final = 2_000
-"""Offsets and groups, in one part of a sweep or of a list."""
+"""Offsets and groups, and what tells what these read, in one part of a sweep or of a list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,8 +257,8 @@ class GroupMetadataManager:
             if (group_id := left.popleft()) in seen:
                 continue
             seen.add(group_id)
-            looked_at += 1 + len(self._offsets.of(group_id))
             group = self._groups.get(group_id)
+            looked_at += self._offsets.to_look_at(group_id, group)
             expired = self._offsets.expired(group_id, group, self._limits.offsets_retention_ms, at)
             expired_now = list(islice(expired, limit - len(records)))
             records += expired_now

@@ -32,6 +32,10 @@ MOST_HELD: Final = 25_000
 """Offsets that one open transaction may have in a partition of `__consumer_offsets`: its marker makes all of
 them count at once, which takes more than a microsecond each."""
 
+NAMES_AS_ONE: Final = 20
+BYTES_AS_ONE: Final = 128
+"""So many topics of members of the consumer protocol, or bytes of subscriptions, take the time of an offset."""
+
 Place = tuple[str, TopicPartition]
 """A group's offset for a partition."""
 
@@ -206,6 +210,10 @@ class OffsetMetadataManager:
             if unused_since is not None and (own >= 0 or at.now_ms - unused_since >= retention_ms):
                 yield OffsetRecord(group_id, partition, None)
 
+    def to_look_at(self, group_id: str, group: ClassicGroup | ConsumerGroup | None) -> int:
+        """How much `expired` may look at, in offsets."""
+        return 1 + len(self.of(group_id)) + _said(group)
+
     def deletion(
         self, group_id: str, partitions: Collection[TopicPartition], in_use: frozenset[str] | None
     ) -> tuple[list[OffsetRecord], dict[TopicPartition, ErrorCode]]:
@@ -319,6 +327,17 @@ def commit_records(
         records.append(OffsetRecord(request.group_id, commit.partition, value))
         errors[commit.partition] = ErrorCode.NONE
     return records, errors
+
+
+def _said(group: ClassicGroup | ConsumerGroup | None) -> int:
+    """How much its members say of what they read, in offsets."""
+    if group is None:
+        return 0
+    if isinstance(group, ConsumerGroup):
+        every = group.state.members.values()
+        return sum(len(each.metadata.subscribed_topic_names) for each in every) // NAMES_AS_ONE
+    protocol = group.metadata.protocol
+    return sum(len(each.metadata(protocol)) for each in group.metadata.roster) // BYTES_AS_ONE
 
 
 def _unused_since_ms(

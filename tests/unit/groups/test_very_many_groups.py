@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from data_plane.coordinator.groups import group_metadata_manager
-from data_plane.coordinator.groups.messages import CommitOffsets, OffsetToCommit
+from data_plane.coordinator.groups.messages import CommitOffsets, MemberProtocol, OffsetToCommit
+from data_plane.coordinator.groups.offsets import BYTES_AS_ONE
 from data_plane.coordinator.groups.records import GroupRecord, StoredGroup
 from data_plane.coordinator.runtime import CoordinatorState
 from metadata_quorum.foundation.errors import ErrorCode
-from tests.unit.groups.group_driver import NO_DELAY, GroupDriver
+from tests.unit.groups.group_driver import NO_DELAY, GroupDriver, join
 from tests.unit.groups.memory_log import MemoryLog
 from tests.unit.groups.service_driver import ORDERS_0, listed, refusal, run, service
 
@@ -105,3 +106,15 @@ def test_groups_with_members_and_offsets_are_listed_and_expire_once() -> None:
     driver.advance(NO_DELAY.offsets_retention_ms / 1000 + 1)
     assert driver.expire() == GROUPS + GROUPS // 2
     assert driver.listed() == ()
+
+
+def test_few_groups_that_say_much_are_looked_at_in_one_part_of_a_sweep() -> None:
+    """What its members say is read where an offset of theirs may expire."""
+    groups, says = 10, MemberProtocol("range", bytes(BYTES_AS_ONE * group_metadata_manager.LOOKED_AT // 2))
+    driver = GroupDriver(NO_DELAY)
+    for number in range(groups):
+        driver.ask("join", join(group_id=f"g{number}", protocols=(says,), new="m"))
+        driver.advance(0.1)
+    left = driver.manager.groups_to_expire()
+    driver.run("expire", left)
+    assert len(left) == groups - 2
