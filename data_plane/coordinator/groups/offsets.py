@@ -34,7 +34,7 @@ them count at once, which takes more than a microsecond each."""
 
 NAMES_AS_ONE: Final = 20
 BYTES_AS_ONE: Final = 128
-"""So many topics of members of the consumer protocol, or bytes of subscriptions, take the time of an offset."""
+"""So many topics of a consumer protocol's member, or bytes of a subscription, take as long as an offset."""
 
 Place = tuple[str, TopicPartition]
 """A group's offset for a partition."""
