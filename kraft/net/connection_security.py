@@ -23,7 +23,7 @@ from typing import Final
 
 from kraft.monitoring.rate_limited_log import rate_limited
 from kraft.net.client import MAX_RESPONSE_BYTES, Address, OnLost, PeerClient, UnsupportedVersion
-from kraft.net.renewable_tls import RenewableTls, what_failed
+from kraft.net.renewable_tls import RenewableTls, new_context, what_failed
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import MalformedMessage
 from metadata_quorum.foundation.errors import ErrorCode
@@ -149,9 +149,7 @@ def renewable(tls: Tls) -> RenewableTls:
 def tls_context(tls: Tls) -> ssl.SSLContext:
     """Raises `OSError` for files that cannot be read or are no PEM."""
     directory = tls.ca_path if tls.ca_path is not None and os.path.isdir(tls.ca_path) else None
-    context = ssl.create_default_context(
-        cafile=None if directory else tls.ca_path, capath=directory, cadata=tls.ca_pem
-    )
+    context = new_context(cafile=None if directory else tls.ca_path, capath=directory, cadata=tls.ca_pem)
     if not tls.checks_host or not tls.checks_certificate:
         context.check_hostname = False
     if not tls.checks_certificate:

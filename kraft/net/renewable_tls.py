@@ -10,6 +10,12 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass, field
+from typing import Final
+
+JAVA_TRUSTS: Final = ssl.VERIFY_X509_PARTIAL_CHAIN
+"""Whatever is in the truststore, an authority in the middle of a chain too; so does Python from 3.13 on."""
+JAVA_ASKS_NOT: Final = ssl.VERIFY_X509_STRICT
+"""For extensions that RFC 5280 wants and many companies' authorities have not; Python from 3.13 on asks."""
 
 
 @dataclass(slots=True)
@@ -20,6 +26,20 @@ class RenewableTls:
     """Kafka: SslFactory.sslEngineFactory."""
     said_at: dict[str, float] = field(default_factory=dict)
     """When the log has said that we do not agree with that address."""
+
+
+def new_context(
+    purpose: ssl.Purpose = ssl.Purpose.SERVER_AUTH,
+    *,
+    cafile: str | None = None,
+    capath: str | None = None,
+    cadata: str | None = None,
+) -> ssl.SSLContext:
+    """As Python's own, but whom it trusts does not depend on Python's version: a truststore means what it
+    means to Apache Kafka. Raises `OSError` for files that cannot be read or are no PEM."""
+    context = ssl.create_default_context(purpose, cafile=cafile, capath=capath, cadata=cadata)
+    context.verify_flags = (context.verify_flags | JAVA_TRUSTS) & ~JAVA_ASKS_NOT
+    return context
 
 
 def what_failed(error: ssl.SSLError) -> str:

@@ -32,7 +32,7 @@ from kraft.net.connection_security import (
     renewable,
 )
 from kraft.net.listener import Certificate, ListenerSecurity
-from kraft.net.renewable_tls import RenewableTls, check_agreement, what_failed
+from kraft.net.renewable_tls import RenewableTls, check_agreement, new_context, what_failed
 from kraft.net.sasl import LoginRules
 from kraft.node.certificate_ends import day_of, end_of
 from kraft.node.certificate_fields import distinguished_name
@@ -167,7 +167,7 @@ class _ListenerKeys:
             self._reject(
                 "ssl.keystore.location", f"{self.listener} speaks TLS: it needs a key and a certificate"
             )
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context = new_context(ssl.Purpose.CLIENT_AUTH)
         self._load_key(context)
         # Behind SASL one is whom one logs in as.
         mode = _CLIENT_AUTH[self.text("ssl.client.auth")] if not asks_login else ssl.CERT_NONE
