@@ -61,7 +61,8 @@ def set_(
     """Change some configurations, leave the others."""
     if not pairs and not delete:
         raise UsageError("nothing to set: give KEY=VALUE or --delete KEY")
-    _require(kind, name, bootstrap)
+    if kind is not EntityType.BROKER:
+        _require(kind, name, bootstrap)
     change(bootstrap, kind.value, name, key_values(pairs, "a configuration"), delete)
     print(f"Changed the configuration of {kind.value} {name}." if name else "Changed that of all brokers.")
 

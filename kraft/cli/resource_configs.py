@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from kraft.cli.bootstrap import Address, any_broker
+from kraft.cli.errors import CliError
 from kraft.cli.wire_client import broker_address, request
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -81,7 +82,7 @@ def change(
     configs += [{"name": key, "config_operation": _DELETE, "value": None} for key in deletions]
     resource = {"resource_type": int(KINDS[kind]), "resource_name": name, "configs": configs}
     fields = {"resources": [resource], "validate_only": False}
-    address = _keeper(bootstrap, kind, name)
+    address = _taker(bootstrap, kind, name)
     answer = request(address, ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), fields)
     _raise_for(answer.responses[0], name)
 
@@ -89,6 +90,26 @@ def change(
 def _keeper(bootstrap: str, kind: str, name: str) -> Address:
     """Who knows it: only a broker itself knows what its own server.properties say."""
     return broker_address(bootstrap, name) if kind == "broker" and name else any_broker(bootstrap)
+
+
+def _taker(bootstrap: str, kind: str, name: str) -> Address:
+    """Who takes a change of it: of a controller that is no broker, any broker."""
+    try:
+        return _keeper(bootstrap, kind, name)
+    except CliError:
+        if kind != "broker" or name not in _controllers(bootstrap):
+            raise
+        return any_broker(bootstrap)
+
+
+def _controllers(bootstrap: str) -> list[str]:
+    """Ids, as far as we may know."""
+    from kraft.peers.blocking_client import QUORUM_FIELDS, QUORUM_VERSIONS
+
+    answer = request(any_broker(bootstrap), ApiKey.DESCRIBE_QUORUM, QUORUM_VERSIONS, QUORUM_FIELDS)
+    if answer.error_code != ErrorCode.NONE:
+        return []
+    return [str(each.replica_id) for each in answer.topics[0].partitions[0].current_voters]
 
 
 def _raise_for(result: Any, name: str) -> None:

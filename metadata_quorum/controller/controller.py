@@ -440,13 +440,15 @@ class QuorumController:
         self, changes: Sequence[c.ConfigChange], *, validate_only: bool = False
     ) -> tuple[ConfigResult, ...]:
         """One result per resource, in order."""
-        return await self._run(c.IncrementalAlterConfigs(changes=tuple(changes)), validate_only, None)
+        command = c.IncrementalAlterConfigs(changes=tuple(changes), controllers=self.config.voters)
+        return await self._run(command, validate_only, None)
 
     async def alter_configs(
         self, resources: Sequence[c.ConfigReplacement], *, validate_only: bool = False
     ) -> tuple[ConfigResult, ...]:
         """One result per resource, in order."""
-        return await self._run(c.AlterConfigs(resources=tuple(resources)), validate_only, None)
+        command = c.AlterConfigs(resources=tuple(resources), controllers=self.config.voters)
+        return await self._run(command, validate_only, None)
 
     async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> ProducerIdBlock:
         """A block of producer ids that no other broker has. Raises `BrokerError`."""

@@ -6,7 +6,7 @@ Each resource is taken whole or not at all. Where a change touches the rules of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from metadata_quorum.decisions.client_metrics import CLIENT_METRICS_CONFIGS, check_client_metrics
 from metadata_quorum.decisions.decision import Decision
@@ -53,7 +53,7 @@ def incremental_alter_configs(image: MetadataImage, command: IncrementalAlterCon
         resource = (change.resource_type, change.resource_name)
         named = frozenset(operation.name for operation in change.operations)
         try:
-            values = dict(_present(image, resource))
+            values = dict(_present(image, resource, command.controllers))
             if len(named) != len(change.operations):
                 raise BrokerError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
             for operation in change.operations:
@@ -71,7 +71,7 @@ def alter_configs(image: MetadataImage, command: AlterConfigs) -> Decision:
         resource = (replacement.resource_type, replacement.resource_name)
         named = frozenset(entry.name for entry in replacement.configs)
         try:
-            _present(image, resource)
+            _present(image, resource, command.controllers)
             for entry in replacement.configs:
                 if entry.value is None:
                     raise BrokerError(
@@ -127,7 +127,7 @@ def _replayed(image: MetadataImage, records: list[MetadataRecord]) -> MetadataIm
     return delta.apply()
 
 
-def _present(image: MetadataImage, resource: Resource) -> Mapping[str, str]:
+def _present(image: MetadataImage, resource: Resource, controllers: Collection[int]) -> Mapping[str, str]:
     """Present values of a resource that may be altered."""
     kind, name = resource
     match kind:
@@ -139,7 +139,7 @@ def _present(image: MetadataImage, resource: Resource) -> Mapping[str, str]:
         case ResourceType.BROKER:
             if name and not name.isdecimal():
                 raise BrokerError(ErrorCode.INVALID_REQUEST, f"Invalid broker name '{name}'")
-            if name and int(name) not in image.brokers:
+            if name and int(name) not in image.brokers and int(name) not in controllers:
                 raise BrokerError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {name} found.")
         case ResourceType.CLIENT_METRICS:
             if not name:

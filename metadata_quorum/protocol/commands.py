@@ -363,6 +363,8 @@ class IncrementalAlterConfigs(Command[tuple[ConfigResult, ...]]):
     """Each resource is decided by itself."""
 
     changes: tuple[ConfigChange, ...]
+    controllers: Annotated[Int32s, Tag(0)] = ()
+    """Nodes that have configurations though they are no brokers. None: those of controllers were refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -380,6 +382,8 @@ class AlterConfigs(Command[tuple[ConfigResult, ...]]):
     """What is not named is deleted."""
 
     resources: tuple[ConfigReplacement, ...]
+    controllers: Annotated[Int32s, Tag(0)] = ()
+    """As of `IncrementalAlterConfigs`."""
 
 
 @COMMANDS.enter(50)

@@ -13,6 +13,7 @@ from kraft.local.free_ports import HOST
 from kraft.peers.blocking_client import describe_quorum, live_brokers
 from metadata_quorum.foundation.errors import BrokerError
 from tests.support.clients.rdkafka import consumer, poll, read, send
+from tests.support.nodes.forks import run_kraft
 from tests.support.nodes.role_nodes import BOTH, BROKER, CONTROLLER, RoleNodes, role_nodes
 from tests.support.waiting import wait_until
 
@@ -68,6 +69,19 @@ def test_observers_are_distinguished_from_voters(separate: RoleNodes) -> None:
         return voters == [1, 2, 3] and observers == [11, 12]
 
     wait_until(seen, "three voters and two observers are described")
+
+
+@pytest.mark.row("U2")
+def test_a_controller_that_is_no_broker_is_configured(separate: RoleNodes) -> None:
+    """So it reads its certificate again, as any other node."""
+    where = ("--bootstrap-server", separate.bootstrap)
+    change = "listener.name.controller.ssl.keystore.location=/etc/kraft/renewed.pem"
+    done = run_kraft("config", "set", "broker", "1", change, *where)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "Changed the configuration of broker 1.\n", "")
+    assert "/etc/kraft/renewed.pem" in run_kraft("metadata", "dump", *where).stdout
+    missing = run_kraft("config", "set", "broker", "4", change, *where)
+    assert missing.returncode == 1
+    assert "4: no such broker is up" in missing.stderr
 
 
 @pytest.mark.row("Q1", "Q7")

@@ -259,6 +259,25 @@ def test_setting_configs(kind, resource, key, value, error) -> None:
     assert (machine.image.config(kind, resource).get(key) == value) == (error is ErrorCode.NONE)
 
 
+def test_controllers_have_configurations_too() -> None:
+    """As in Kafka: where they are no brokers, too, their certificates are renewed in this way."""
+    machine = ready()
+    key = "listener.name.controller.ssl.keystore.location"
+    set_it = c.ConfigOperation(name=key, operation=c.CONFIG_SET, value="k.pem")
+    entry = c.ConfigEntry(name=key, value="other.pem")
+    for controllers, error in (((), ErrorCode.BROKER_ID_NOT_REGISTERED), ((8, 9), ErrorCode.NONE)):
+        change = c.ConfigChange(resource_type=BROKER, resource_name="9", operations=(set_it,))
+        assert (
+            error_of(machine.run(c.IncrementalAlterConfigs(changes=(change,), controllers=controllers)))
+            is error
+        )
+        assert machine.image.config(BROKER, "9") == ({} if error else {key: "k.pem"})
+    for controllers, value in (((), "k.pem"), ((9,), "other.pem")):
+        replacement = c.ConfigReplacement(resource_type=BROKER, resource_name="9", configs=(entry,))
+        machine.run(c.AlterConfigs(resources=(replacement,), controllers=controllers))
+        assert machine.image.config(BROKER, "9") == {key: value}
+
+
 def test_append_subtract_and_delete() -> None:
     machine = ready()
     machine.create("t")
