@@ -37,7 +37,7 @@ from data_plane.coordinator.transactions.transaction_state_manager import (
 from metadata_quorum.foundation.batch import NO_PRODUCER_ID
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
-from metadata_quorum.foundation.supervision import supervised
+from metadata_quorum.foundation.supervision import bounded, supervised
 from metadata_quorum.foundation.turns import Turns, TurnShare, some_per_turn
 
 _RETRY_S: Final = 0.1
@@ -393,8 +393,11 @@ class TransactionCoordinator:
         if not left:
             return
         led = left.popleft()
-        if led.shard.state is CoordinatorState.ACTIVE and led.shard.run(led.manager.expire):
-            left.append(led)
+        if led.shard.state is CoordinatorState.ACTIVE:
+            work = f"expiry in the coordinator's partition {led.shard.partition}"
+            removed = bounded(self._loop, work, led.shard.run, led.manager.expire)
+            if removed:
+                left.append(led)
         self._loop.call_soon(self._expire_some, left)
 
     def _active(self) -> Iterable[_LedPartition]:
