@@ -63,6 +63,8 @@ from metadata_quorum.foundation.turns import Turns, TurnShare
 from metadata_quorum.foundation.uuids import uuid_text
 
 _WAIT_FOR_TRANSACTIONS_S: Final = 1.0
+LONG_SUBSCRIPTION_BYTES: Final = 16 * 1024
+"""Of a classic member. Longer ones are read one in each turn of the loop: dozens may come together."""
 _NAMES_PER_TURN: Final = 256
 """Topics whose visibility is checked per turn of the loop."""
 _LOOKS: Final = 4
@@ -176,6 +178,8 @@ class GroupCoordinator:
     async def join(self, request: JoinGroup) -> JoinReply:
         """Raises BrokerError."""
         _check_group_id(request.group_id)
+        if any(len(each.metadata) > LONG_SUBSCRIPTION_BYTES for each in request.protocols[:1]):
+            await self._turns.next()  # it is read where others in the group have the consumer protocol
         drawn = "" if request.member_id else self._draw_member_id(request)
         led = self._led_for(request.group_id)
         room = self._max_batch_bytes(led.shard.partition)
@@ -288,6 +292,7 @@ class GroupCoordinator:
     async def delete_offsets(self, group_id: str, partitions: Collection[TopicPartition]) -> CommitReply:
         """Raises BrokerError for a group that is unknown or whose subscriptions cannot be read."""
         _check_group_id(group_id)
+        await self._turns.next()  # what its members say that they read is read
         led = self._led_for(group_id)
         reply = await led.shard.submit(partial(led.manager.delete_offsets, group_id, partitions))
         if isinstance(reply, ErrorCode):
