@@ -120,7 +120,8 @@ async def handle_write_markers(broker: BrokerContext, ctx: RequestContext, reque
     room = asyncio.Semaphore(PARTS_AT_ONCE)
 
     def on_written(task: asyncio.Task[None]) -> None:
-        del writing[task]
+        if not task.cancelled() and task.exception() is None:  # else `gather` raises it
+            del writing[task]
         room.release()
 
     async for place, part in in_slices(work, _parts(named), MARKERS_PER_SLICE, lambda each: len(each[1])):

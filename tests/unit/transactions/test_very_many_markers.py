@@ -24,12 +24,16 @@ MARKERS, AT_ONCE = 200, 30
 class Writer:
     """Is slow."""
 
-    def __init__(self) -> None:
+    def __init__(self, fails: int = -1) -> None:
+        """`fails`: the producer whose marker cannot be written, for a bug."""
+        self._fails = fails
         self.now = self.most = 0
 
     async def write(
         self, producer: ProducerIdAndEpoch, epoch: int, partitions: Sequence[TopicPartition], **_: Any
     ) -> dict[TopicPartition, ErrorCode]:
+        if producer.producer_id == self._fails:
+            raise ValueError("a bug")
         self.now += 1
         self.most = max(self.most, self.now)
         for _turn in range(50):
@@ -38,11 +42,7 @@ class Writer:
         return dict.fromkeys(partitions, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
-@on_a_loop
-async def test_a_request_of_very_many_markers_writes_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transactions, "PARTS_AT_ONCE", AT_ONCE)
-    writer: Any = Writer()
-    broker = broker_context(node_context(asyncio.get_running_loop()), marker_writer=writer)
+def request_of(count: int) -> Any:
     markers = [
         SimpleNamespace(
             producer_id=number,
@@ -52,11 +52,22 @@ async def test_a_request_of_very_many_markers_writes_some_at_a_time(monkeypatch:
             transaction_version=0,
             topics=[SimpleNamespace(name="t", partition_indexes=[0, 1])],
         )
-        for number in range(MARKERS)
+        for number in range(count)
     ]
-    request: Any = SimpleNamespace(markers=markers)
+    return SimpleNamespace(markers=markers)
+
+
+async def answer_of(writer: Any, count: int) -> Any:
+    broker = broker_context(node_context(asyncio.get_running_loop()), marker_writer=writer)
     ctx: Any = None
-    answer = await transactions.handle_write_markers(broker, ctx, request)
+    return await transactions.handle_write_markers(broker, ctx, request_of(count))
+
+
+@on_a_loop
+async def test_a_request_of_very_many_markers_writes_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transactions, "PARTS_AT_ONCE", AT_ONCE)
+    writer = Writer()
+    answer = await answer_of(writer, MARKERS)
     assert writer.most == AT_ONCE
     assert [each["producer_id"] for each in answer["markers"]] == list(range(MARKERS))
     refused = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -65,3 +76,10 @@ async def test_a_request_of_very_many_markers_writes_some_at_a_time(monkeypatch:
         for marker in answer["markers"]
         for each in marker["topics"][0]["partitions"]
     } == {(0, refused), (1, refused)}
+
+
+@on_a_loop
+async def test_what_keeps_one_of_the_first_markers_from_being_written_is_told() -> None:
+    """It has ended long before the others."""
+    with pytest.raises(ValueError, match="a bug"):
+        await answer_of(Writer(fails=0), MARKERS)
