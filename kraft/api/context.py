@@ -141,6 +141,8 @@ class BrokerContext:
     long_record_counts: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by a long RecordCounts request: until it is answered it takes some 20 MB."""
     record_counters: RecordCounters = field(default_factory=RecordCounters)
+    node_view: asyncio.Task[bytes] | None = None
+    """The view of this broker that is being made, for all nodes that ask meanwhile."""
     creating_topics: dict[str, asyncio.Task[bool]] = field(default_factory=dict)
     """Topics that are just being created on demand."""
 

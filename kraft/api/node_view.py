@@ -55,10 +55,20 @@ def handle(broker: BrokerContext, ctx: RequestContext, body: memoryview) -> asyn
 
 
 async def _answer(broker: BrokerContext, ctx: RequestContext) -> Buffers:
-    view = await node_view(broker)
-    with broker.node.long_work.in_a_thread():
-        text = await broker.node.loop.run_in_executor(None, long_json.encode, view)
-    return ctx.framed((text,))
+    """One view is made at a time, for all who ask meanwhile: that of a large broker takes tens of megabytes,
+    and many who ask may be no brokers."""
+    if broker.node_view is None or broker.node_view.done():
+        broker.node_view = awaited(broker.node.loop, _text(broker), "NodeView")
+    return ctx.framed((await asyncio.shield(broker.node_view),))
+
+
+async def _text(broker: BrokerContext) -> bytes:
+    try:
+        view = await node_view(broker)
+        with broker.node.long_work.in_a_thread():
+            return await broker.node.loop.run_in_executor(None, long_json.encode, view)
+    finally:
+        broker.node_view = None
 
 
 async def node_view(broker: BrokerContext) -> dict[str, Any]:

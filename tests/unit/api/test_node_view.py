@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -12,7 +12,10 @@ from data_plane.coordinator.groups.classic.consumer_protocol import write_assign
 from data_plane.coordinator.groups.messages import GroupSummary, GroupType, ListedGroup, MemberSummary
 from kraft.api import slices
 from kraft.api.context import BrokerContext
-from kraft.api.node_view import BYTES_AS_ONE, MOST_ASSIGNED_BYTES, PER_SLICE, node_view
+from kraft.api.node_view import BYTES_AS_ONE, MOST_ASSIGNED_BYTES, PER_SLICE, handle, node_view
+from kraft.api.request_context import RequestContext, Role
+from kraft.net.connection_state import ConnectionState
+from kraft.wire.api_keys import ApiKey
 from tests.support.contexts import broker_context, node_context
 from tests.unit.net.harness import on_a_loop
 
@@ -72,3 +75,32 @@ async def test_groups_with_long_assignments_take_several_turns(monkeypatch: pyte
     view = await node_view(broker_of([group_of([SOME]) for _ in range(groups)]))
     assert len(view["groups"]) == groups
     assert paused > groups * len(SOME) // (BYTES_AS_ONE * PER_SLICE) // 2
+
+
+@on_a_loop
+async def test_many_who_ask_together_are_told_of_one_view() -> None:
+    """Each was some megabytes; and whoever asks may go."""
+    made = 0
+
+    def summaries() -> Any:
+        nonlocal made
+        made += 1
+        return iter([group_of([SOME])])
+
+    broker = broker_of([])
+    broker.group_coordinator = cast(Any, SimpleNamespace(summaries=summaries))
+    peer: Any = SimpleNamespace(listener="CLIENTS", client_host="h", state=ConnectionState(), gone=False)
+    ctx = RequestContext(ApiKey.NODE_VIEW, 0, 1, "b", Role.BROKER, peer, "User:b", ())
+
+    def ask() -> asyncio.Future[Any]:
+        return handle(broker, ctx, memoryview(b""))
+
+    asked = [ask() for _ in range(50)]
+    await asyncio.sleep(0)
+    asked[0].cancel()
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert isinstance(answers[0], asyncio.CancelledError)
+    assert len({bytes(answer[-1]) for answer in answers[1:]}) == 1
+    assert made == 1
+    await ask()
+    assert made == 2
