@@ -402,9 +402,14 @@ def _no_offset(index: int, code: ErrorCode) -> dict[str, Any]:
 
 
 async def handle_delete(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
+    """In order with the commits of its connection: what comes behind it is not deleted."""
+    async with ctx.connection.state.behind_commits():
+        return await _delete(broker, request)
+
+
+async def _delete(broker: BrokerContext, request: Message) -> Response:
     """In pieces, since a client that was interrupted repeats its request. A group may end with its last
     offset; and a topic meanwhile, whose name another one has."""
-    await ctx.connection.state.earlier_commits()
     image = broker.node.image
     names = await all_names(broker, request.topics, by_id=False)
     known: dict[TopicPartition, None] = {}

@@ -57,8 +57,9 @@ class ConnectionState:
 
     long_commits: InOrder | None = None
     """OffsetCommit, AddPartitionsToTxn: held by a request of many partitions, which waits for its turn or is
-    done in pieces. TxnOffsetCommit: by each, for the transaction's coordinator may have to be asked. Others
-    wait, and what must find it done (`earlier_commits`)."""
+    done in pieces. TxnOffsetCommit: by each, for the transaction's coordinator may have to be asked.
+    OffsetDelete: by each, which waits for its turn. Others wait, and what must find it done
+    (`earlier_commits`)."""
 
     heartbeats_of: Link | None = None
     """BrokerHeartbeat: the broker whose heartbeats arrive here, and its broker epoch; a broken connection

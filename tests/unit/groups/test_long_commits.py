@@ -96,6 +96,27 @@ def test_what_comes_in_the_moment_in_which_a_commit_ends_waits_behind_the_next_o
     run(test)
 
 
+@pytest.mark.row("G4")
+def test_what_is_committed_behind_a_deletion_on_its_connection_is_not_deleted() -> None:
+    """The deletion waits for its turn of the loop; what comes behind it waits for the deletion."""
+
+    async def test(broker: Broker) -> None:
+        broker.node.metadata_cache.image = image("orders", OFFSETS_TOPIC, orders=25)
+        topics = [{"name": "orders", "partitions": [{"partition_index": 3}]}]
+        encoded = encode_request(ApiKey.OFFSET_DELETE, 0, {"group_id": "g", "topics": topics})
+        deletion = decode_request(ApiKey.OFFSET_DELETE, 0, encoded)
+        ctx = context(ROWS[ApiKey.OFFSET_COMMIT], 9)
+        await group_offsets.handle_commit(broker.context, ctx, commit_request(9, {3: 1, 4: 1}))
+        await asyncio.gather(
+            group_offsets.handle_delete(broker.context, ctx, deletion),
+            group_offsets.handle_commit(broker.context, ctx, commit_request(9, {3: 2})),
+        )
+        kept = (await broker.service.fetch_offsets(FetchOffsets("g", None, require_stable=False))).offsets
+        assert {place.partition: each and each.offset for place, each in kept.items()} == {3: 2, 4: 1}
+
+    run(test)
+
+
 def committed_while(
     monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[Broker, RequestContext], object], version: int = 9
 ) -> tuple[list[int], list[int]]:
