@@ -149,6 +149,8 @@ class ClassicClient:
     name: str
     topics: tuple[str, ...]
     instance: str | None = None
+    cooperative: bool = False
+    """It keeps what it has, and joins again as soon as it has given up what it is to give up."""
     lives: int = 1
     member_id: str = ""
     generation: int = -1
@@ -202,11 +204,13 @@ class ClassicClient:
         self.member_id = ""
 
     def _join(self, driver: GroupDriver) -> int:
-        self.owned.clear()
+        if not self.cooperative:
+            self.owned.clear()
         subscription = struct.pack(">hi", 1, len(self.topics))
         for topic in self.topics:
             subscription += struct.pack(">h", len(topic)) + topic.encode()
-        subscription += struct.pack(">ii", -1, 0)  # no user data, nothing owned
+        names = {driver.view.topic_name(t) or "": n for t, n in assignment_of(self.owned).items()}
+        subscription += struct.pack(">i", -1) + write_assignment(names, 1)[2:-4]  # no user data; what it owns
         request = JoinGroup(
             GROUP,
             self.member_id,
@@ -246,12 +250,13 @@ class ClassicClient:
                 self.member_id, self.generation, self.to_do = reply.member_id, reply.generation, "sync"
                 self.roster = tuple((m.member_id, m.metadata) for m in reply.members)
             case SyncReply(error=ErrorCode.NONE):
-                self.to_do = "heartbeat"
+                before = self.owned
                 ids = {
                     driver.view.topic_id(name): numbers
                     for name, numbers in read_assignment(reply.assignment).items()
                 }
                 self.owned = {(t, number) for t, numbers in ids.items() if t for number in numbers}
+                self.to_do = "join" if self.cooperative and before - self.owned else "heartbeat"
             case HeartbeatReply(error=ErrorCode.NONE):
                 pass
             case (

@@ -14,11 +14,15 @@ from data_plane.coordinator.groups.classic.consumer_protocol import (
     read_subscription,
     write_assignment,
 )
+from data_plane.coordinator.groups.classic.states import ClassicGroupConfig
 from data_plane.coordinator.groups.consumer.messages import ConsumerHeartbeat
+from data_plane.coordinator.groups.group_metadata_manager import GroupLimits
 from data_plane.coordinator.groups.messages import MemberProtocol
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.primitives import string
+from tests.unit.groups.clients import ClassicClient, ConsumerClient
 from tests.unit.groups.group_driver import GroupDriver, join
+from tests.unit.groups.topics import Topics
 
 pytestmark = pytest.mark.row("G6")
 
@@ -53,3 +57,20 @@ def test_topics_and_partitions_are_counted_before_they_are_read() -> None:
         read_subscription(subscription(1), allowance)
     with pytest.raises(ValueError, match="than are read"):
         read_assignment(few, Allowance(4))
+
+
+def test_a_cooperative_member_learns_what_it_is_to_give_up() -> None:
+    """It would join and sync for ever, with all that it has: an assignment is what it gives up by."""
+    topics = Topics()
+    topics.create("a", 4)
+    rules = ClassicGroupConfig(initial_rebalance_delay=0.0)
+    driver = GroupDriver(GroupLimits(rules=rules), topics.view)
+    classic, modern = ClassicClient("c", ("a",), cooperative=True), ConsumerClient("m", ("a",))
+    for _ in range(3):
+        classic.beat(driver)
+    assert len(classic.owned) == 4
+    for _ in range(8):
+        modern.beat(driver)
+        classic.beat(driver)
+    assert (len(classic.owned), len(modern.owned)) == (2, 2)
+    assert classic.to_do == "heartbeat"

@@ -95,6 +95,12 @@ def assigned(member: ConsumerGroupMember, view: ClusterView) -> SyncReply:
     return SyncReply(ErrorCode.NONE, CONSUMER_PROTOCOL_TYPE, protocol.name, assignment)
 
 
+def must_catch_up(state: ConsumerGroupState, member: ConsumerGroupMember) -> bool:
+    """It has not joined in the newest epoch. One that has, and is to give something up, learns by its
+    assignment what that is, and joins again in the end: a cooperative one gives up nothing before."""
+    return state.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS
+
+
 def must_rejoin(state: ConsumerGroupState, member: ConsumerGroupMember) -> bool:
     """There is a newer epoch, or something to give up, or something free by now that it is to have."""
     if member.epoch < state.epoch or member.state is MemberState.UNREVOKED_PARTITIONS:

@@ -217,7 +217,7 @@ class ConsumerGroup:
         """Raises BrokerError."""
         member = self._classic_member(request.member_id, request.instance_id, request.generation)
         classic_members.check_protocol(member, request)
-        if self.state.epoch > member.epoch:
+        if classic_members.must_catch_up(self.state, member):
             self._wait_for_join(member, at)
             raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS)
         self._deadlines.discard((member.member_id, MemberTimeout.SYNC))
