@@ -23,7 +23,7 @@ from kraft.http.messages import MAX_MESSAGES, messages
 from kraft.http.refused import Refused
 from kraft.http.security_view import acls, quotas, users
 from kraft.metrics.sources import Sources
-from kraft.monitoring.client_telemetry import Series, TelemetryClient
+from kraft.monitoring.client_telemetry import TelemetryClient
 from metadata_quorum.foundation.model import ResourceType, TopicPartition
 from metadata_quorum.metadata.image import TopicImage
 
@@ -173,15 +173,16 @@ async def _acls(service: Service, asked: Asked) -> Json:
     return {"authorizer": node.authorizer is not None, **rows}
 
 
-async def _clients(service: Service, asked: Asked) -> Json:
+async def _clients(service: Service, asked: Asked) -> Answer:
     node = service.sources.node
     now = node.loop.time()
-    clients = [(each, dict(each.figures)) for each in node.client_telemetry.clients(now)]
-    return await node.loop.run_in_executor(None, _described_clients, clients, now)
+    clients = list(node.client_telemetry.clients(now))
+    return await service.view.beside(lambda: encoded(_described_clients(clients, now)))
 
 
-def _described_clients(clients: list[tuple[TelemetryClient, dict[Series, float]]], now: float) -> Json:
-    """Two hundred clients may have three hundred time series each."""
+def _described_clients(clients: list[TelemetryClient], now: float) -> Json:
+    """Two hundred clients may have three hundred time series each. These change meanwhile, beside us: of each
+    client they are copied at once."""
     return {
         "clients": [
             {
@@ -197,10 +198,10 @@ def _described_clients(clients: list[tuple[TelemetryClient, dict[Series, float]]
                         "attributes": dict(attributes),
                         "value": value if isfinite(value) else None,
                     }
-                    for (name, attributes), value in figures.items()
+                    for (name, attributes), value in dict(client.figures).items()
                 ],
             }
-            for client, figures in clients
+            for client in clients
         ]
     }
 
