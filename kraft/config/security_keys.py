@@ -43,6 +43,11 @@ class SecurityKeys:
         "DEFAULT",
         "RULE:PATTERN/REPLACEMENT/[LU],... from a certificate's subject to a user; DEFAULT takes it whole",
     )
+    ssl_enabled_protocols: tuple[str, ...] = key(
+        ("TLSv1.2", "TLSv1.3"),
+        "versions of TLS that may be spoken; TLSv1 and TLSv1.1 never are",
+        choices=("TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"),
+    )
     ssl_endpoint_identification_algorithm: str = key(
         "https", "whether nodes check each other's host name against the certificate; empty: they do not",
         choices=("https", ""),

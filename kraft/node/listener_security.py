@@ -49,6 +49,7 @@ _CLIENT_AUTH: Final = {
     "requested": ssl.CERT_OPTIONAL,
     "required": ssl.CERT_REQUIRED,
 }
+_VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _JAAS_OPTION: Final = re.compile(r'(\S+?)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))')
 _JAAS_USER: Final = "user_"
 _RULE: Final = re.compile(r"\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])+)/((?:\\.|[^\\/])*)/([LU]?))\s*(?:,|$)")
@@ -168,6 +169,7 @@ class _ListenerKeys:
                 "ssl.keystore.location", f"{self.listener} speaks TLS: it needs a key and a certificate"
             )
         context = new_context(ssl.Purpose.CLIENT_AUTH)
+        self._limit_versions(context)
         self._load_key(context)
         # Behind SASL one is whom one logs in as.
         mode = _CLIENT_AUTH[self.text("ssl.client.auth")] if not asks_login else ssl.CERT_NONE
@@ -244,9 +246,17 @@ class _ListenerKeys:
             )
         except (OSError, ValueError) as error:
             self._reject("ssl.truststore.location", _reason(error))
+        self._limit_versions(tls.context)
         if self.text("ssl.keystore.location"):
             self._load_key(tls.context)
         return tls
+
+    def _limit_versions(self, context: ssl.SSLContext) -> None:
+        name = "ssl.enabled.protocols"
+        versions = [_VERSIONS[each] for each in self.text(name).split(",") if each in _VERSIONS]
+        if not versions:
+            self._reject(name, f"one of {', '.join(_VERSIONS)} is to be among them")
+        context.minimum_version, context.maximum_version = min(versions), max(versions)
 
     def _login(self, mechanism_key: str) -> Login:
         mechanism = self._config.value_text(mechanism_key)

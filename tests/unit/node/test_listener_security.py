@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import ssl
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -9,8 +11,10 @@ from typing import Any
 import pytest
 
 from kraft.config.node_config import ROWS
+from kraft.local.certificates import Authority
 from kraft.net.connection_security import PLAINTEXT, AuthenticationFailed, Login
 from kraft.net.listener import OPEN
+from kraft.net.renewable_tls import RenewableTls
 from kraft.net.sasl import PlainExchange
 from kraft.node.listener_security import (
     NodeSecurity,
@@ -104,6 +108,32 @@ def test_a_keystore_that_is_no_pem(tmp_path: Path) -> None:
                 listener_security_protocol_map=mapped("SSL"), ssl_keystore_location=str(tmp_path / "store")
             )
         )
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl on PATH")
+def test_versions_of_tls(tmp_path: Path) -> None:
+    """A key that nothing read: whoever allowed TLS 1.3 alone was spoken to in 1.2."""
+    authority = Authority.create(tmp_path, "authority")
+    keys = {
+        "listener_security_protocol_map": mapped("SSL"),
+        "ssl_keystore_location": str(authority.issue("node", "/CN=node")),
+        "ssl_truststore_location": str(authority.certificate),
+    }
+
+    def versions(*ends: RenewableTls | None) -> set[tuple[int, int]]:
+        return {(each.context.minimum_version, each.context.maximum_version) for each in ends if each}
+
+    oldest, newest = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
+    for enabled, low, high in (
+        ("TLSv1.3", newest, newest),
+        ("TLSv1.2,TLSv1.1,TLSv1", oldest, oldest),
+        ("TLSv1.3,TLSv1.2", oldest, newest),
+    ):
+        for key in ("ssl_enabled_protocols", "listener_name_in_ssl_enabled_protocols"):
+            security = NodeSecurity(config(**keys, **{key: enabled}))
+            assert versions(security.listeners["IN"].tls, security.to_brokers.tls) == {(low, high)}
+    with pytest.raises(FatalError, match=r"ssl.enabled.protocols=TLSv1: one of TLSv1.2, TLSv1.3"):
+        NodeSecurity(config(**keys, ssl_enabled_protocols="TLSv1"))
 
 
 def test_jaas() -> None:
