@@ -368,7 +368,8 @@ class Dispatcher:
     def _start(
         self, work: Coroutine[object, object, Buffers], ctx: RequestContext, *, parked: bool = False
     ) -> asyncio.Task[Buffers]:
-        task = awaited(self._node.loop, work, ctx.api_key.api_name)
+        loop, name = self._node.loop, ctx.api_key.api_name
+        task = self._node.long_work.serving(lambda: awaited(loop, work, name))
         self._watch(task)
         if parked:
             ctx.connection.park(task)

@@ -19,11 +19,12 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from itertools import count
-from typing import Final, NamedTuple
+from typing import Final, TypeVar
 
 from kraft.net.peer import Peer
 from metadata_quorum.foundation.next_turn import NextTurn
@@ -34,15 +35,19 @@ FIRST_SLICES: Final = 1.0
 """Of what requests do before they wait for their turns, so many slices have room in one turn of the loop."""
 
 Turn = asyncio.Future[None]
+TaskT = TypeVar("TaskT")
 
 
-class _Begun(NamedTuple):
-    place: int
-    client: Peer
+@dataclass(slots=True)
+class _Begun:
+    place: int | None = None
+    """None: it has not turned out to be long."""
+    client: Peer | None = None
+    """Of one that is known to be long from the beginning: it ends with its client."""
 
 
 _begun: ContextVar[_Begun | None] = ContextVar("begun", default=None)
-"""The request that the current task serves, if it is known to be long from the beginning."""
+"""The request that the current task serves."""
 
 
 class LongWork:
@@ -79,6 +84,18 @@ class LongWork:
         if _begun.get() is not None:
             _begun.set(None)
 
+    def serving(self, start: Callable[[], TaskT]) -> TaskT:
+        """`start` the task that serves a request, or another one for the request that the current task
+        serves: whatever they do, they keep the place that they take first. With another one for each list of
+        theirs, all that have come would be half answered at once."""
+        if _begun.get() is not None:
+            return start()
+        _begun.set(_Begun())
+        try:
+            return start()
+        finally:
+            _begun.set(None)
+
     async def begin(self, client: Peer, *, waits: bool) -> None:
         """The current task serves a request that is known to be long: it takes a place behind all others, and
         keeps it whatever it does. `waits`: wait for its turn first."""
@@ -91,7 +108,11 @@ class LongWork:
         """A request that turns out to be long. It takes a place behind all others, unless it has one
         already."""
         begun = _begun.get()
-        return LongRequest(self, next(self._places)) if begun is None else LongRequest(self, *begun)
+        if begun is None:
+            return LongRequest(self, next(self._places))
+        if begun.place is None:
+            begun.place = next(self._places)
+        return LongRequest(self, begun.place, begun.client)
 
     async def first(self, slices: float) -> None:
         """Wait for a turn of the loop that has room for a first piece of so many slices: sixty-four requests

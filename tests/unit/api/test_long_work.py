@@ -51,6 +51,29 @@ def test_of_many_long_requests_one_continues_per_turn() -> None:
     assert max(Counter(turn for turn, _ in pieces.done).values()) == 1
 
 
+def test_few_are_half_done_though_each_has_several_lists() -> None:
+    """Each had another place for each of them, and all were half answered together."""
+
+    async def test() -> None:
+        pieces = Pieces()
+
+        async def request(number: int) -> None:
+            for _ in range(3):
+                await pieces.request(number)
+
+        requests = [
+            pieces.work.serving(lambda number=number: asyncio.ensure_future(request(number)))
+            for number in range(REQUESTS)
+        ]
+        await pieces.count_turns_until(asyncio.gather(*requests))
+        begun: Counter[int] = Counter()
+        for _, number in pieces.done:
+            begun[number] += 1
+            assert sum(0 < times < 3 * PIECES for times in begun.values()) <= AT_ONCE
+
+    asyncio.run(test())
+
+
 def test_few_are_half_done_and_the_oldest_are_done_first() -> None:
     pieces = asyncio.run(all_of_them())
     begun: Counter[int] = Counter()
