@@ -29,6 +29,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Final
 
@@ -216,8 +217,8 @@ class StallLog:
     def __call__(self, stall: Stall) -> None:
         if self._record and stall.cpu_ms > self._limit_ms:
             line = json.dumps({"node": self._node_id, **asdict(stall)})
-            with open(self._record, "a", encoding="utf-8") as file:  # short, and never on a user's node
-                file.write(line + "\n")
+            with suppress(OSError), open(self._record, "a", encoding="utf-8") as file:
+                file.write(line + "\n")  # short, never on a user's node, and the disk may be full
         now = self._now()
         if now - self._logged_at < LOG_AGAIN_S:
             self._unlogged += 1

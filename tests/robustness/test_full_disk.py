@@ -102,7 +102,7 @@ def test_a_full_metadata_disk_ends_the_node(make_node: MakeNode):
 
         wait_until(refused_and_ended, "the node ends", on_failure=lambda: (reasons, node.said))
         assert process.wait(180) == ExitCode.DISK_FAILED
-    assert "Traceback" not in node.said
+    assert "Traceback" not in node.said, node.said
     assert node.last_line.startswith("kraft: the metadata log's disk failed: ")
     node.run_and_stop()
 

@@ -126,6 +126,12 @@ def test_a_stall_is_recorded_for_whoever_runs_the_node(tmp_path: Path, caplog: p
     assert "a.py:1 a" in caplog.text
 
 
+def test_a_stall_is_logged_where_it_cannot_be_recorded(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    """A node whose disk is full ends with a sentence, however slow the machine is just then."""
+    StallLog(3, LIMIT_MS, lambda: 0.0, str(tmp_path))(Stall(73.0, 0.0, ("a.py:1 a",)))
+    assert "a.py:1 a" in caplog.text
+
+
 def test_what_fails_a_test(tmp_path: Path):
     record = tmp_path / "stalls"
     stalls = Stalls(record)
