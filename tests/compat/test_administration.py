@@ -273,7 +273,13 @@ def test_a_brokers_settings_change_while_it_runs(wire: Wire, port: int, key: str
 
 
 def test_no_more_connections_from_now_on(wire: Wire, port: int) -> None:
-    assert alter_broker(wire, port, "", max_connections="0") == (ErrorCode.NONE, None)
+    """But for those that are there. None at all is refused: nobody could take it back."""
+    code, message = alter_broker(wire, port, "", max_connections="0")
+    assert (code, message) == (
+        ErrorCode.INVALID_REQUEST,
+        "Invalid value 0 for configuration max.connections: must be at least 1",
+    )
+    assert alter_broker(wire, port, "", max_connections="1") == (ErrorCode.NONE, None)
 
     def is_refused() -> bool:
         try:

@@ -10,6 +10,7 @@ import pytest
 
 from chaos.checker import check
 from chaos.history import Header, History, HistoryTransaction, Operation, Poll, Send, TopicMode
+from chaos.simulator.faults import SimFault
 from chaos.simulator.judgement import judge
 from chaos.simulator.profile import COMBINED, PROFILES, Profile
 from chaos.simulator.run import Simulation
@@ -92,6 +93,8 @@ def test_idle_clients_prove_nothing() -> None:
 Mutant = Callable[[pytest.MonkeyPatch], None]
 SMALL_RUN = replace(COMBINED, topics={"all": ALL}, pause_s=0.3)
 GROUP_RUN = replace(PROFILES["groups"], topics={"all": ALL}, members=1)
+ONE_AFTER_THE_OTHER = [SimFault.parse("at 2 for 1: kill 1"), SimFault.parse("at 4 for 1: kill 2")]
+"""Whatever the seed: a broker is fenced, and coordinators move."""
 
 
 def a_timer_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +144,8 @@ def test_a_mutant_that_no_client_notices_is_found(
     mutant: Mutant, profile: Profile, rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutant(monkeypatch)
-    assert rule in {violation.rule for violation in Simulation(3, profile, 6.0, until=6.0).run().violations}
+    run = Simulation(3, profile, 6.0, until=6.0, faults=ONE_AFTER_THE_OTHER).run()
+    assert rule in {violation.rule for violation in run.violations}
 
 
 @pytest.mark.long
