@@ -189,10 +189,10 @@ def run_against(plan: Plan, bootstrap: str) -> RunVerdict:
     create_topics(bootstrap, topics)
     bootstraps = [bootstrap] * plan.scenario.clients
     with _clients(plan, topics, bootstraps, addresses, now_ns, started_ms) as (workload, _):
-        _await_acks(workload, topics)
+        _await_warm(workload, topics)
         plan.say(f"the clients work for {plan.fault_seconds:g} s")
         time.sleep(plan.fault_seconds)
-        _await_work(workload, topics)
+        _await_acks(workload, topics, LEAST_ACKS, PROGRESS_PATIENCE_S)  # an expectation judges it
         unread = _finish(plan, workload)
     return judge(plan, RecoveryTimes(0.0, 0.0, 0.0, unread), plan.scenario.expectations_without_faults)
 
@@ -218,7 +218,7 @@ def _on_own_cluster(plan: Plan) -> RecoveryTimes:
         addresses = {node.id: Address(HOST, node.client_port) for node in cluster.local.nodes.values()}
         clients = _clients(plan, scenario.topics, bootstraps, addresses, now_ns, int(time.time() * 1000))
         with clients as (workload, observer), _events(plan, now_ns) as events:
-            _await_acks(workload, scenario.topics)
+            _await_warm(workload, scenario.topics)
             watched = (workload.group, workload.copiers_group) if scenario.watches_groups else ()
             context = FaultContext.of(cluster, random.Random(f"damage/{plan.seed}"))
             http = {node.id: node.http_port for node in cluster.local.nodes.values()}
@@ -274,24 +274,24 @@ def _events(plan: Plan, now_ns: Callable[[], int]) -> Iterator[EventLog]:
         yield log
 
 
-def _await_acks(workload: Workload, topics: Sequence[TopicSpec]) -> None:
-    deadline = time.monotonic() + WARM_PATIENCE_S
-    while not _have_acks(workload, topics, WARM_ACKS):
+def _await_warm(workload: Workload, topics: Sequence[TopicSpec]) -> None:
+    if not _await_acks(workload, topics, WARM_ACKS, WARM_PATIENCE_S):
+        raise TimeoutError(f"not every topic has had {WARM_ACKS} acks after {WARM_PATIENCE_S:g} s")
+
+
+def _await_acks(workload: Workload, topics: Sequence[TopicSpec], least: int, patience_s: float) -> bool:
+    """Whether every topic comes to as many."""
+    deadline = time.monotonic() + patience_s
+    while not _have_acks(workload, topics, least):
         workload.raise_error()
         if time.monotonic() > deadline:
-            raise TimeoutError(f"not every topic has had {WARM_ACKS} acks after {WARM_PATIENCE_S:g} s")
+            return False
         time.sleep(LOOK_S)
+    return True
 
 
 def _have_acks(workload: Workload, topics: Sequence[TopicSpec], least: int) -> bool:
     return all(workload.statistics.acks_so_far(topic.name) >= least for topic in topics)
-
-
-def _await_work(workload: Workload, topics: Sequence[TopicSpec]) -> None:
-    """Enough for a verdict, if the clients come to it within the patience; an expectation judges it."""
-    deadline = time.monotonic() + PROGRESS_PATIENCE_S
-    while not _have_acks(workload, topics, LEAST_ACKS) and time.monotonic() < deadline:
-        time.sleep(LOOK_S)
 
 
 def _await_progress(workload: Workload, scenario: Scenario, now_ns: Callable[[], int]) -> None:
