@@ -386,19 +386,17 @@ class TransactionCoordinator:
             self._complete_soon(led, transactional_id)
 
     def _expire(self) -> None:
-        """Some ids, of one shard, per turn of the loop."""
-        self._expire_some(deque(self._active()))
+        """Some ids, of one shard, per turn of the loop. One that has more is behind the others again."""
+        left = deque(self._active())
 
-    def _expire_some(self, left: deque[_LedPartition]) -> None:
-        if not left:
-            return
-        led = left.popleft()
-        if led.shard.state is CoordinatorState.ACTIVE:
+        def expire(led: _LedPartition) -> None:
+            if led.shard.state is not CoordinatorState.ACTIVE:
+                return
             work = f"expiry in the coordinator's partition {led.shard.partition}"
-            removed = bounded(self._loop, work, led.shard.run, led.manager.expire)
-            if removed:
+            if bounded(self._loop, work, led.shard.run, led.manager.expire):
                 left.append(led)
-        self._loop.call_soon(self._expire_some, left)
+
+        some_per_turn(self._loop, left, 1, expire)
 
     def _active(self) -> Iterable[_LedPartition]:
         return [led for led in self._led.values() if led.shard.state is CoordinatorState.ACTIVE]
