@@ -41,7 +41,6 @@ def format_(
     ] = [],  # noqa: B006
 ) -> None:
     """Write meta.properties into every log dir, and the voter's marker of a controller."""
-    from kraft.cli.new_quorum import check_new
     from kraft.config.node_config import Config
     from kraft.storage.bootstrap import parse_user
     from kraft.storage.formatter import format_storage
@@ -49,6 +48,8 @@ def format_(
 
     rng, disk, node = random.SystemRandom(), OsDisk(), Config.load(config)
     if new_cluster:
+        from kraft.cli.new_quorum import check_new
+
         check_new(disk, node, cluster_id)
     fresh = format_storage(
         disk, node, cluster_id, rng, users=[parse_user(each, rng) for each in add_scram],
