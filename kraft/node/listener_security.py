@@ -174,15 +174,15 @@ class _ListenerKeys:
         # Behind SASL one is whom one logs in as.
         mode = _CLIENT_AUTH[self.text("ssl.client.auth")] if not asks_login else ssl.CERT_NONE
         context.verify_mode = mode
-        if mode is ssl.CERT_NONE:
-            self._check_acceptance(context)
-            return ListenerSecurity(RenewableTls(context), asks_login=asks_login)
-        if not self.text("ssl.truststore.location"):
-            self._reject(
-                "ssl.truststore.location", f"{self.listener} asks for certificates: whose does it trust?"
-            )
-        self._read(context.load_verify_locations, "ssl.truststore.location")
+        if mode is not ssl.CERT_NONE:
+            if not self.text("ssl.truststore.location"):
+                self._reject(
+                    "ssl.truststore.location", f"{self.listener} asks for certificates: whose does it trust?"
+                )
+            self._read(context.load_verify_locations, "ssl.truststore.location")
         self._check_acceptance(context)
+        if mode is ssl.CERT_NONE:
+            return ListenerSecurity(RenewableTls(context), asks_login=asks_login)
         rules = parse_rules(self.text("ssl.principal.mapping.rules"))
         return ListenerSecurity(RenewableTls(context), lambda certificate: principal_of(certificate, rules))
 
