@@ -18,7 +18,7 @@ from uuid import UUID
 
 from data_plane.replication.request_size import RequestSize
 from metadata_quorum.foundation.errors import BrokerError
-from metadata_quorum.foundation.supervision import report_fault, supervised
+from metadata_quorum.foundation.supervision import ended, report_fault, supervised
 
 MAX_IN_REQUEST: Final = 2000
 FIRST_RETRY_SECONDS: Final = 0.05
@@ -65,9 +65,7 @@ class AssignmentsManager:
 
     async def close(self) -> None:
         self._closed = True
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await ended(self._task)
 
     async def _drain(self) -> None:
         retry_after = FIRST_RETRY_SECONDS

@@ -19,7 +19,7 @@ from data_plane.replication.leader_state import AlterPartitionItem, AlterPartiti
 from data_plane.replication.request_size import RequestSize
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
-from metadata_quorum.foundation.supervision import report_fault, supervised
+from metadata_quorum.foundation.supervision import ended, report_fault, supervised
 
 FIRST_RETRY_SECONDS: Final = 0.02
 LAST_RETRY_SECONDS: Final = 0.5
@@ -103,9 +103,7 @@ class AlterPartitionManager:
 
     async def close(self) -> None:
         self._closed = True
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await ended(self._task)
 
     async def _drain(self) -> None:
         try:

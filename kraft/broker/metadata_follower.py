@@ -27,7 +27,7 @@ from kraft.wire.fast_fetch_request import write_fetch_request
 from metadata_quorum.foundation.batch import check_crc, iter_headers
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import METADATA_TOPIC, METADATA_TOPIC_ID
-from metadata_quorum.foundation.supervision import bounded, restarted
+from metadata_quorum.foundation.supervision import bounded, ended, restarted
 from metadata_quorum.metadata.batch_loader import Transaction, load_batch
 from metadata_quorum.metadata.delta import MetadataDelta
 from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
@@ -100,9 +100,7 @@ class MetadataFollower:
         self._task = restarted(self._loop, self._follow, "metadata-follower")
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await ended(self._task)
         if self._client is not None:
             self._client.close()
 

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from kraft.node.certificate_fields import good_until
-from metadata_quorum.foundation.supervision import restarted
+from metadata_quorum.foundation.supervision import ended, restarted
 
 log = logging.getLogger(__name__)
 
@@ -57,9 +57,7 @@ class CertificateWatch:
             self._task = restarted(self._loop, self._watch, "the ends of certificates")
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await ended(self._task)
 
     async def _watch(self) -> None:
         while True:

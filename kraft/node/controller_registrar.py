@@ -19,7 +19,7 @@ from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.features import KNOWS_CONTROLLERS, METADATA_VERSION, SUPPORTED_FEATURES
 from metadata_quorum.foundation.model import Endpoint
-from metadata_quorum.foundation.supervision import restarted
+from metadata_quorum.foundation.supervision import ended, restarted
 from metadata_quorum.metadata.delta import MetadataDelta
 from metadata_quorum.metadata.image import MetadataImage
 
@@ -90,9 +90,7 @@ class ControllerRegistrar:
         self._task = restarted(self._loop, self._run, "controller-registration")
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await ended(self._task)
 
     async def _run(self) -> None:
         pause_s = FIRST_PAUSE_S

@@ -31,7 +31,7 @@ from metadata_quorum.foundation.blocking import Blocking
 from metadata_quorum.foundation.errors import FatalError
 from metadata_quorum.foundation.features import check_supported
 from metadata_quorum.foundation.model import METADATA_TOPIC
-from metadata_quorum.foundation.supervision import report_fault, supervised
+from metadata_quorum.foundation.supervision import ended, report_fault, supervised
 from metadata_quorum.foundation.uuids import random_uuid
 from metadata_quorum.metadata.delta import MetadataDelta
 from metadata_quorum.metadata.image import MetadataImage
@@ -149,9 +149,7 @@ class ControllerRole:
         log.info("controller %d has a vote", self.voter.node_id)
 
     async def stop(self) -> None:
-        if self._mute is not None:
-            self._mute.cancel()
-            await asyncio.gather(self._mute, return_exceptions=True)
+        await ended(self._mute)
         await self._registrar.close()
         self.controller.close()
         await self.liveness_probe.close()

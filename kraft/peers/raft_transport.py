@@ -29,7 +29,7 @@ from kraft.net.reconnect_backoff import ReconnectBackoff
 from kraft.wire import header
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.raft_frame import RAFT_API_VERSION, RaftFrame, encode
-from metadata_quorum.foundation.supervision import restarted
+from metadata_quorum.foundation.supervision import ended, restarted
 
 CONNECT_TIMEOUT_S: Final = 1.0
 ACK_TIMEOUT_MS: Final = 3_000
@@ -180,8 +180,6 @@ class _PeerConnection:
 
     async def close(self) -> None:
         self._closing = True
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await ended(self._task)
         if self._transport is not None:
             self._transport.abort()

@@ -168,6 +168,13 @@ async def _restarting(
         await asyncio.sleep(pause_s)
 
 
+async def ended(task: asyncio.Task[Any] | None) -> None:
+    """Cancel a task, where there is one, and wait until it has ended, however it does."""
+    if task is not None:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
 def settle(answer: asyncio.Future[Result], make: Callable[[], Result]) -> None:
     """Give `answer` the result of `make`, or its error, so that nobody waits for it for ever."""
     if answer.done():
