@@ -33,6 +33,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Final
 
+from kraft.monitoring.yardstick import yardstick_s
+
 log = logging.getLogger(__name__)
 
 IDLE_S: Final = 0.001
@@ -49,7 +51,10 @@ TIMER_S: Final = 0.002
 _NOT_YET: Final = float("inf")
 """The start of a turn, in CPU time, while its mark is not in the loop's queue."""
 RECORD_ENVIRONMENT: Final = "KRAFT_STALLS"
-"""Names a file that gets a line of JSON for each stall: tests read it."""
+"""Names a file that gets a line of JSON for each stall, with how slow the machine is just then: tests read
+it."""
+YARDSTICK_TRIES: Final = 3
+"""Together less than a stall, on any machine that the tests are for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,18 +210,25 @@ class StallLog:
     """Reports stalls: to the log every `LOG_AGAIN_S` at most, and to a file if the environment names one."""
 
     def __init__(
-        self, node_id: int, limit_ms: float, now: Callable[[], float], record: str | None = None
+        self,
+        node_id: int,
+        limit_ms: float,
+        now: Callable[[], float],
+        record: str | None = None,
+        yardstick: Callable[[], float] = lambda: yardstick_s(YARDSTICK_TRIES),
     ) -> None:
         self._node_id = node_id
         self._limit_ms = limit_ms
         self._now = now
         self._record = record if record is not None else os.environ.get(RECORD_ENVIRONMENT)
+        self._yardstick = yardstick
         self._logged_at = float("-inf")
         self._unlogged = 0
 
     def __call__(self, stall: Stall) -> None:
         if self._record and stall.cpu_ms > self._limit_ms:
-            line = json.dumps({"node": self._node_id, **asdict(stall)})
+            yardstick_ms = round(self._yardstick() * 1000, 2)
+            line = json.dumps({"node": self._node_id, "yardstick_ms": yardstick_ms, **asdict(stall)})
             with suppress(OSError), open(self._record, "a", encoding="utf-8") as file:
                 file.write(line + "\n")  # short, never on a user's node, and the disk may be full
         now = self._now()

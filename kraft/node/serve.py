@@ -16,6 +16,7 @@ import os
 import random
 import signal
 import socket
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -45,6 +46,8 @@ log = logging.getLogger(__name__)
 BLOCKING_THREADS: Final = 4
 COMPUTING_THREADS: Final = 4
 RESOLVER_THREADS: Final = 4
+LAST_WORDS_S: Final = 2.0
+"""How long a node that must end may take to say why."""
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -188,9 +191,10 @@ async def _until(stopping: asyncio.Event, work: Awaitable[None]) -> None:
 
 def end_at_once(error: BaseException) -> None:
     """End at once: after a failed disk or a broken invariant nothing may follow from what we know. Whatever
-    goes wrong with saying so: the log may lie on the same disk."""
+    goes wrong with saying so: the log may lie on the same disk, or go to somebody who does not read it."""
     code = error.exit_code if isinstance(error, FatalError) else ExitCode.INVARIANT_BROKEN
     try:
+        threading.Timer(LAST_WORDS_S, os._exit, (code,)).start()
         if isinstance(error, FatalError):
             tell(f"kraft: {error.reason}")
         else:

@@ -65,13 +65,14 @@ class NodeFiles:
     @contextmanager
     def started(self, before: str = "") -> Iterator[subprocess.Popen[bytes]]:
         """The node's process, wherever it is in its start; killed at the end. `before`: Python that it runs
-        first."""
+        first. What it says goes through a pipe: a limit on the length of its files is none on its words."""
         run = f"{before}\nimport sys\nfrom kraft.node.process import main\nsys.exit(main(sys.argv[1:]))"
         program = ("-c", run) if before else ("-m", "kraft.node.process")
         command = [sys.executable, *program, str(self.properties)]
         with (
-            open(self.stderr, "wb") as errors,
-            subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=errors) as process,
+            open(self.stderr, "wb") as file,
+            subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=file) as errors,
+            subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=errors.stdin) as process,
         ):
             try:
                 yield process

@@ -13,6 +13,7 @@ import pytest
 import uvloop
 
 from kraft.monitoring.stall_watch import LoopHealth, Stall, StallLog, StallWatch
+from kraft.monitoring.yardstick import USUAL_S
 from tests.support.suite.stalls import FAILS_FROM_MS, Stalls
 
 LIMIT_MS = 30.0
@@ -140,7 +141,7 @@ def test_what_fails_a_test(tmp_path: Path):
         return stalls.new(slowness=lambda: 1.0)
 
     assert new() == []
-    stall_log = StallLog(3, LIMIT_MS, lambda: 0.0, str(record))
+    stall_log = StallLog(3, LIMIT_MS, lambda: 0.0, str(record), lambda: USUAL_S)
     stall_log(Stall(FAILS_FROM_MS - 1, 0.0, ("a.py:1 slow",)))
     stall_log(Stall(FAILS_FROM_MS, 0.0, ("a.py:1 very_slow", "b.py:2 later")))
     stall_log(
@@ -152,8 +153,11 @@ def test_what_fails_a_test(tmp_path: Path):
     assert "node 3's loop stalled: 100.0 ms" in failure
     assert "very_slow" in failure
     with open(record, "a", encoding="utf-8") as file:
-        file.write('ms": 200.0, "stacks": []}\n')
+        file.write('ms": 200.0, "yardstick_ms": 0.1, "stacks": []}\n')
     assert len(new()) == 1
     assert new() == []
     stall_log(Stall(FAILS_FROM_MS, 0.0, ("a.py:1 slow",)))
     assert stalls.new(slowness=lambda: 2.0) == [], "on a machine that is half as fast it is none"
+    slow_then = StallLog(3, LIMIT_MS, lambda: 0.0, str(record), lambda: 2 * USUAL_S)
+    slow_then(Stall(FAILS_FROM_MS, 0.0, ("a.py:1 slow",)))
+    assert new() == [], "nor on one that was it at that moment"

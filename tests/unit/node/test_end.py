@@ -48,13 +48,33 @@ def deaf(request: pytest.FixtureRequest) -> Iterator[int]:
             yield writer
 
 
-@pytest.mark.parametrize(
+@pytest.fixture
+def unread() -> Iterator[int]:
+    """A pipe that nobody reads, and that is full."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with closing(os.fdopen(reader, "rb")), closing(os.fdopen(writer, "wb", buffering=0)) as full:
+        while full.write(bytes(4096)):
+            pass
+        os.set_blocking(writer, True)
+        yield writer
+
+
+WHY = pytest.mark.parametrize(
     ("error", "code"),
     [
         ("FatalError(ExitCode.DISK_FAILED, 'the disk has failed')", ExitCode.DISK_FAILED),
         ("InvariantViolation(next(iter(Invariant)), 'broken')", ExitCode.INVARIANT_BROKEN),
     ],
 )
+
+
+@WHY
+def test_it_ends_though_nobody_reads_why(unread: int, error: str, code: ExitCode) -> None:
+    test_it_ends_though_it_cannot_say_why(unread, error, code)
+
+
+@WHY
 def test_it_ends_though_it_cannot_say_why(deaf: int, error: str, code: ExitCode) -> None:
     """The log may lie on the disk that is full."""
     done = subprocess.run(
