@@ -55,19 +55,14 @@ class InternalTopic:
         config = self._get(partition).log.config
         return min(config.max_message_bytes, config.segment_bytes)
 
-    def when_replicated(self, partition: int, offset: int, callback: Callable[[], None]) -> None:
+    def when_replicated(self, partition: int, offset: int, callback: Callable[[bool], None]) -> None:
         found = self._get(partition)
         if found.leader is None:
             return
         if found.high_watermark >= offset:
-            callback()
+            callback(True)
             return
-
-        def on_outcome(outcome: ErrorCode) -> None:
-            if outcome is ErrorCode.NONE:
-                callback()
-
-        found.high_watermark_purgatory.add(offset, on_outcome)
+        found.high_watermark_purgatory.add(offset, lambda outcome: callback(outcome is ErrorCode.NONE))
 
     def bounds(self, partition: int) -> tuple[int, int]:
         log = self._get(partition).log

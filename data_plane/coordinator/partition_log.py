@@ -19,9 +19,10 @@ class PartitionLog(Protocol):
     def max_batch_bytes(self, partition: int) -> int:
         """How large a batch may be. Raises BrokerError where this broker has no such partition."""
 
-    def when_replicated(self, partition: int, offset: int, callback: Callable[[], None]) -> None:
-        """Call once the high watermark has reached `offset`; at once where it already has. Never,
-        if the wait is broken off: leadership is lost, or the ISR has become too small."""
+    def when_replicated(self, partition: int, offset: int, callback: Callable[[bool], None]) -> None:
+        """Call with True once the high watermark has reached `offset`; at once where it already has. With
+        False, if the wait is broken off: leadership is lost, or the ISR has become too small. Never, where
+        this broker does not lead."""
 
     def bounds(self, partition: int) -> tuple[int, int]:
         """Log start and log end offset."""

@@ -126,6 +126,8 @@ class Shard(Generic[RecordT]):
         self._written = 0
         """Offset behind the last record that the machine's state rests on."""
         self._replicated = 0
+        self._awaited = 0
+        """The offset that the log tells of when it is replicated."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0.0
         """Kept here: of what is due at once, uvloop's handle does not say when."""
@@ -312,6 +314,22 @@ class Shard(Generic[RecordT]):
         self._write(batch)
         return len(pairs)
 
+    def _await_replication(self) -> None:
+        """One wait per end of the log, however many replies rest on it: while the ISR is too small, clients
+        may come again and again for hours, and nothing is replicated."""
+        offset = self._written
+        if offset > self._awaited:
+            self._awaited = offset
+            self._log.when_replicated(self.partition, offset, partial(self._on_waited, offset))
+
+    def _on_waited(self, offset: int, replicated: bool) -> None:
+        if replicated:
+            self._on_replicated(offset)
+        elif offset == self._awaited and self.state is CoordinatorState.ACTIVE:  # the ISR may grow again
+            self._awaited = self._replicated
+            if self._deferred:
+                self._await_replication()
+
     def _on_replicated(self, offset: int) -> None:
         self._replicated = max(self._replicated, offset)
         self._answer_some()
@@ -336,8 +354,8 @@ class Shard(Generic[RecordT]):
                 self._deferred.append(_DeferredReply(offset, deadline, ticket, reply))
         if offset <= self._replicated:
             self._on_replicated(offset)
-        else:  # registered again each time: an earlier wait may have ended because the ISR shrank
-            self._log.when_replicated(self.partition, offset, lambda: self._on_replicated(offset))
+        else:
+            self._await_replication()
 
     def _answer(self, ticket: Ticket, reply: object) -> None:
         future = self._waiting.get(ticket)

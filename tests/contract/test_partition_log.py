@@ -150,13 +150,13 @@ async def test_who_waits_is_called_once_when_the_offset_is_replicated(rig):
     calls: list[int] = []
     for _ in range(3):
         end = rig.log.append(0, rig.epoch, batch(b"a"))
-        rig.log.when_replicated(0, end, lambda end=end: calls.append(end))
+        rig.log.when_replicated(0, end, lambda replicated, end=end: calls.append(replicated and end))
     await asyncio.sleep(0.01)
     assert calls == []
     rig.release()
     await until(lambda: len(calls) == 3)
     assert calls == [1, 2, 3]
-    rig.log.when_replicated(0, 3, lambda: calls.append(0))
+    rig.log.when_replicated(0, 3, lambda replicated: calls.append(replicated and 0))
     assert calls == [1, 2, 3, 0]  # at once
 
 

@@ -20,7 +20,7 @@ class MemoryPartition:
     end: int = 0
     high_watermark: int = 0
     epoch: int = 0
-    waiting: list[tuple[int, Callable[[], None]]] = field(default_factory=list)
+    waiting: list[tuple[int, Callable[[bool], None]]] = field(default_factory=list)
 
 
 class MemoryLog:
@@ -58,10 +58,10 @@ class MemoryLog:
     def max_batch_bytes(self, partition: int) -> int:
         return self.max_bytes
 
-    def when_replicated(self, partition: int, offset: int, callback: Callable[[], None]) -> None:
+    def when_replicated(self, partition: int, offset: int, callback: Callable[[bool], None]) -> None:
         held = self.partition(partition)
         if held.high_watermark >= offset:
-            callback()
+            callback(True)
         else:
             held.waiting.append((offset, callback))
 
@@ -91,9 +91,16 @@ class MemoryLog:
         waiting, held.waiting = held.waiting, []
         for offset, callback in waiting:
             if offset <= held.high_watermark:
-                callback()
+                callback(True)
             else:
                 held.waiting.append((offset, callback))
+
+    def break_off(self, partition: int) -> None:
+        """The ISR becomes too small."""
+        held = self.partition(partition)
+        waiting, held.waiting = held.waiting, []
+        for _, callback in waiting:
+            callback(False)
 
     def truncate_unreplicated(self, partition: int) -> None:
         """A failover: what the ISR never had is gone."""

@@ -104,7 +104,7 @@ def test_replication_that_takes_too_long_is_reported() -> None:
             log.replicating = False
             assert await refusal(groups.commit_offsets(commit(5))) is ErrorCode.COORDINATOR_NOT_AVAILABLE
             held = log.partition(groups.partition_for("g"))
-            held.waiting.clear()  # as when the ISR becomes too small: waits are broken off
+            log.break_off(groups.partition_for("g"))
             held.high_watermark = held.end
             assert await committed(groups) == 5  # unknown became true
 
