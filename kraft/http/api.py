@@ -127,14 +127,15 @@ async def _topic(service: Service, asked: Asked) -> Answer:
     return await service.view.snapshot(asked.visitor, told, topic.name)
 
 
-async def _messages(service: Service, asked: Asked) -> Json:
+async def _messages(service: Service, asked: Asked) -> Answer:
     tp = known_partition(service, asked)
     if not asked.visitor.may_read_topic(tp.topic):
         raise Refused(403, f"{asked.visitor.principal} may not READ topic {tp.topic}")
     offset, time_ms = asked.number("offset"), asked.number("time_ms")
     limit = asked.number("limit")
     client = client_of(service, asked)
-    return await messages(client, tp, offset, time_ms, 20 if limit is None else limit, service.opening)
+    limit = 20 if limit is None else limit
+    return await messages(client, tp, offset, time_ms, limit, service.opening, encoded)
 
 
 async def _groups(service: Service, asked: Asked) -> Answer:

@@ -2,8 +2,9 @@
 
     /api/v1/topics/T/partitions/0/messages?offset=17 (or time_ms=...) -> ListOffsets, Fetch -> records as JSON
 
-Bytes are given as text where they are UTF-8, else in base64; a long value is cut, with its length beside it.
-A batch that cannot be opened is shown as one message with a problem, and those behind it are read.
+Bytes are given as text where they are UTF-8, else in base64; a long value is cut, with its length beside it,
+and a page ends where it would hold too much: a few KB of a log may be gigabytes of headers in JSON. A batch
+that cannot be opened is shown as one message with a problem, and those behind it are read.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import codecs
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeVar
 
 from kraft.api.context import BrokerContext
 from kraft.http.client_requests import Client
@@ -27,6 +28,8 @@ MAX_MESSAGES: Final = 200
 MAX_VALUE_BYTES: Final = 4096
 MAX_HEADERS: Final = 100
 MAX_NAME: Final = 256
+MAX_SHOWN_BYTES: Final = 1024 * 1024
+"""Of all messages of a page together, though at least one is shown. In JSON a byte may become six."""
 FETCH_BYTES: Final = 1024 * 1024
 MAX_UNPACKED_BYTES: Final = 8 * 1024 * 1024
 _TIMEOUT_S: Final = 5.0
@@ -35,6 +38,7 @@ _LIST_OFFSETS_VERSION: Final = 7
 _CONSUMER: Final = -1
 
 Json = dict[str, Any]
+Result = TypeVar("Result")
 
 
 async def messages(
@@ -44,8 +48,10 @@ async def messages(
     time_ms: int | None,
     limit: int,
     opening: asyncio.Lock,
-) -> Json:
-    """Messages from an offset or a time on, or the newest. Raises `Refused`, BrokerError, OSError."""
+    told: Callable[[Json], Result],
+) -> Result:
+    """Messages from an offset or a time on, or the newest, as `told` writes them, beside the loop. Raises
+    `Refused`, BrokerError, OSError."""
     broker = client.broker
     registration = broker.node.image.partition(tp)
     if registration is None:
@@ -61,18 +67,22 @@ async def messages(
         first = end if at < 0 else at
     else:
         first = max(end - limit, start) if offset is None else min(max(offset, start), end)
+
+    def opened(records: bytes) -> Result:
+        return told(
+            {
+                "topic": tp.topic,
+                "partition": tp.partition,
+                "start": start,
+                "end": end,
+                "from": first,
+                "messages": _readable(records, first, limit),
+            }
+        )
+
     records = await _fetch(client, leader, tp, first) if first < end else b""
     async with opening:
-        opened = broker.node.loop.run_in_executor(None, _readable, records, first, limit)
-        found = await to_its_end(opened)
-    return {
-        "topic": tp.topic,
-        "partition": tp.partition,
-        "start": start,
-        "end": end,
-        "from": first,
-        "messages": found,
-    }
+        return await to_its_end(broker.node.loop.run_in_executor(None, opened, records))
 
 
 async def _offset_at(broker: BrokerContext, leader: int, tp: TopicPartition, time_ms: int) -> int:
@@ -128,11 +138,16 @@ async def _fetch(client: Client, leader: int, tp: TopicPartition, offset: int) -
 def _readable(records: bytes, first: int, limit: int) -> list[Json]:
     """Raises BrokerError where no batch can be found in them."""
     found: list[Json] = []
+    room = MAX_SHOWN_BYTES
     try:
         for position, header in iter_headers(records):
             for message in _of_batch(records, position, header):
-                if message["offset"] >= first:
-                    found.append(message)
+                if message["offset"] < first:
+                    continue
+                room -= _shown_bytes(message)
+                if room < 0 and found:
+                    return found
+                found.append(message)
                 if len(found) == limit:
                     return found
     except CorruptBatchError as error:
@@ -168,6 +183,12 @@ def _of_batch(records: bytes, position: int, header: BatchHeader) -> Iterator[Js
             "control": header.is_control,
             "problem": f"offsets {last + 1} to {header.last_offset} cannot be shown: {error}",
         }
+
+
+def _shown_bytes(message: Json) -> int:
+    names = sum(len(name) for name, _ in message["headers"])
+    values = [message["key"], message["value"], *(value for _, value in message["headers"])]
+    return names + sum(min(int(each["bytes"]), MAX_VALUE_BYTES) for each in values if each is not None)
 
 
 def _shown(data: bytes | None) -> Json | None:
