@@ -138,6 +138,9 @@ class BrokerMarkerChannel:
         return await outbox.send(marker, partitions)
 
 
+_Outcomes = Mapping[int, Mapping[TopicPartition, ErrorCode]]
+
+
 class _PendingMarker(NamedTuple):
     marker: TransactionMarker
     partitions: list[TopicPartition]
@@ -178,19 +181,31 @@ class _Outbox:
     async def _send_all(self) -> None:
         try:
             while self._waiting:
-                batch = self._waiting[:MARKERS_AT_ONCE]
-                del self._waiting[:MARKERS_AT_ONCE]
+                batch = self._take(MARKERS_AT_ONCE)
                 outcomes = await self._write_markers(batch)
-                for waiting in batch:
-                    if not waiting.response.done():
-                        waiting.response.set_result(outcomes.get(waiting.marker.producer.producer_id, {}))
+                _answer(batch, outcomes or {})
+                if outcomes is None:
+                    await self._give_back()
         finally:
             self._sending = None
 
-    async def _write_markers(
-        self, batch: list[_PendingMarker]
-    ) -> dict[int, Mapping[TopicPartition, ErrorCode]]:
-        """The outcomes by producer id: a producer ends one transaction at a time."""
+    def _take(self, most: int) -> list[_PendingMarker]:
+        taken = self._waiting[:most]
+        del self._waiting[:most]
+        return taken
+
+    async def _give_back(self) -> None:
+        """The broker did not answer, which may have taken half a minute: those that wait behind may have
+        another leader by now, and do not wait until it has not answered them, too."""
+        left = len(self._waiting)
+        while left:
+            await asyncio.sleep(0)
+            given_back = self._take(min(left, MARKERS_AT_ONCE))
+            left -= len(given_back)
+            _answer(given_back, {})
+
+    async def _write_markers(self, batch: list[_PendingMarker]) -> _Outcomes | None:
+        """The outcomes by producer id: a producer ends one transaction at a time. None: no answer came."""
         fields = {"markers": [_marker_fields(waiting.marker, waiting.partitions) for waiting in batch]}
         channels, api_key = self._broker_channels, ApiKey.WRITE_TXN_MARKERS
         try:
@@ -203,7 +218,13 @@ class _Outbox:
             log.info("markers for broker %d: %s", self._broker_id, error)
         except Exception as error:  # noqa: BLE001 - the callers send their markers again
             report_fault(self._loop, f"markers for broker {self._broker_id}", error)
-        return {}
+        return None
+
+
+def _answer(batch: Iterable[_PendingMarker], outcomes: _Outcomes) -> None:
+    for waiting in batch:
+        if not waiting.response.done():
+            waiting.response.set_result(outcomes.get(waiting.marker.producer.producer_id, {}))
 
 
 def _marker_fields(marker: TransactionMarker, partitions: Iterable[TopicPartition]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from metadata_quorum.metadata.image import MetadataImage, TopicImage
 from metadata_quorum.metadata.metadata_cache import MetadataCache
 from tests.support.virtual_loop import run_virtually
 
+TIMEOUT_S = 1.0
 T0 = TopicPartition("t", 0)
 MARKER = TransactionMarker(ProducerIdAndEpoch(7, 1), 4, True, frozenset({T0}), 2)
 ANSWER: Any = {
@@ -48,14 +49,18 @@ class Broker:
         return decode_response(api_key, version, encode_response(api_key, version, ANSWER))
 
 
-def channel_to(broker: Any) -> BrokerMarkerChannel:
-    """Of broker 1, where broker 2 leads everything."""
-    partition = PartitionRegistration((2,), (2,), 2, 0, 0)
+def led_by(broker_id: int) -> MetadataImage:
+    partition = PartitionRegistration((2, 3), (2, 3), broker_id, 0, 0)
     topic = TopicImage("t", SimpleNamespace(), {0: partition})  # type: ignore[arg-type]
-    metadata = MetadataCache()
-    metadata.image = MetadataImage(topics_by_name={"t": topic})
+    return MetadataImage(topics_by_name={"t": topic})
+
+
+def channel_to(broker: Any, metadata: MetadataCache | None = None) -> BrokerMarkerChannel:
+    """Of broker 1, where broker 2 leads everything."""
+    metadata = metadata or MetadataCache()
+    metadata.image = led_by(2)
     loop, nobody = asyncio.get_running_loop(), SimpleNamespace()
-    return BrokerMarkerChannel(1, metadata, nobody, broker, loop, 1.0)  # type: ignore[arg-type]
+    return BrokerMarkerChannel(1, metadata, nobody, broker, loop, TIMEOUT_S)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("newest", [1, 2])
@@ -140,3 +145,31 @@ def test_very_many_markers_are_sent_in_several_requests() -> None:
         assert [len(request.markers) for request in broker.asked] == [MARKERS_AT_ONCE, MARKERS_AT_ONCE, 1]
 
     asyncio.run(test())
+
+
+class Silent(Obliging):
+    """Broker 2 answers nobody."""
+
+    async def ask(
+        self, broker_id: int, api_key: ApiKey, version: int, fields: Any, timeout_s: float
+    ) -> Message:
+        if broker_id == 2:
+            await asyncio.sleep(timeout_s)
+            raise TimeoutError
+        return await super().ask(broker_id, api_key, version, fields, timeout_s)
+
+
+def test_what_waits_behind_markers_that_are_not_answered_looks_for_its_leader_anew() -> None:
+    """Two hundred after two hundred waited for the silent broker, whoever led by then."""
+
+    async def test() -> None:
+        metadata, loop = MetadataCache(), asyncio.get_running_loop()
+        channel, began = channel_to(Silent(2), metadata), loop.time()
+        producers = [ProducerIdAndEpoch(number, 1) for number in range(3 * MARKERS_AT_ONCE)]
+        writing = [asyncio.ensure_future(channel.write(MARKER._replace(producer=each))) for each in producers]
+        await asyncio.sleep(TIMEOUT_S / 2)
+        metadata.image = led_by(3)
+        await asyncio.gather(*writing)
+        assert loop.time() - began < 1.5 * TIMEOUT_S
+
+    run_virtually(test())
