@@ -41,6 +41,8 @@ BYTES_AS_ONE: Final = 128
 """So many bytes of what is assigned take that time, too: a client may assign topics without partitions."""
 MOST_ASSIGNED_BYTES: Final = 32 * 1024
 """Of one classic group, read: as much as eight thousand partitions. Members beyond it are shown without."""
+LONGEST_ID: Final = 256
+"""Characters of a member's ids, which may be 32 KB each: in a view they are for people."""
 MOST_TRANSACTIONS: Final = 500
 """Transactions that one coordinator lists."""
 MOST_OPEN: Final = 20
@@ -152,8 +154,8 @@ def _group(group: GroupSummary, image: MetadataImage) -> dict[str, Any]:
         "state": group.listed.state,
         "members": [
             {
-                "member_id": each.member_id,
-                "client_id": each.client_id,
+                "member_id": each.member_id[:LONGEST_ID],
+                "client_id": each.client_id[:LONGEST_ID],
                 "client_host": each.client_host,
                 "assigned": assigned(each),
             }

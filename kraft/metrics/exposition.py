@@ -7,8 +7,10 @@ Whoever scrapes at the same time takes turns with the others.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import AsyncIterator, Iterable, Iterator
+from functools import lru_cache
 from typing import Final
 
 from kraft.metrics.metric import Kind, Metric, Number, OverManyTurns, Sample, Style
@@ -18,6 +20,9 @@ from kraft.metrics.table import METRICS
 CONTENT_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 LINES_PER_PIECE: Final = 1000
 """Lines written in one turn of the loop: some 2 ms."""
+LONGEST: Final = 256
+"""Characters of a label's value: a group's name, which is in each of its partitions' lines, may have 32 KB."""
+DIGEST: Final = 16
 PARTITIONS_PER_LINE: Final = 10
 """Many a row walks over all partitions, whatever lines it makes: so many take the time of a line."""
 Labels = dict[tuple[tuple[str, ...], tuple[str, ...]], str]
@@ -92,7 +97,16 @@ def _labels(names: tuple[str, ...], values: tuple[str, ...]) -> str:
 
 
 def _escaped(value: str) -> str:
+    if len(value) > LONGEST:
+        value = _cut(value)
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+@lru_cache(maxsize=64)
+def _cut(value: str) -> str:
+    """The beginning, and a digest: two series must not have the same labels."""
+    digest = hashlib.sha256(value.encode()).hexdigest()[:DIGEST]
+    return f"{value[: LONGEST - DIGEST - 1]}~{digest}"
 
 
 def _text(value: Number) -> str:

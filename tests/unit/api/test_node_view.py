@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -58,6 +59,15 @@ async def test_of_a_group_so_much_is_read() -> None:
     read = MOST_ASSIGNED_BYTES // len(SOME)
     assert first == [whole] * read + [None] * (10 - read)
     assert second == [{}, whole, None, None]
+
+
+@on_a_loop
+async def test_long_ids_of_members_are_cut() -> None:
+    """In JSON, and in the console's events, each of their bytes may become six."""
+    member = MemberSummary("\x01" * 32_000, "\x01" * 32_000, "/h", b"")
+    group = GroupSummary(ListedGroup("g", "consumer", "Stable", GroupType.CLASSIC), (member,) * 10, {})
+    view = await node_view(broker_of([group]))
+    assert len(json.dumps(view["groups"])) < 40_000
 
 
 @on_a_loop

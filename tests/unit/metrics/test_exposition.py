@@ -68,6 +68,17 @@ def test_where_there_is_nothing_to_say_nothing_is_said(monkeypatch):
     assert text == "# EOF\n"
 
 
+def test_a_long_name_is_cut_and_stays_one_of_its_own(monkeypatch):
+    names = ["g" * 32_000 + end for end in ("1", "2")]
+    samples = [((name,), 1) for name in (*names, "g")]
+    (text,) = pieces(monkeypatch, of_node("lag", samples))
+    lines = text.splitlines()[2:-1]
+    assert len(text) < 1000
+    assert len(set(lines)) == 3
+    assert lines[0].startswith('lag{n="gggg')
+    assert lines[2] == 'lag{n="g"} 1'
+
+
 class CountedPartitions(dict[int, PartitionRegistration]):
     """A topic's partitions; how many are walked over without another turn of the loop, at most."""
 
