@@ -21,7 +21,7 @@ CONTENT_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-
 LINES_PER_PIECE: Final = 1000
 """Lines written in one turn of the loop: some 2 ms."""
 LONGEST: Final = 256
-"""Characters of a label's value: a group's name, which is in each of its partitions' lines, may have 32 KB."""
+"""Characters of a label's value: a group's name may have 32 KB, and is in each of its partitions' lines."""
 DIGEST: Final = 16
 PARTITIONS_PER_LINE: Final = 10
 """Many a row walks over all partitions, whatever lines it makes: so many take the time of a line."""
