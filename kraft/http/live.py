@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from kraft.http.api import Json, Service, events_since
 from kraft.http.login import Visitor
 from kraft.http.refused import Refused
+from kraft.http.unread import UnreadAnswers
 from kraft.wire import long_json
 from metadata_quorum.foundation.turns import Turns
 
@@ -29,8 +30,9 @@ MAX_READERS: Final = 32
 class LiveStreams:
     """The event streams that one node sends."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, unread: UnreadAnswers) -> None:
         self._service = service
+        self._unread = unread
         self._readers = 0
         self._turns = Turns(service.sources.node.loop)
 
@@ -47,7 +49,7 @@ class LiveStreams:
         try:
             await response.prepare(request)
             known = _last_known(request)
-            await self._stream(visitor, response, news, known if known <= events.newest else 0)
+            await self._stream(request, visitor, response, news, known if known <= events.newest else 0)
         except ConnectionResetError:
             pass
         finally:
@@ -56,7 +58,12 @@ class LiveStreams:
         return response
 
     async def _stream(
-        self, visitor: Visitor, response: web.StreamResponse, news: asyncio.Event, known: int
+        self,
+        request: web.BaseRequest,
+        visitor: Visitor,
+        response: web.StreamResponse,
+        news: asyncio.Event,
+        known: int,
     ) -> None:
         loop, events = self._service.sources.node.loop, self._service.sources.events
         due = 0.0
@@ -69,7 +76,9 @@ class LiveStreams:
                 await response.write(f"id: {known}\nevent: events\ndata: {text}\n\n".encode())
             if loop.time() >= due:
                 due = loop.time() + PERIOD_S
-                await response.write(await self._service.view.snapshot(visitor, _as_event))
+                event = await self._service.view.snapshot(visitor, _as_event)
+                with self._unread.held(request, len(event)):
+                    await response.write(event)
             try:
                 async with asyncio.timeout(max(due - loop.time(), 0.0)):
                     await news.wait()

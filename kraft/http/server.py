@@ -32,9 +32,10 @@ from kraft.http.login import LoginRequired, Logins, Visitor
 from kraft.http.openapi import METRICS, OPEN, OPENAPI, READY, STATUS, WRITES, openapi
 from kraft.http.refused import Refused
 from kraft.http.status import is_fenced, status
+from kraft.http.unread import PIECE_BYTES, UnreadAnswers
 from kraft.http.writes import ROUTES as WRITE_ROUTES
 from kraft.http.writes import Writes, what_is_allowed
-from kraft.metrics.exposition import CONTENT_TYPE, exposition
+from kraft.metrics.exposition import CONTENT_TYPE, exposition, most_memory
 from kraft.metrics.metric import Style
 from kraft.metrics.sources import Sources
 from kraft.monitoring.rate_limited_log import rate_limited
@@ -55,6 +56,7 @@ HEADERS: Final[Mapping[str, str]] = {
     "Cache-Control": "no-store",
     "Server": "kraft",
 }
+JSON_HEADERS: Final = {**HEADERS, "Content-Type": "application/json; charset=utf-8"}
 
 _FILES: Final[Mapping[str, tuple[str, str]]] = {
     "/": ("console.html", "text/html"),
@@ -99,7 +101,8 @@ class HttpServer:
         self._sources = sources
         self._logins = Logins(sources.node)
         self._service = Service(sources, ClusterView(sources))
-        self._live = LiveStreams(self._service)
+        self._unread = UnreadAnswers()
+        self._live = LiveStreams(self._service, self._unread)
         self._writes = Writes(sources.node)
         self._reporting = asyncio.Lock()
         """One status is told at a time: of ten thousand partitions it takes 10 MB, and whoever asks has not
@@ -159,7 +162,7 @@ class HttpServer:
             return await self._live.serve(request, visitor, web.StreamResponse(headers=headers))
         route, in_path = _route(ROUTES, request)
         answer = await route.answer(self._service, Asked(visitor, in_path, request.query))
-        return await self._sources.node.loop.run_in_executor(None, _json, answer)
+        return await self._sent(request, await self._text(answer))
 
     async def _write(self, request: web.BaseRequest, visitor: Visitor) -> web.StreamResponse:
         body = await self._writes.body(request, visitor)
@@ -169,8 +172,20 @@ class HttpServer:
 
     async def _status(self, request: web.BaseRequest) -> web.StreamResponse:
         async with self._reporting:
-            report = await status(self._sources)
-            return await to_its_end(self._sources.node.loop.run_in_executor(None, _json, report))
+            report = await self._text(await status(self._sources))
+        return await self._sent(request, report)
+
+    async def _text(self, answer: Answer) -> bytes:
+        if isinstance(answer, bytes):
+            return answer
+        return await to_its_end(self._sources.node.loop.run_in_executor(None, encoded, answer))
+
+    async def _sent(self, request: web.BaseRequest, text: bytes) -> web.StreamResponse:
+        from aiohttp import web
+
+        if len(text) <= PIECE_BYTES:
+            return _json(text)
+        return await self._unread.send(request, web.StreamResponse(headers=JSON_HEADERS), text)
 
     async def _ready(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer probes: can clients be sent here?"""
@@ -185,10 +200,11 @@ class HttpServer:
         except ValueError:
             raise Refused(400, f"names are one of {', '.join(Style)}") from None
         response = web.StreamResponse(headers={**HEADERS, "Content-Type": CONTENT_TYPE})
-        await response.prepare(request)
-        async for piece in exposition(self._sources, style):
-            await response.write(piece)
-        await response.write_eof()
+        with self._unread.held(request, most_memory(self._sources)):
+            await response.prepare(request)
+            async for piece in exposition(self._sources, style):
+                await response.write(piece)
+            await response.write_eof()
         return response
 
 
@@ -204,8 +220,7 @@ def _route(routes: tuple[Route, ...], request: web.BaseRequest) -> tuple[Route, 
 def _json(body: Answer, status: int = 200) -> web.Response:
     from aiohttp import web
 
-    headers = {**HEADERS, **({"WWW-Authenticate": 'Basic realm="kraft"'} if status == 401 else {})}
-    headers["Content-Type"] = "application/json; charset=utf-8"
+    headers = {**JSON_HEADERS, **({"WWW-Authenticate": 'Basic realm="kraft"'} if status == 401 else {})}
     return web.Response(
         body=body if isinstance(body, bytes) else encoded(body), status=status, headers=headers
     )

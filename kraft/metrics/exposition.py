@@ -25,6 +25,8 @@ LONGEST: Final = 256
 DIGEST: Final = 16
 PARTITIONS_PER_LINE: Final = 10
 """Many a row walks over all partitions, whatever lines it makes: so many take the time of a line."""
+MEMORY_OF_PARTITION: Final = 512
+"""Of the labels of a scrape."""
 Labels = dict[tuple[tuple[str, ...], tuple[str, ...]], str]
 """As they are written, by names and values: a partition's are in a score of rows of one scrape."""
 _SUFFIX: Final = {Kind.COUNTER: "_total"}
@@ -54,6 +56,11 @@ async def exposition(sources: Sources, style: Style) -> AsyncIterator[bytes]:
                 await sources.turns.next()
     lines.append("# EOF\n")
     yield "".join(lines).encode()
+
+
+def most_memory(sources: Sources) -> int:
+    """What a scrape holds until it is read."""
+    return MEMORY_OF_PARTITION * _partitions(sources)
 
 
 def _partitions(sources: Sources) -> int:

@@ -13,6 +13,7 @@ import uvloop
 
 from kraft.http import live
 from kraft.http.live import LiveStreams
+from kraft.http.unread import UnreadAnswers
 
 READERS = 10
 
@@ -50,7 +51,7 @@ def test_readers_are_told_of_an_event_in_turns_of_their_own(monkeypatch: pytest.
             sources=SimpleNamespace(events=events, node=SimpleNamespace(loop=loop)),
             view=SimpleNamespace(snapshot=snapshot),
         )
-        streams = LiveStreams(cast(Any, service))
+        streams = LiveStreams(cast(Any, service), UnreadAnswers())
         visitor = SimpleNamespace(is_logged_in=True, may_see_cluster=lambda: not may_end.is_set())
         request, response = SimpleNamespace(headers={}), SimpleNamespace(prepare=nothing, write=nothing)
         count()
