@@ -3,38 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import logging
-import random
 import socket
 import zlib
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 
 import pytest
-import uvloop
 from aiohttp import web
 
 from kraft.http import listener
-from kraft.http.listener import (
-    MAX_CONNECTIONS,
-    MAX_HELD_BYTES,
-    PIECE_BYTES,
-    PIECES_PER_TURN,
-    HttpPort,
-    server_of,
-)
-from kraft.local.free_ports import HOST, free_ports
+from kraft.http.listener import MAX_CONNECTIONS, MAX_HELD_BYTES, PIECE_BYTES, PIECES_PER_TURN
+from kraft.local.free_ports import HOST
+from tests.unit.http.serving import ASKED, hello, run, serving
 
 pytestmark = pytest.mark.row("U5")
-
-Respond = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
-ASKED = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
-
-
-async def hello(request: web.BaseRequest) -> web.StreamResponse:
-    return web.Response(text="hello")
 
 
 class TurnsOfLoop:
@@ -48,31 +30,6 @@ class TurnsOfLoop:
     def _next(self) -> None:
         self.number += 1
         self._loop.call_soon(self._next)
-
-
-@asynccontextmanager
-async def serving(respond: Respond, failures: int = 0) -> AsyncIterator[int]:
-    """`failures`: how often it cannot be made."""
-    loop = asyncio.get_running_loop()
-    tries = iter(range(failures))
-
-    def make() -> web.Server:
-        if next(tries, None) is not None:
-            raise OSError(errno.EMFILE, "Too many open files")
-        return server_of(respond, loop, logging.getLogger(__name__))
-
-    http = HttpPort(loop, make)
-    (port,) = free_ports(1, random.SystemRandom())
-    await http.listen(HOST, port)
-    try:
-        yield port
-    finally:
-        await http.close()
-
-
-def run(test: Callable[[], Awaitable[None]]) -> None:
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(asyncio.wait_for(test(), 60))
 
 
 async def is_answered(reader: asyncio.StreamReader) -> bool:

@@ -12,7 +12,7 @@ from aiohttp import web
 from kraft.http import unread
 from kraft.http.unread import PIECE_BYTES, UnreadAnswers
 from kraft.local.free_ports import HOST
-from tests.unit.http.test_listener import ASKED, run, serving
+from tests.unit.http.serving import ASKED, run, serving
 
 pytestmark = pytest.mark.row("U5")
 
