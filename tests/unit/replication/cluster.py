@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import wraps
 from typing import Any
@@ -45,6 +45,7 @@ from metadata_quorum.metadata.records import (
     UnfenceBrokerRecord,
 )
 from tests.support.may_block import MAY_BLOCK
+from tests.support.virtual_loop import run_virtually
 
 NOW_MS = 1_700_000_000_000
 
@@ -403,6 +404,16 @@ def in_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     @wraps(test)
     def run(*args: object, **more: object) -> None:
         asyncio.run(test(*args, **more), debug=False)
+
+    return run
+
+
+def in_virtual_time(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """For what depends on how long something takes: here nothing does, however slow the machine is."""
+
+    @wraps(test)
+    def run() -> None:
+        run_virtually(test())
 
     return run
 

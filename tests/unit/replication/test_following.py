@@ -19,7 +19,15 @@ from metadata_quorum.foundation.model import TopicPartition
 from metadata_quorum.foundation.offset_timestamps import LATEST_TIMESTAMP
 from metadata_quorum.metadata.records import PartitionChangeRecord
 from tests.support.may_block import MAY_BLOCK
-from tests.unit.replication.cluster import NOW_MS, Cluster, batch, in_loop, produce_outcome, until
+from tests.unit.replication.cluster import (
+    NOW_MS,
+    Cluster,
+    batch,
+    in_loop,
+    in_virtual_time,
+    produce_outcome,
+    until,
+)
 
 
 @pytest.mark.row("R1")
@@ -62,7 +70,7 @@ async def test_idle_partitions_are_not_named_in_fetches():
 
 
 @pytest.mark.row("R3")
-@in_loop
+@in_virtual_time
 async def test_a_cut_off_follower_leaves_the_isr_by_time_and_comes_back_when_it_has_caught_up():
     async with Cluster(lag_time_max=0.05) as cluster:
         cluster.create_topic("t", [[1, 2, 3]], min_insync_replicas="2")
@@ -83,7 +91,7 @@ async def test_a_cut_off_follower_leaves_the_isr_by_time_and_comes_back_when_it_
 
 
 @pytest.mark.row("R3")
-@in_loop
+@in_virtual_time
 async def test_an_idle_partition_keeps_its_isr():
     async with Cluster(lag_time_max=0.1, limits=FetchLimits(max_wait_ms=20)) as cluster:
         cluster.create_topic("t", [[1, 2, 3]])
