@@ -87,8 +87,9 @@ class OffsetMetadataManager:
         """By producer id: what its open transaction would commit, and when that was written."""
         self._holders: dict[str, dict[TopicPartition, set[int]]] = {}
         """By group and partition: the producers whose open transactions have an offset for it."""
-        self._topics: Counter[str] = Counter()
-        """How many offsets are kept for a topic, of those that have any."""
+        self._readers: dict[str, Counter[str]] = {}
+        """By topic: how many offsets a group has for it, of those that have any. Topics go one by one, and each
+        concerns a few of very many groups."""
         self._writes = count()
         self._topic_deletions: list[TopicDeletion] = []
 
@@ -101,7 +102,7 @@ class OffsetMetadataManager:
 
     def topics(self) -> set[str]:
         """For which something is committed, or would be by an open transaction."""
-        return {*self._topics, *(p.topic for holders in self._holders.values() for p in holders)}
+        return {*self._readers, *(p.topic for holders in self._holders.values() for p in holders)}
 
     def of(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
         return self._by_group.get(group_id, _NONE)
@@ -146,7 +147,8 @@ class OffsetMetadataManager:
     def _keep(self, place: Place, value: CommittedOffset, written: int) -> None:
         group_id, partition = place
         kept = self._by_group.setdefault(group_id, {})
-        self._topics[partition.topic] += partition not in kept
+        if partition not in kept:
+            self._readers.setdefault(partition.topic, Counter())[group_id] += 1
         kept[partition] = value
         for deletion in self._topic_deletions:
             if partition.topic in deletion.topics and written > deletion.began:
@@ -181,13 +183,17 @@ class OffsetMetadataManager:
         if record.value is not None:
             self._keep(place, record.value, written)
             return
-        kept = self._by_group.get(record.group_id)
+        group_id, topic = record.group_id, record.partition.topic
+        kept = self._by_group.get(group_id)
         if kept is not None and kept.pop(record.partition, None) is not None:
-            self._topics[record.partition.topic] -= 1
-            if not self._topics[record.partition.topic]:
-                del self._topics[record.partition.topic]
+            readers = self._readers[topic]
+            readers[group_id] -= 1
+            if not readers[group_id]:
+                del readers[group_id]
+            if not readers:
+                del self._readers[topic]
             if not kept:
-                del self._by_group[record.group_id]
+                del self._by_group[group_id]
 
     def expired(
         self, group_id: str, group: ClassicGroup | ConsumerGroup | None, retention_ms: int, at: Instant
@@ -234,13 +240,18 @@ class OffsetMetadataManager:
         return (OffsetRecord(group_id, partition, None) for partition in chain(kept, held))
 
     def begin_topic_deletion(self, what: UnfinishedDeletion) -> TopicDeletion:
-        deletion = TopicDeletion(what, self.groups(), next(self._writes))
+        deletion = TopicDeletion(what, self._readers_of(what.topics), next(self._writes))
         self._topic_deletions.append(deletion)
         for producer_id, place in what.held_since:
             held = self._held.get(producer_id, {})
             if place in held:
                 held[place] = (next(self._writes), held[place][1])
         return deletion
+
+    def _readers_of(self, topics: Collection[str]) -> dict[str, None]:
+        """Groups that have offsets for them, or may have by an open transaction."""
+        committed = (self._readers.get(topic, ()) for topic in topics)
+        return dict.fromkeys(chain(*committed, self._holders))
 
     def unfinished_deletions(self) -> list[UnfinishedDeletion]:
         """For who will have read the same log, and does not know what in it is older than the topics."""
@@ -293,7 +304,11 @@ class OffsetMetadataManager:
         """The tombstones of the last step are not all in the log: it is looked for them again."""
         if deletion.done:
             self._topic_deletions.append(deletion)
-        deletion.left, deletion.group, deletion.is_late = deque(self.groups()), None, False
+        deletion.left, deletion.group, deletion.is_late = (
+            deque(self._readers_of(deletion.topics)),
+            None,
+            False,
+        )
         deletion.waits = True
 
     def _is_held_since(self, place: Place, began: int) -> bool:

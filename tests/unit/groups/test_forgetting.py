@@ -21,6 +21,7 @@ from data_plane.coordinator.runtime import CoordinatorState
 from data_plane.coordinator.state_machine import ProducerIdAndEpoch
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
+from tests.support.bytecodes import cost
 from tests.support.virtual_loop import run_virtually
 from tests.unit.groups.memory_log import MemoryLog
 from tests.unit.groups.service_driver import ORDERS_0, commit, refusal, run, service
@@ -266,6 +267,25 @@ def test_it_is_known_for_which_topics_there_are_offsets() -> None:
         assert offsets.topics() == ({"orders"} if place in offsets.of("g") else set())
         offsets.replay(OffsetRecord("g", place, None))
     assert offsets.topics() == set()
+
+
+def test_a_topic_is_forgotten_in_its_readers_groups_however_many_others_there_are() -> None:
+    """Each topic that went was looked for in all of them, and those that went one by one waited in line."""
+
+    def cost_beside(others: int) -> int:
+        offsets, kept = OffsetMetadataManager(), CommittedOffset(1, -1, "", 0, -1)
+        for number in range(others):
+            offsets.replay(OffsetRecord(f"g{number}", TopicPartition("stays", 0), kept))
+        offsets.replay(OffsetRecord("g", ORDERS_0, kept))
+
+        def forget() -> None:
+            deletion = offsets.begin_topic_deletion(UnfinishedDeletion(["orders", "never-read"]))
+            assert offsets.delete_some_offsets(deletion, 1000) == [OffsetRecord("g", ORDERS_0, None)]
+            assert deletion.done
+
+        return cost(forget)
+
+    assert cost_beside(100) == cost_beside(1)
 
 
 def test_one_group_with_very_many_offsets_is_forgotten_in_several_turns() -> None:
