@@ -7,13 +7,13 @@ addresses -> the first that answers -> one snapshot, or the live stream; a node 
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Sequence
-from typing import Any, Final
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import aiohttp
 
 from kraft.cli.errors import CliError
+from kraft.cli.told import Event, Events, Refusal, Snapshot, parsed
 
 BASE: Final = "/api/v1"
 CONNECT_S: Final = 2.0
@@ -23,7 +23,10 @@ NEXT_NODE_S: Final = 0.5
 MOST_BYTES: Final = 64 * 1024 * 1024
 """In one answer, or one event."""
 
-Json = dict[str, Any]
+KINDS: Final[Mapping[str, Any]] = {"cluster": Snapshot, "events": list[Event]}
+"""Of events, and what they tell."""
+
+ShapeT = TypeVar("ShapeT")
 Address = tuple[str, int]
 Login = tuple[str, str]
 
@@ -35,14 +38,14 @@ class NodeHttp:
         self._urls = [f"http://[{h}]:{p}" if ":" in h else f"http://{h}:{p}" for h, p in addresses]
         self._auth = None if login is None else aiohttp.BasicAuth(*login, encoding="utf-8")
 
-    async def snapshot(self) -> tuple[Json, list[Json]]:
+    async def snapshot(self) -> tuple[Snapshot, list[Event]]:
         """The cluster, and what has happened to it, as one node tells them. Raises `CliError`."""
         silent = []
         async with self._session() as session:
             for url in self._urls:
                 try:
-                    cluster = await _get(session, f"{url}{BASE}/cluster")
-                    return cluster, (await _get(session, f"{url}{BASE}/events"))["events"]
+                    cluster = await _get(session, f"{url}{BASE}/cluster", Snapshot)
+                    return cluster, (await _get(session, f"{url}{BASE}/events", Events))["events"]
                 except (aiohttp.ClientError, TimeoutError, ValueError):
                     silent.append(url.removeprefix("http://"))
         raise CliError(f"no node answers over HTTP at {', '.join(silent)}")
@@ -72,14 +75,15 @@ class NodeHttp:
         )
 
 
-async def _get(session: aiohttp.ClientSession, url: str) -> Json:
+async def _get(session: aiohttp.ClientSession, url: str, shape: type[ShapeT]) -> ShapeT:
+    """Raises `ValueError` for what is no answer to it."""
     async with session.get(url) as response:
         await _raise_for(response)
-        return dict(json.loads(await _read(response)))
+        return parsed(shape, await _read(response))
 
 
 async def _stream(session: aiohttp.ClientSession, url: str) -> AsyncIterator[tuple[str, Any]]:
-    """Server-sent events, as kraft/http/live.py writes them."""
+    """Server-sent events, as kraft/http/live.py writes them. Raises `ValueError` for others."""
     async with session.get(url) as response:
         await _raise_for(response)
         received = b""
@@ -87,8 +91,11 @@ async def _stream(session: aiohttp.ClientSession, url: str) -> AsyncIterator[tup
             received += piece
             *whole, received = received.split(b"\n\n")
             for each in whole:
-                fields = dict(line.split(": ", 1) for line in each.decode().splitlines())
-                yield fields["event"], json.loads(fields["data"])
+                lines = (line.partition(": ") for line in each.decode().splitlines())
+                fields = {name: value for name, _, value in lines}
+                kind = fields.get("event", "")
+                if kind in KINDS:
+                    yield kind, parsed(KINDS[kind], fields.get("data", ""))
             _check_length(received)
 
 
@@ -108,9 +115,9 @@ def _check_length(received: bytes | bytearray) -> None:
 
 
 async def _raise_for(response: aiohttp.ClientResponse) -> None:
-    """Raises `CliError` for what another node would answer as well."""
+    """Raises `CliError` for what another node would answer as well, `ValueError` for no answer of a node."""
     if response.status == 401:
         raise CliError("the cluster asks for a login: --command-config FILE, or --dir of `kraft up`")
     if response.status == 403:
-        raise CliError(str(json.loads(await _read(response))["error"]))
+        raise CliError(parsed(Refusal, await _read(response))["error"])
     response.raise_for_status()

@@ -10,18 +10,17 @@ Nothing is told by colour alone. What clients name themselves is shown without w
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from kraft.cli.printable import printable
-
-Json = Mapping[str, Any]
+from kraft.cli.told import Event, ShownBroker, ShownGroup, ShownPartition, ShownReplica, Snapshot
 
 BAR: Final = 6
 """Columns of a replica's log."""
@@ -65,8 +64,8 @@ class Choice:
 class Known:
     """What the nodes have told."""
 
-    snapshot: Json | None = None
-    events: tuple[Json, ...] = ()
+    snapshot: Snapshot | None = None
+    events: tuple[Event, ...] = ()
     trouble: str = ""
 
 
@@ -101,31 +100,38 @@ def frame(known: Known, choice: Choice, size: Size) -> Group:
     )
 
 
-def _head(snapshot: Json, trouble: str) -> Text:
-    at = time.strftime("%H:%M:%S", time.localtime(snapshot["time_ms"] / 1000))
+def _head(snapshot: Snapshot, trouble: str) -> Text:
+    at = _clock(snapshot["time_ms"])
     head = Text(no_wrap=True, overflow="ellipsis")
     head.append("kraft ", "bold")
-    head.append(f"{at}  as node {snapshot['told_by']} sees it  cluster {snapshot['cluster_id']}")
+    head.append(f"{at}  as node {snapshot['told_by']} sees it  cluster {printable(snapshot['cluster_id'])}")
     if trouble:
         head.append(f"  ! {trouble}", "bold red")
     return head
 
 
-def _totals(snapshot: Json) -> Text:
+def _totals(snapshot: Snapshot) -> Text:
     brokers, totals, quorum = snapshot["brokers"], snapshot["totals"], snapshot["quorum"]
     well = sum(each["answers"] and not each["fenced"] for each in brokers)
     line = Text(no_wrap=True, overflow="ellipsis")
     line.append(f"{well}/{len(brokers)} brokers", "" if well == len(brokers) else "bold red")
     line.append(f"  {totals['partitions']} partitions:")
-    for key, label in (
-        ("no_leader", "no leader"),
-        ("under_min_isr", "min isr"),
-        ("under_replicated", "isr short"),
+    for number, label in (
+        (totals["no_leader"], "no leader"),
+        (totals["under_min_isr"], "min isr"),
+        (totals["under_replicated"], "isr short"),
     ):
-        line.append(f"  {totals[key]} {label}", "bold red" if totals[key] else "")
+        line.append(f"  {number} {label}", "bold red" if number else "")
     problem = quorum.get("problem")
-    line.append(f"  ! {problem}" if problem else f"  term {quorum['term']}", "bold red" if problem else "")
+    if problem:
+        line.append(f"  ! {printable(problem)}", "bold red")
+    else:
+        line.append(f"  term {quorum.get('term', '?')}")
     return line
+
+
+def _clock(time_ms: int) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(time_ms / 1000))
 
 
 def _table(*columns: str, right: Sequence[str] = ()) -> Table:
@@ -137,7 +143,12 @@ def _table(*columns: str, right: Sequence[str] = ()) -> Table:
     return table
 
 
-def _nodes(snapshot: Json) -> Table:
+def _add_row(table: Table, *cells: str | Text, style: str = "") -> None:
+    """What others have named is no markup: a group may be called [/x]."""
+    table.add_row(*(Text(printable(each)) if isinstance(each, str) else each for each in cells), style=style)
+
+
+def _nodes(snapshot: Snapshot) -> Table:
     table = _table(
         "NODE", "STATE", "RACK", "ADDRESS", "LEADS", "REPLICAS", "DISK", "BEHIND",
         right=("LEADS", "REPLICAS", "DISK", "BEHIND"),
@@ -145,15 +156,15 @@ def _nodes(snapshot: Json) -> Table:
     for each in snapshot["brokers"]:
         state = _state_of(each)
         name = f"{each['id']} controller" if each["id"] == snapshot["quorum"]["leader"] else str(each["id"])
-        table.add_row(
-            name, state, shown(each["rack"]), shown(each["address"]), str(each["leads"]),
+        _add_row(
+            table, name, state, shown(each["rack"]), shown(each["address"]), str(each["leads"]),
             shown(each["replicas"]), in_bytes(each["size"]), shown(each["metadata_lag"]),
             style="" if state == "running" else "bold red",
         )  # fmt: skip
     return table
 
 
-def _state_of(broker: Json) -> str:
+def _state_of(broker: ShownBroker) -> str:
     if broker["fenced"]:
         return "! fenced"
     if broker["shutting_down"]:
@@ -168,7 +179,7 @@ def _state_of(broker: Json) -> str:
 # ---- partitions --------------------------------------------------------------------------------------
 
 
-def _partitions(snapshot: Json, choice: Choice, columns: int, lines: int) -> Table:
+def _partitions(snapshot: Snapshot, choice: Choice, columns: int, lines: int) -> Table:
     chosen = _chosen_partitions(snapshot, choice)
     most = max(lines - 1, 1)
     choice.scrolled = min(choice.scrolled, max(len(chosen) - most, 0))
@@ -192,10 +203,11 @@ def _partitions(snapshot: Json, choice: Choice, columns: int, lines: int) -> Tab
             bars.append_text(_replica(each, replica, scale))
         if len(each["replicas"]) > fitting:
             bars.append("…")
-        table.add_row(
+        _add_row(
+            table,
             Text(printable(each["topic"]), "bold red" if bad else ""),
             str(each["partition"]),
-            Text(_SHORT.get(each["state"]) or str(each["state"]), "bold red" if bad else ""),
+            Text(_SHORT.get(each["state"]) or printable(each["state"]), "bold red" if bad else ""),
             bars,
             in_short(each["high_watermark"]),
             in_short(lag_of(each)),
@@ -207,12 +219,12 @@ IN_SYNC: Final = "in sync"
 _SHORT: Final = {"under-replicated": "isr short", "under min ISR": "min isr"}
 
 
-def _scale(partition: Json) -> int:
+def _scale(partition: ShownPartition) -> int:
     ends = [each["end"] for each in partition["replicas"] if each["end"] is not None]
     return max(ends, default=0) - (partition["start"] or 0)
 
 
-def _replica(partition: Json, replica: Json, scale: int) -> Text:
+def _replica(partition: ShownPartition, replica: ShownReplica, scale: int) -> Text:
     """`★1 █████│  `: the log up to its end, and the high watermark through it."""
     leads = replica["id"] == partition["leader"]
     mark = "★" if leads else " " if replica["in_sync"] else "✗"
@@ -236,7 +248,7 @@ def _filled(share: float) -> str:
     return ("█" * whole + (EIGHTHS[rest] if rest else "")).ljust(BAR)
 
 
-def lag_of(partition: Json) -> int | None:
+def lag_of(partition: ShownPartition) -> int | None:
     """How far the slowest replica is behind the leader's log end."""
     if partition["end"] is None:
         return None
@@ -245,7 +257,7 @@ def lag_of(partition: Json) -> int | None:
     return max(end - min(map(int, ends), default=end), 0)
 
 
-def _chosen_partitions(snapshot: Json, choice: Choice) -> list[Json]:
+def _chosen_partitions(snapshot: Snapshot, choice: Choice) -> list[ShownPartition]:
     """Kafka's own topics are shown where they are asked for, or where they cannot be used."""
     wanted = choice.filter.lower()
     chosen = [
@@ -272,7 +284,7 @@ _UNUSABLE: Final = ("no leader", "under min ISR")
 # ---- groups, events, keys ----------------------------------------------------------------------------
 
 
-def _chosen_groups(snapshot: Json, choice: Choice) -> list[Json]:
+def _chosen_groups(snapshot: Snapshot, choice: Choice) -> list[ShownGroup]:
     """Who lags most comes first, and before all whose lag is not known."""
     wanted = choice.filter.lower()
     named = [each for each in snapshot["groups"] if wanted in each["id"].lower()]
@@ -280,32 +292,28 @@ def _chosen_groups(snapshot: Json, choice: Choice) -> list[Json]:
     return sorted(chosen, key=lambda each: (each["lag"] is not None, -(each["lag"] or 0), each["id"]))
 
 
-def _groups(groups: Sequence[Json]) -> Table:
+def _groups(groups: Sequence[ShownGroup]) -> Table:
     table = _table("GROUP", "PROTOCOL", "STATE", "MEMBERS", "LAG", right=("MEMBERS", "LAG"))
     for each in groups:
         lag = _group_lag(each) if each["offsets"] else "-"
-        table.add_row(
-            printable(each["id"]), printable(each["type"]), printable(each["state"]),
-            str(len(each["members"])), lag,
-        )  # fmt: skip
+        _add_row(table, each["id"], each["type"], each["state"], str(len(each["members"])), lag)
     return table
 
 
-def _group_lag(group: Json) -> str:
+def _group_lag(group: ShownGroup) -> str:
     """Records that a reader of committed records still gets."""
     return f"{'≤' if group['lag'] and not group['lag_exact'] else ''}{in_short(group['lag'])}"
 
 
-def _time_line(events: Sequence[Json]) -> Table:
+def _time_line(events: Sequence[Event]) -> Table:
     """The newest first."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="reverse", expand=True)
     table.add_column("TIME", no_wrap=True, width=8)
     table.add_column("EVENT", no_wrap=True, overflow="ellipsis", ratio=1)
     for event in reversed(events):
-        at = time.strftime("%H:%M:%S", time.localtime(event["time_ms"] / 1000))
         bad = any(word in event["kind"] for word in BAD_EVENTS)
         text = printable(f"{'! ' if bad else ''}{event['kind']} {event['subject']}: {event['text']}")
-        table.add_row(at, Text(text, "red" if bad else ""))
+        _add_row(table, _clock(event["time_ms"]), Text(text, "red" if bad else ""))
     return table
 
 
@@ -319,7 +327,7 @@ def _keys(choice: Choice) -> Text:
 
 
 def shown(value: object) -> str:
-    return "-" if value is None else printable(str(value))
+    return "-" if value is None else str(value)
 
 
 def in_short(value: int | None) -> str:

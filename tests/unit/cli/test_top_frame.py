@@ -131,6 +131,13 @@ def test_names_do_not_command_the_terminal() -> None:
     assert "owned" in drawn
 
 
+@pytest.mark.parametrize("name", ["[/x]", "[bold]", ":smile:"])
+def test_names_are_no_markup(name: str) -> None:
+    """A closing tag that nothing opens ended the command with a traceback."""
+    view = snapshot(groups=[group(name, 0)], brokers=[broker(1, rack=name)])
+    assert sum(name in line for line in lines(Known(view))) == 2
+
+
 def test_before_anybody_has_told_anything() -> None:
     assert lines(Known()) == ["asking ..."]
     assert lines(Known(trouble="127.0.0.1:1 does not answer")) == ["127.0.0.1:1 does not answer"]
