@@ -88,8 +88,8 @@ class OffsetMetadataManager:
         self._holders: dict[str, dict[TopicPartition, set[int]]] = {}
         """By group and partition: the producers whose open transactions have an offset for it."""
         self._readers: dict[str, Counter[str]] = {}
-        """By topic: how many offsets a group has for it, of those that have any. Topics go one by one, and each
-        concerns a few of very many groups."""
+        """By topic: how many offsets a group has for it, of those that have any. Topics go one by one,
+        and each concerns a few of very many groups."""
         self._writes = count()
         self._topic_deletions: list[TopicDeletion] = []
 
