@@ -33,6 +33,11 @@ from metadata_quorum.foundation.supervision import awaited
 from metadata_quorum.metadata.image import MetadataImage
 
 VERSION: Final = 0
+ANSWER_S: Final = 0.5
+NOT_YET: Final = b""
+"""Instead of a view that is still being made."""
+KEPT_S: Final = 3.0
+"""A view that nobody waited for, until somebody asks."""
 PER_SLICE: Final = 200
 """Partitions or groups that are looked at in one turn of the loop."""
 POSITIONS_AS_ONE: Final = 10
@@ -58,19 +63,28 @@ def handle(broker: BrokerContext, ctx: RequestContext, body: memoryview) -> asyn
 
 async def _answer(broker: BrokerContext, ctx: RequestContext) -> Buffers:
     """One view is made at a time, for all who ask meanwhile: that of a large broker takes tens of megabytes,
-    and many who ask may be no brokers."""
-    if broker.node_view is None or broker.node_view.done():
-        broker.node_view = awaited(broker.node.loop, _text(broker), "NodeView")
-    return ctx.framed((await asyncio.shield(broker.node_view),))
+    and many who ask may be no brokers. Where it takes long, nothing is answered, which says that we live, and
+    whoever asks next gets it."""
+    made = broker.node_view
+    if made is None:
+        made = broker.node_view = awaited(broker.node.loop, _text(broker), "NodeView")
+        made.add_done_callback(lambda _: broker.node.loop.call_later(KEPT_S, _forget, broker, made))
+    await asyncio.wait((made,), timeout=ANSWER_S)
+    if not made.done():
+        return ctx.framed((NOT_YET,))
+    _forget(broker, made)
+    return ctx.framed((made.result(),))
+
+
+def _forget(broker: BrokerContext, made: asyncio.Task[bytes]) -> None:
+    if broker.node_view is made:
+        broker.node_view = None
 
 
 async def _text(broker: BrokerContext) -> bytes:
-    try:
-        view = await node_view(broker)
-        with broker.node.long_work.in_a_thread():
-            return await broker.node.loop.run_in_executor(None, long_json.encode, view)
-    finally:
-        broker.node_view = None
+    view = await node_view(broker)
+    with broker.node.long_work.in_a_thread():
+        return await broker.node.loop.run_in_executor(None, long_json.encode, view)
 
 
 async def node_view(broker: BrokerContext) -> dict[str, Any]:

@@ -57,6 +57,7 @@ PROVEN: Final = {
     "kraft/net/turn_budget.py": "set again before the work",
     "kraft/node/metadata_publisher.py": "rings once; what goes wrong in it is bounded",
     "kraft/peers/raft_driver.py": "a fault of Raft ends the node",
+    "kraft/api/node_view.py": "forgets a view, once",
     "kraft/monitoring/stall_watch.py": "notes a number, then is set again",
     "metadata_quorum/foundation/next_turn.py": "may be asked for again before the work begins",
     "metadata_quorum/controller/controller.py": "the claim of a term, once",

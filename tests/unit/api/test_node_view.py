@@ -11,9 +11,17 @@ import pytest
 
 from data_plane.coordinator.groups.classic.consumer_protocol import write_assignment
 from data_plane.coordinator.groups.messages import GroupSummary, GroupType, ListedGroup, MemberSummary
+from kraft.api import node_view as node_view_of_a_broker
 from kraft.api import slices
 from kraft.api.context import BrokerContext
-from kraft.api.node_view import BYTES_AS_ONE, MOST_ASSIGNED_BYTES, PER_SLICE, handle, node_view
+from kraft.api.node_view import (
+    BYTES_AS_ONE,
+    MOST_ASSIGNED_BYTES,
+    NOT_YET,
+    PER_SLICE,
+    handle,
+    node_view,
+)
 from kraft.api.request_context import RequestContext, Role
 from kraft.net.connection_state import ConnectionState
 from kraft.wire.api_keys import ApiKey
@@ -22,6 +30,7 @@ from tests.unit.net.harness import on_a_loop
 
 pytestmark = pytest.mark.row("U5")
 
+FRAME_HEAD_BYTES = 8
 TOPICS = {f"t{number:05d}": frozenset[int]() for number in range(500)}
 SOME = write_assignment(TOPICS, 0)
 
@@ -42,6 +51,16 @@ def broker_of(groups: list[GroupSummary]) -> BrokerContext:
         "lifecycle": SimpleNamespace(state=SimpleNamespace(name="RUNNING")),
     }
     return broker_context(node, **broker)
+
+
+def ask(broker: BrokerContext) -> asyncio.Future[Any]:
+    peer: Any = SimpleNamespace(listener="CLIENTS", client_host="h", state=ConnectionState(), gone=False)
+    ctx = RequestContext(ApiKey.NODE_VIEW, 0, 1, "b", Role.BROKER, peer, "User:b", ())
+    return handle(broker, ctx, memoryview(b""))
+
+
+async def told(broker: BrokerContext) -> bytes:
+    return b"".join(map(bytes, await ask(broker)))[FRAME_HEAD_BYTES:]
 
 
 def group_of(assignments: list[bytes]) -> GroupSummary:
@@ -99,18 +118,51 @@ async def test_many_who_ask_together_are_told_of_one_view() -> None:
 
     broker = broker_of([])
     broker.group_coordinator = cast(Any, SimpleNamespace(summaries=summaries))
-    peer: Any = SimpleNamespace(listener="CLIENTS", client_host="h", state=ConnectionState(), gone=False)
-    ctx = RequestContext(ApiKey.NODE_VIEW, 0, 1, "b", Role.BROKER, peer, "User:b", ())
-
-    def ask() -> asyncio.Future[Any]:
-        return handle(broker, ctx, memoryview(b""))
-
-    asked = [ask() for _ in range(50)]
+    asked = [ask(broker) for _ in range(50)]
     await asyncio.sleep(0)
     asked[0].cancel()
     answers = await asyncio.gather(*asked, return_exceptions=True)
     assert isinstance(answers[0], asyncio.CancelledError)
     assert len({bytes(answer[-1]) for answer in answers[1:]}) == 1
     assert made == 1
-    await ask()
+    await ask(broker)
     assert made == 2
+
+
+@on_a_loop
+async def test_a_view_that_takes_long_is_for_whoever_asks_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The console waits for a second, and asks again: what took two never came."""
+    monkeypatch.setattr(node_view_of_a_broker, "ANSWER_S", 0)
+    may_end, made = asyncio.Event(), 0
+
+    async def slow(_: BrokerContext) -> dict[str, Any]:
+        nonlocal made
+        made += 1
+        await may_end.wait()
+        return {"made": made}
+
+    monkeypatch.setattr(node_view_of_a_broker, "node_view", slow)
+    broker = broker_of([])
+    for _ in range(3):
+        assert await told(broker) == NOT_YET
+    may_end.set()
+    assert broker.node_view is not None
+    await broker.node_view
+    assert json.loads(await told(broker)) == {"made": 1}
+    assert await told(broker) == NOT_YET
+    assert broker.node_view is not None
+    await broker.node_view
+    assert json.loads(await told(broker)) == {"made": 2}
+
+
+@on_a_loop
+async def test_a_view_that_nobody_asks_for_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_view_of_a_broker, "ANSWER_S", 0)
+    monkeypatch.setattr(node_view_of_a_broker, "KEPT_S", 0)
+    broker = broker_of([])
+    await ask(broker)
+    assert broker.node_view is not None
+    await broker.node_view
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert broker.node_view is None

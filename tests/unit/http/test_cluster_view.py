@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from kraft.http.cluster_view import SHOWN_OF_GROUPS, ClusterView, furthest_behind
+from kraft.http.cluster_view import SHOWN_OF_GROUPS, ClusterView, ask_broker, furthest_behind
 from kraft.http.login import Visitor
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.metadata.image import MetadataImage, TopicImage
@@ -102,6 +102,24 @@ async def test_views_are_made_one_at_a_time() -> None:
     await asyncio.gather(*asked, *(view.snapshot(visitor, told) for _ in range(5)))
     assert authorizer.most == 1
     assert told.most == 1
+
+
+class Broker:
+    """Answers with the next of these texts."""
+
+    def __init__(self, *texts: bytes) -> None:
+        self._texts = iter(texts)
+
+    async def exchange(self, *_: Any) -> bytes:
+        return next(self._texts)
+
+
+@on_a_loop
+async def test_a_broker_that_is_still_making_its_view_has_the_one_before() -> None:
+    node = SimpleNamespace(loop=asyncio.get_running_loop())
+    broker: Any = SimpleNamespace(node=node, console_channels=Broker(b"", b"{}", b"[]"))
+    told = [await ask_broker(broker, 2, {"node_id": 2}) for _ in range(3)]
+    assert told == [{"node_id": 2}, {}, None]
 
 
 class Told:
