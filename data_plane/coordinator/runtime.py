@@ -291,19 +291,30 @@ class Shard(Generic[RecordT]):
         except Exception as e:  # noqa: BLE001
             self._fail(e)
 
-    def _encoded(self, records: Sequence[RecordT]) -> list[tuple[bytes, bytes | None]]:
-        """Raises BrokerError."""
-        try:
-            return [self._state_machine.encode(record) for record in records]
-        except Exception as e:
-            report_fault(self._loop, f"a record for the coordinator's partition {self.partition}", e)
-            raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR) from e
+    def _encoded(self, records: Sequence[RecordT], *, atomic: bool) -> list[tuple[bytes, bytes | None]]:
+        """All of them, or as many as a batch has room for; one at least. No more than that is encoded: a
+        thousand keys may have a name of 32 KB each. Raises BrokerError."""
+        room = self._log.max_batch_bytes(self.partition)
+        pairs: list[tuple[bytes, bytes | None]] = []
+        size, overhead = 0, BATCH_OVERHEAD
+        for record in records:
+            try:
+                key, value = self._state_machine.encode(record)
+            except Exception as e:
+                report_fault(self._loop, f"a record for the coordinator's partition {self.partition}", e)
+                raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR) from e
+            size += len(key) + len(value or b"")
+            overhead += RECORD_OVERHEAD_BYTES
+            if atomic and size > room:
+                raise BrokerError(ErrorCode.MESSAGE_TOO_LARGE)
+            if not atomic and pairs and size + overhead > room:
+                break
+            pairs.append((key, value))
+        return pairs
 
     def _append(self, records: Sequence[RecordT], decision: CoordinatorResult[RecordT], at: Instant) -> int:
         """Append one batch: all of them, or as many as it can take; returns how many."""
-        pairs = self._encoded(records)
-        if not decision.atomic:
-            pairs = pairs[: _fitting(pairs, self._log.max_batch_bytes(self.partition))]
+        pairs = self._encoded(records, atomic=decision.atomic)
         producer_id, epoch = decision.producer or (NO_PRODUCER_ID, -1)
         batch = encode_batch(
             [Record(timestamp=at.now_ms, key=key, value=value) for key, value in pairs],
@@ -438,13 +449,3 @@ class Shard(Generic[RecordT]):
         self.state = CoordinatorState.ACTIVE
         self.load_s = self._loop.time() - began
         self._arm_timer()
-
-
-def _fitting(pairs: Sequence[tuple[bytes, bytes | None]], max_bytes: int) -> int:
-    """How many of them go into one batch; one at least."""
-    size = BATCH_OVERHEAD
-    for fitting, (key, value) in enumerate(pairs):
-        size += RECORD_OVERHEAD_BYTES + len(key) + len(value or b"")
-        if size > max_bytes and fitting:
-            return fitting
-    return len(pairs)

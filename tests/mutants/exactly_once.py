@@ -153,9 +153,9 @@ EXACTLY_ONCE: Final = (
         "ours",
         "a group with more offsets than a sweep takes is expired piece by piece",
         "data_plane/coordinator/groups/group_metadata_manager.py",
-        "            expired_now = list(islice(expired, limit - len(records)))\n",
+        "            expired_now = list(islice(expired, at_once))\n",
         "            expired_now = list(expired)\n"
-        "            if len(records) + len(expired_now) > limit:\n"
+        "            if len(expired_now) > at_once:\n"
         "                break\n",
         ("unit/groups/test_offsets.py",),
     ),

@@ -34,6 +34,7 @@ from data_plane.coordinator.groups.consumer.messages import ConsumerHeartbeat
 from data_plane.coordinator.groups.consumer.rules import ConsumerGroupConfig
 from data_plane.coordinator.groups.consumer.state import JOINING, ConsumerGroupState
 from data_plane.coordinator.groups.consumer_records import ConsumerGroupRecord, ConsumerGroupRecordType
+from data_plane.coordinator.groups.group_summaries import AnyGroup, listed, members
 from data_plane.coordinator.groups.messages import (
     CommitOffsets,
     CommitReply,
@@ -41,7 +42,6 @@ from data_plane.coordinator.groups.messages import (
     DescribedGroup,
     FetchOffsets,
     GroupSummary,
-    GroupType,
     Heartbeat,
     HeartbeatReply,
     JoinGroup,
@@ -49,7 +49,6 @@ from data_plane.coordinator.groups.messages import (
     LeaveGroup,
     LeaveReply,
     ListedGroup,
-    MemberSummary,
     OffsetsReply,
     SyncGroup,
     SyncReply,
@@ -59,6 +58,8 @@ from data_plane.coordinator.groups.offsets import (
     TopicDeletion,
     UnfinishedDeletion,
     commit_records,
+    tombstones_at_once,
+    weight_of,
 )
 from data_plane.coordinator.groups.records import CoordinatorRecord, GroupRecord, OffsetRecord
 from data_plane.coordinator.state_machine import ALL, CoordinatorResult, Instant, Replies, Ticket
@@ -67,8 +68,6 @@ from metadata_quorum.foundation.model import TopicPartition
 
 Records = list[CoordinatorRecord]
 GroupResult = CoordinatorResult[CoordinatorRecord]
-
-AnyGroup = ClassicGroup | ConsumerGroup
 
 _NEVER = float("inf")
 LOOKED_AT: Final = 2_000
@@ -249,22 +248,28 @@ class GroupMetadataManager:
         return deque([*self._groups, *self._offsets.groups()])
 
     def expire(self, left: deque[str], at: Instant) -> GroupResult:
-        """Some of a sweep: offsets past their retention, then groups that have no offsets left. What the
-        limit of records leaves of a group is for another sweep."""
-        limit, looked_at, seen = self._limits.max_records_per_sweep, 0, set[str]()
+        """Some of a sweep: offsets past their retention, then groups that have no offsets left. A group of
+        which the limit of records leaves something comes again, behind the others."""
+        room, looked_at, seen = self._limits.max_records_per_sweep, 0, set[str]()
         records: list[CoordinatorRecord] = []
-        while left and len(records) < limit and looked_at < LOOKED_AT:
+        while left and room > 0 and looked_at < LOOKED_AT:
             if (group_id := left.popleft()) in seen:
                 continue
             seen.add(group_id)
             group = self._groups.get(group_id)
             looked_at += self._offsets.to_look_at(group_id, group)
             expired = self._offsets.expired(group_id, group, self._limits.offsets_retention_ms, at)
-            expired_now = list(islice(expired, limit - len(records)))
+            at_once = tombstones_at_once(group_id, room)
+            expired_now = list(islice(expired, at_once))
             records += expired_now
+            room -= len(expired_now) * weight_of(group_id)
             empty = len(expired_now) == len(self._offsets.of(group_id))
             if group is not None and group.is_idle and empty and not self._offsets.is_held(group_id):
                 records += group.tombstones()
+                room -= weight_of(group_id)
+            elif len(expired_now) == at_once:
+                left.append(group_id)
+                break
         return CoordinatorResult(records, atomic=False)
 
     def topics_committed(self) -> set[str]:
@@ -307,7 +312,7 @@ class GroupMetadataManager:
         listed, group = self._listed(group_id), self._groups.get(group_id)
         if listed is None:
             return None
-        return GroupSummary(listed, () if group is None else _members(group), self._offsets.of(group_id))
+        return GroupSummary(listed, () if group is None else members(group), self._offsets.of(group_id))
 
     def size_of(self, group_id: str) -> int:
         """How many members it has."""
@@ -317,7 +322,7 @@ class GroupMetadataManager:
     def _listed(self, group_id: str) -> ListedGroup | None:
         group = self._groups.get(group_id)
         if group is not None:
-            return _listed(group)
+            return listed(group)
         if group_id in self._offsets:
             return ListedGroup(group_id, "", ClassicGroupState.EMPTY.value)
         return None
@@ -351,7 +356,7 @@ class GroupMetadataManager:
         group = self._groups.get(group_id)
         if group is not None and not group.is_empty:
             return CoordinatorResult(replies=[(ticket, ErrorCode.NON_EMPTY_GROUP)])
-        limit = self._limits.max_records_per_sweep
+        limit = tombstones_at_once(group_id, self._limits.max_records_per_sweep)
         records: list[CoordinatorRecord] = [*islice(self._offsets.tombstones(group_id), limit + 1)]
         if len(records) > limit:
             return CoordinatorResult(records[:limit], [(ticket, None)], atomic=False)
@@ -473,25 +478,6 @@ class GroupMetadataManager:
         if due < self._alarm_of.get(group.group_id, _NEVER):
             self._alarm_of[group.group_id] = due
             heapq.heappush(self._alarms, (due, group.group_id))
-
-
-def _listed(group: AnyGroup) -> ListedGroup:
-    if isinstance(group, ConsumerGroup):
-        phase = group.state.phase.value
-        return ListedGroup(group.group_id, CONSUMER_PROTOCOL_TYPE, phase, GroupType.CONSUMER)
-    return ListedGroup(group.group_id, group.metadata.protocol_type, group.metadata.state.value)
-
-
-def _members(group: AnyGroup) -> tuple[MemberSummary, ...]:
-    if isinstance(group, ConsumerGroup):
-        return tuple(
-            MemberSummary(each.member_id, each.metadata.client_id, each.metadata.client_host, each.assigned)
-            for each in group.state.members.values()
-        )
-    return tuple(
-        MemberSummary(each.member_id, each.client_id, each.client_host, each.assignment)
-        for each in group.metadata.roster
-    )
 
 
 def _not_found(group_id: str, protocol: str, found: object) -> BrokerError:

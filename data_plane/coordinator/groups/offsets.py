@@ -34,7 +34,8 @@ them count at once, which takes more than a microsecond each."""
 
 NAMES_AS_ONE: Final = 20
 BYTES_AS_ONE: Final = 128
-"""So many topics of a consumer protocol's member, or bytes of a subscription, take as long as an offset."""
+"""So many topics of a consumer protocol's member, or bytes of a subscription or a name, take as long as an
+offset."""
 
 Place = tuple[str, TopicPartition]
 """A group's offset for a partition."""
@@ -271,7 +272,7 @@ class OffsetMetadataManager:
 
     def delete_some_offsets(self, deletion: TopicDeletion, most: int) -> list[OffsetRecord]:
         """Tombstones for some of it, for what open transactions would commit too; about `most` offsets are
-        looked at. To be repeated while something is left."""
+        looked at (see `weight_of`). To be repeated while something is left."""
         records: list[OffsetRecord] = []
         again: list[str] = []
         while most > 0 and not deletion.done:
@@ -280,15 +281,16 @@ class OffsetMetadataManager:
                 places = dict.fromkeys([*self.of(group_id), *self._holders.get(group_id, ())])
                 deletion.group = group_id, iter(places)
             group_id, left = deletion.group
-            places_now = list(islice(left, most))
-            most -= 1 + len(places_now)
+            at_once = tombstones_at_once(group_id, most)
+            places_now = list(islice(left, at_once))
+            most -= 1 + len(places_now) * weight_of(group_id)
             old = [p for p in places_now if p.topic in deletion.topics]
             old = [p for p in old if (group_id, p) not in deletion.renewed]
             # A tombstone would take along what a new transaction holds: that one is to end first.
             late = {p for p in old if self._is_held_since((group_id, p), deletion.began)}
             records += [OffsetRecord(group_id, p, None) for p in old if p not in late]
             deletion.is_late |= any(self._is_left_of_old((group_id, p), deletion.began) for p in late)
-            if most >= 0:  # it was the last of them
+            if len(places_now) < at_once:  # it was the last of them
                 deletion.group = None
                 if deletion.is_late:
                     again.append(group_id)
@@ -319,6 +321,16 @@ class OffsetMetadataManager:
         group_id, partition = place
         held = (self._held[producer][place][0] for producer in self._holders_of(place))
         return partition in self.of(group_id) or any(written < began for written in held)
+
+
+def weight_of(group_id: str) -> int:
+    """How many offsets one of that group counts as, where its tombstone is written: the key has the name."""
+    return 1 + len(group_id) // BYTES_AS_ONE
+
+
+def tombstones_at_once(group_id: str, most: int) -> int:
+    """How many of them count as `most`; one at least."""
+    return max(most // weight_of(group_id), 1)
 
 
 def commit_records(

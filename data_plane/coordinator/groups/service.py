@@ -53,12 +53,12 @@ from data_plane.coordinator.groups.records import CoordinatorRecord
 from data_plane.coordinator.loading import Loads
 from data_plane.coordinator.partition_log import PartitionLog
 from data_plane.coordinator.runtime import ANSWERED_PER_TURN, CoordinatorState, Shard, ShardLimits
-from data_plane.coordinator.state_machine import Instant, ProducerIdAndEpoch
+from data_plane.coordinator.state_machine import CoordinatorResult, Instant, ProducerIdAndEpoch
 from data_plane.coordinator.topics import OFFSETS_TOPIC, partition_for_key
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from metadata_quorum.foundation.primitives import MAX_STRING_BYTES
-from metadata_quorum.foundation.supervision import bounded, report_fault
+from metadata_quorum.foundation.supervision import bounded
 from metadata_quorum.foundation.turns import Turns, TurnShare
 from metadata_quorum.foundation.uuids import uuid_text
 
@@ -392,31 +392,24 @@ class GroupCoordinator:
 
     def _sweep(self) -> None:
         """Expire offsets, some groups of one shard per turn of the loop."""
-        self._sweep_some(deque(self._active()), deque(), more=False)
+        self._sweep_some(deque(self._active()), deque())
 
-    def _sweep_some(self, left: deque[_LedGroupPartition], groups: deque[str], *, more: bool) -> None:
-        """`groups`: what is left of the first shard. `more`: a part's share of records was used up, so come
-        back soon."""
+    def _sweep_some(self, left: deque[_LedGroupPartition], groups: deque[str]) -> None:
+        """`groups`: what is left of the first shard."""
         if left:
             shard, manager, _ = left[0]
             groups = groups or manager.groups_to_expire()
-            try:
-                if shard.state is CoordinatorState.ACTIVE:
-                    written = shard.run(partial(manager.expire, groups))
-                    more |= written >= self._config.groups.max_records_per_sweep
-                else:
-                    groups.clear()
-            except Exception as error:  # noqa: BLE001
-                report_fault(self._loop, f"expiry in the coordinator's partition {shard.partition}", error)
-                groups.clear()
+            work = f"expiry in the coordinator's partition {shard.partition}"
+            active = shard.state is CoordinatorState.ACTIVE
+            if not (active and bounded(self._loop, work, _expire_step, left[0], groups)):
+                groups.clear()  # until the next sweep
             if not groups:
                 left.popleft()
         if left:
-            again = partial(self._sweep_some, left, groups, more=more)
+            again = partial(self._sweep_some, left, groups)
             self._sweep_timer = self._loop.call_later(0.0, again)
         else:
-            delay = 0.1 if more else self._config.retention_check_interval
-            self._sweep_timer = self._loop.call_later(delay, self._sweep)
+            self._sweep_timer = self._loop.call_later(self._config.retention_check_interval, self._sweep)
 
     def _draw_member_id(self, request: JoinGroup) -> str:
         """As Kafka's: a name for people, then a random uuid. Raises BrokerError, INVALID_REQUEST, where that
@@ -426,6 +419,18 @@ class GroupCoordinator:
         if len(member_id.encode()) > MAX_STRING_BYTES:
             raise BrokerError(ErrorCode.INVALID_REQUEST)
         return member_id
+
+
+def _expire_step(led: _LedGroupPartition, groups: deque[str]) -> bool:
+    """Whether all could be written."""
+    decided: list[CoordinatorRecord] = []
+
+    def decide(at: Instant) -> CoordinatorResult[CoordinatorRecord]:
+        result = led.manager.expire(groups, at)
+        decided.extend(result.records)
+        return result
+
+    return led.shard.run(decide) == len(decided)
 
 
 def _delete_step(led: _LedGroupPartition, deletion: TopicDeletion) -> None:

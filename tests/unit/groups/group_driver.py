@@ -67,6 +67,8 @@ class GroupDriver:
         left, records = self.manager.groups_to_expire(), 0
         while left:
             records += self.run("expire", left)
+            if self.refusal is not None:
+                break
         return records
 
     def advance(self, seconds: float) -> None:
