@@ -22,6 +22,14 @@ DEFAULT_API_TIMEOUT_MS: Final = 60_000
 MAX_INT: Final = 2**31 - 1
 """As Java's client has its numbers."""
 
+_HOST_CHECK: Final = "ssl.endpoint.identification.algorithm"
+_NOT_HEEDED_BY_THE_SOURCE: Final = frozenset(
+    {
+        "ssl.ca.certificate.stores", "ssl.cipher.suites", "ssl.crl.location", "ssl.curves.list",
+        "ssl.engine.id", "ssl.engine.location", "ssl.providers", "ssl.sigalgs.list",
+    }
+)  # fmt: skip
+"""Of librdkafka's. Ignored, they would leave a connection less secure than it was meant to be."""
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
@@ -96,6 +104,8 @@ def _security(properties: Mapping[str, str]) -> tuple[Tls | None, Login | None]:
 
 
 def _tls(config: Mapping[str, str]) -> Tls:
+    for name in _NOT_HEEDED_BY_THE_SOURCE & config.keys():
+        raise OptionError(f"kafka.{name}", "is heeded by the sink only: leave it out of the source's options")
     if "ssl.keystore.location" in config:
         raise OptionError(
             "kafka.ssl.keystore.location",
@@ -110,8 +120,15 @@ def _tls(config: Mapping[str, str]) -> Tls:
         key_pem=config.get("ssl.key.pem"),
         key_password=config.get("ssl.key.password"),
         checks_certificate=config.get("enable.ssl.certificate.verification", "true").lower() != "false",
-        checks_host=config.get("ssl.endpoint.identification.algorithm", "https").lower() == "https",
+        checks_host=_checks_host(config.get(_HOST_CHECK, "https")),
     )
+
+
+def _checks_host(given: str) -> bool:
+    algorithm = given.strip().lower()
+    if algorithm not in ("https", "none"):
+        raise OptionError(f"kafka.{_HOST_CHECK}", f"'{given}' is neither https nor empty")
+    return algorithm == "https"
 
 
 def _login(config: Mapping[str, str]) -> Login:

@@ -34,6 +34,7 @@ _MOST_IN_FLIGHT: Final = 5
 _HIGHEST_LEVEL: Final = 12
 """Of compression, to librdkafka; Java's goes up to 22."""
 _CODECS: Final = ("gzip", "lz4", "zstd")
+_OLDEST_TLS: Final = "TLSv1.2"
 _OF_THE_SYSTEM: Final = "-1"
 """Where librdkafka writes 0: the system's own size of a socket's buffer, and idle connections that stay."""
 
@@ -58,7 +59,7 @@ LEFT_OUT: Final = frozenset(
         "sasl.login.refresh.min.period.seconds", "sasl.login.refresh.window.factor",
         "sasl.login.refresh.window.jitter", "sasl.login.retry.backoff.max.ms", "sasl.login.retry.backoff.ms",
         "metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms", "security.providers",
-        "ssl.provider", "ssl.protocol", "ssl.enabled.protocols", "ssl.keymanager.algorithm",
+        "ssl.provider", "ssl.protocol", "ssl.keymanager.algorithm",
         "ssl.trustmanager.algorithm", "ssl.secure.random.implementation", "partitioner.ignore.keys",
         "partitioner.availability.timeout.ms", "partitioner.adaptive.partitioning.enable",
     }
@@ -167,7 +168,14 @@ def _require_pem(store: str, path: str, properties: Mapping[str, str], types: tu
 
 
 def _host_check(value: str, _: Mapping[str, str]) -> Config:
-    return {"ssl.endpoint.identification.algorithm": value or "none"}
+    return {"ssl.endpoint.identification.algorithm": value.strip() or "none"}
+
+
+def _protocols(value: str, _: Mapping[str, str]) -> Config:
+    """TLS 1.2 and newer are spoken, whatever is listed; so what forbids 1.2 is refused."""
+    if _OLDEST_TLS not in (each.strip() for each in value.split(",")):
+        raise _refused("ssl.enabled.protocols", f"must have {_OLDEST_TLS}, which is spoken as well")
+    return {}
 
 
 def _truststore_password(_: str, __: Mapping[str, str]) -> Config:
@@ -204,5 +212,6 @@ SPECIAL: Final[Mapping[str, Callable[[str, Mapping[str, str]], Config]]] = {
     "ssl.truststore.location": _truststore,
     "ssl.truststore.password": _truststore_password,
     "ssl.keystore.location": _keystore,
+    "ssl.enabled.protocols": _protocols,
     "ssl.endpoint.identification.algorithm": _host_check,
 }

@@ -235,6 +235,38 @@ def test_numbers_of_the_client_are_those_of_java():
                 client_settings({"bootstrap.servers": "a:1", name: wrong})
 
 
+def settings_of(**given: str):
+    properties = {name.replace("_", "."): value for name, value in given.items()}
+    return client_settings({"bootstrap.servers": "a:1", "security.protocol": "SSL", **properties})
+
+
+@pytest.mark.parametrize(
+    ("given", "checks"), [("https", True), (" HTTPS ", True), ("", False), (" ", False), ("none", False)]
+)
+def test_whether_the_hosts_name_is_checked(given: str, checks: bool):
+    assert settings_of(ssl_endpoint_identification_algorithm=given).tls.checks_host is checks
+
+
+def test_a_misspelled_check_of_the_hosts_name_is_not_taken_for_none():
+    for wrong in ("htps", "true", "https,none"):
+        with pytest.raises(OptionError, match=r"ssl\.endpoint\.identification\.algorithm"):
+            settings_of(ssl_endpoint_identification_algorithm=wrong)
+
+
+@pytest.mark.parametrize("name", ["ssl.crl.location", "ssl.cipher.suites", "ssl.sigalgs.list"])
+def test_what_would_make_a_connection_safer_is_not_passed_over(name: str):
+    with pytest.raises(OptionError, match=f"'kafka.{name}'"):
+        settings_of(**{name: "x"})
+    assert producer_config({name: "x"})[name] == "x"
+
+
+def test_a_protocol_that_is_forbidden_is_not_spoken():
+    assert settings_of(ssl_enabled_protocols="TLSv1.3, TLSv1.2").tls is not None
+    for config in (settings_of, lambda **_: producer_config({"ssl.enabled.protocols": "TLSv1.3"})):
+        with pytest.raises(OptionError, match=r"ssl\.enabled\.protocols"):
+            config(ssl_enabled_protocols="TLSv1.3")
+
+
 # ---- for librdkafka
 
 
