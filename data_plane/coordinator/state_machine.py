@@ -23,6 +23,16 @@ ALL: Final = 2**31 - 1
 RECORD_OVERHEAD_BYTES: Final = 32
 """What lengths, deltas and attributes of a record take in a batch, at most."""
 
+BYTES_AS_ONE: Final = 128
+"""So many bytes take as long as a record."""
+
+
+def weight_of(name: str) -> int:
+    """How many records one counts as whose key has the name: that of a group, or a transactional id, may have
+    32 KB."""
+    return 1 + len(name) // BYTES_AS_ONE
+
+
 Ticket = int
 """Names a request that waits for its answer; machines only pass it through."""
 

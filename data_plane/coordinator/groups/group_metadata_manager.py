@@ -59,10 +59,16 @@ from data_plane.coordinator.groups.offsets import (
     UnfinishedDeletion,
     commit_records,
     tombstones_at_once,
-    weight_of,
 )
 from data_plane.coordinator.groups.records import CoordinatorRecord, GroupRecord, OffsetRecord
-from data_plane.coordinator.state_machine import ALL, CoordinatorResult, Instant, Replies, Ticket
+from data_plane.coordinator.state_machine import (
+    ALL,
+    CoordinatorResult,
+    Instant,
+    Replies,
+    Ticket,
+    weight_of,
+)
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 

@@ -21,7 +21,7 @@ from data_plane.coordinator.groups.classic.states import ClassicGroupState
 from data_plane.coordinator.groups.consumer.group import ConsumerGroup
 from data_plane.coordinator.groups.messages import CommitOffsets, CommittedOffset
 from data_plane.coordinator.groups.records import OffsetRecord
-from data_plane.coordinator.state_machine import ALL, Instant
+from data_plane.coordinator.state_machine import ALL, BYTES_AS_ONE, Instant, weight_of
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 
@@ -33,9 +33,7 @@ MOST_HELD: Final = 25_000
 them count at once, which takes more than a microsecond each."""
 
 NAMES_AS_ONE: Final = 20
-BYTES_AS_ONE: Final = 128
-"""So many topics of a consumer protocol's member, or bytes of a subscription or a name, take as long as an
-offset."""
+"""So many topics of a consumer protocol's member take as long as an offset."""
 
 Place = tuple[str, TopicPartition]
 """A group's offset for a partition."""
@@ -323,13 +321,8 @@ class OffsetMetadataManager:
         return partition in self.of(group_id) or any(written < began for written in held)
 
 
-def weight_of(group_id: str) -> int:
-    """How many offsets one of that group counts as, where its tombstone is written: the key has the name."""
-    return 1 + len(group_id) // BYTES_AS_ONE
-
-
 def tombstones_at_once(group_id: str, most: int) -> int:
-    """How many of them count as `most`; one at least."""
+    """How many tombstones of a group's offsets count as `most`; one at least."""
     return max(most // weight_of(group_id), 1)
 
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, takewhile
+from itertools import takewhile
 from typing import Final
 
 from data_plane.coordinator.state_machine import (
@@ -31,6 +31,7 @@ from data_plane.coordinator.state_machine import (
     ProducerIdAndEpoch,
     Replies,
     Ticket,
+    weight_of,
 )
 from data_plane.coordinator.transactions import records
 from data_plane.coordinator.transactions.records import (
@@ -340,11 +341,13 @@ class TransactionStateManager:
         # One from a time when the clock was far ahead is in the way of none.
         idle = takewhile(lambda each: not oldest < each[1].updated_ms <= now_ms, self._transactions.items())
         expired = (
-            TransactionRecord(name, None)
-            for name, known in idle
-            if known.updated_ms <= oldest and name not in self._unfinished
+            name for name, known in idle if known.updated_ms <= oldest and name not in self._unfinished
         )
-        return CoordinatorResult([*islice(expired, self._limits.max_records_per_sweep)], atomic=False)
+        records, room = list[TransactionRecord](), self._limits.max_records_per_sweep
+        while room > 0 and (name := next(expired, None)) is not None:
+            records.append(TransactionRecord(name, None))
+            room -= weight_of(name)
+        return CoordinatorResult(records, atomic=False)
 
     # --- CoordinatorStateMachine ---------------------------------------------------------------
 

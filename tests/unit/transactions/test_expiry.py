@@ -8,6 +8,7 @@ from itertools import count
 import pytest
 
 from data_plane.coordinator.state_machine import Instant
+from data_plane.coordinator.transactions.records import encode
 from data_plane.coordinator.transactions.service import (
     TransactionCoordinator,
     TransactionCoordinatorConfig,
@@ -19,7 +20,7 @@ from data_plane.coordinator.transactions.transaction_state_manager import (
 )
 from tests.support.virtual_loop import run_virtually
 from tests.unit.groups.memory_log import MemoryLog
-from tests.unit.transactions.transaction_driver import EPOCH_MS, TIMEOUT_MS
+from tests.unit.transactions.transaction_driver import EPOCH_MS, TIMEOUT_MS, TransactionDriver
 
 CONFIG = TransactionCoordinatorConfig()
 
@@ -31,6 +32,21 @@ class NoMarkers:
 
 async def first_id() -> int:
     return 1000
+
+
+def test_ids_of_32_kb_are_forgotten_some_in_each_turn() -> None:
+    """Each is the key of a record: a thousand were 32 MB in one turn of the loop."""
+    driver, many = TransactionDriver(), 100
+    for number in range(many):
+        driver.init(f"{number}-" + 30_000 * "x")
+    driver.now_ms += driver.limits.id_expiration_ms
+    sizes = []
+    while records := driver.manager.expire(driver.at).records:
+        sizes.append(sum(len(encode(each)[0]) for each in records))
+        for each in records:
+            driver.manager.replay(each, driver.at)
+    assert max(sizes) <= 160 * 1024
+    assert 1 < len(sizes) < many
 
 
 def test_what_fails_in_one_partition_keeps_no_other_ones_ids_from_being_forgotten(
