@@ -164,7 +164,11 @@ class ClusterClient:
 
     def pause(self, seconds: float) -> None:
         """Wait, and let connections go on."""
-        self.run(asyncio.sleep(seconds))
+        self.run(self.rest(seconds))
+
+    async def rest(self, seconds: float) -> None:
+        """Whoever tries again does so first."""
+        await asyncio.sleep(seconds)
 
     def now(self) -> float:
         """Seconds of the monotonic clock."""
@@ -183,7 +187,7 @@ class ClusterClient:
     # ---- metadata
 
     async def _partitions_of(self, topics: list[str]) -> set[TopicPartition]:
-        asked_at = self._loop.time()
+        asked_at = self.now()
 
         async def ask() -> set[TopicPartition]:
             answer = await self._metadata(topics)
@@ -202,7 +206,7 @@ class ClusterClient:
     def _is_deleted(self, topic: str, asked_at: float) -> bool:
         """Whether a topic has been missing for so long, from every answer, that metadata has spread since:
         one may be that of a broker that is behind. `asked_at` counts where only a partition is missing."""
-        return self._loop.time() - self._missing_since.get(topic, asked_at) > UNKNOWN_TOPIC_PATIENCE_S
+        return self.now() - self._missing_since.get(topic, asked_at) > UNKNOWN_TOPIC_PATIENCE_S
 
     async def _metadata(self, topics: list[str] | None) -> list[Message]:
         """Ask one broker; the answer's topics, whose leaders are noted. Raises `Retry`."""
@@ -217,7 +221,7 @@ class ClusterClient:
             if code not in RETRIABLE and code != ErrorCode.NONE:
                 raise SourceError(code.name, f"topic '{topic.name}' cannot be read: {code.name}")
             if topic.error_code in UNKNOWN_TOPIC:
-                self._missing_since.setdefault(topic.name, self._loop.time())
+                self._missing_since.setdefault(topic.name, self.now())
             else:
                 self._missing_since.pop(topic.name, None)
             if not topic.error_code and topic.topic_id != ZERO_UUID:
@@ -253,7 +257,7 @@ class ClusterClient:
     # ---- offsets
 
     async def _offsets(self, timestamps: Mapping[TopicPartition, int], read_committed: bool) -> Offsets:
-        asked_at = self._loop.time()
+        asked_at = self.now()
         offsets: Offsets = {}
         deleted: set[TopicPartition] = set()
 
@@ -403,16 +407,16 @@ class ClusterClient:
 
     async def within(self, timeout_s: float, attempt: Callable[[], Awaitable[Value]]) -> Value:
         """Until it succeeds. Raises SourceError when time is up."""
-        began = self._loop.time()
+        began = self.now()
         backoff_s = FIRST_BACKOFF_S
         while True:
             try:
                 return await attempt()
             except Retry as reason:
                 patience_s = timeout_s if self._brokers else min(timeout_s, FIRST_CONTACT_S)
-                if self._loop.time() - began > patience_s:
+                if self.now() - began > patience_s:
                     raise self.timed_out(patience_s, reason) from reason
-            await asyncio.sleep(backoff_s)
+            await self.rest(backoff_s)
             backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
 
     def timed_out(self, patience_s: float, reason: Retry) -> SourceError:

@@ -19,7 +19,7 @@ from metadata_quorum.foundation.batch import CorruptBatchError, Record, encode_b
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from spark_connector import connections, reader
-from spark_connector.connections import close_clusters, cluster_client
+from spark_connector.connections import ClusterClient, close_clusters, cluster_client
 from spark_connector.errors import DataLossError, SourceError
 from spark_connector.leaders import KnownLeader, PartitionLeader
 from spark_connector.options import source_options
@@ -39,9 +39,16 @@ from tests.unit.spark.scripted_broker import (
 
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedBroker]:
-    monkeypatch.setattr(reader, "LOSS_PATIENCE_S", 0.3)
-    monkeypatch.setattr(connections, "UNKNOWN_TOPIC_PATIENCE_S", 0.3)
-    monkeypatch.setattr(connections, "FIRST_CONTACT_S", 0.3)
+    """For whoever reads from it, time passes only between two tries: not because the machine is slow."""
+    passed_s = 0.0
+
+    async def rest(_: ClusterClient, seconds: float) -> None:
+        nonlocal passed_s
+        passed_s += seconds
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(ClusterClient, "rest", rest)
+    monkeypatch.setattr(ClusterClient, "now", lambda _: passed_s)
     with scripted_broker() as broker:
         yield broker
         close_clusters()
@@ -394,11 +401,8 @@ def test_a_high_watermark_that_is_behind_is_no_loss(broker: ScriptedBroker) -> N
 
 
 @pytest.mark.parametrize("fail_on_data_loss", [True, False])
-def test_a_short_timeout_makes_no_loss_of_it(
-    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, fail_on_data_loss: bool
-) -> None:
+def test_a_short_timeout_makes_no_loss_of_it(broker: ScriptedBroker, fail_on_data_loss: bool) -> None:
     """`kafkaConsumer.pollTimeoutMs` was half a second once, and many a query still has it."""
-    monkeypatch.setattr(reader, "LOSS_PATIENCE_S", 10.0)
 
     def arrived(partition: Partition) -> None:
         partition.end = None
