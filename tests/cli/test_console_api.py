@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from typer.testing import CliRunner
 
@@ -17,7 +17,8 @@ from kraft.http.api import ROUTES
 from kraft.http.messages import MAX_UNPACKED_BYTES
 from kraft.http.writes import ROUTES as WRITE_ROUTES
 from kraft.local.local_cluster import LocalCluster
-from tests.support.clients.rdkafka import QUIET, consumer, read, send
+from tests.support.clients.rdkafka import consumer, read, send
+from tests.support.clients.transactions import transactional
 from tests.support.nodes.forks import run_kraft
 from tests.support.waiting import wait_until
 
@@ -159,8 +160,7 @@ def test_members_tell_what_is_assigned_to_them(used: LocalCluster) -> None:
 
 
 def test_transactions_that_are_open_are_told(used: LocalCluster) -> None:
-    producer = Producer({"bootstrap.servers": used.bootstrap, "transactional.id": "told", **QUIET})
-    producer.init_transactions(60)
+    producer = transactional(used.bootstrap, "told")
     producer.begin_transaction()
     producer.produce(TOPIC, b"v", partition=0)
     producer.flush(60)
@@ -285,8 +285,7 @@ def test_the_lag_of_a_group_is_what_a_reader_still_gets(shared_cluster: LocalClu
     bootstrap, topic, group = shared_cluster.bootstrap, "honest-lag", "honest"
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(topic, 1, 3)])[topic].result()
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "honest-lag", **QUIET})
-    producer.init_transactions(60)
+    producer = transactional(bootstrap, "honest-lag")
     for end in (producer.commit_transaction, producer.abort_transaction):
         producer.begin_transaction()
         for _ in range(3):

@@ -13,6 +13,7 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.compat.conftest import MakeTopic
+from tests.support.clients.transactions import LONGEST_MS
 from tests.support.clients.wire_client import Wire
 from tests.support.waiting import wait_until
 
@@ -124,7 +125,7 @@ def test_transactions_by_duration_include_those_that_are_over(ask: Ask, make_top
     """As with Kafka, where only the time since the start counts, and what never began has begun at -1."""
     name = make_topic()
     node_id = coordinator(ask, name, OF_TRANSACTION)
-    init = {"transactional_id": name, "transaction_timeout_ms": 60_000}
+    init = {"transactional_id": name, "transaction_timeout_ms": LONGEST_MS}
     wait_until(lambda: not ask(ApiKey.INIT_PRODUCER_ID, 5, node_id, **init).error_code, "a producer id")
 
     listed = ask(ApiKey.LIST_TRANSACTIONS, 1, node_id, duration_filter=60_000).transaction_states

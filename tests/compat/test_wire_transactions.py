@@ -14,6 +14,7 @@ from kraft.wire.bridge import decode_response, encode_request
 from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.compat.conftest import MakeTopic
+from tests.support.clients.transactions import LONGEST_MS
 from tests.support.clients.wire_client import Wire
 from tests.support.waiting import wait_until
 
@@ -62,7 +63,11 @@ class Client:
 
         def ask() -> bool:
             answer = self.wire.ask(
-                port, ApiKey.INIT_PRODUCER_ID, 5, transactional_id=self.name, transaction_timeout_ms=60_000
+                port,
+                ApiKey.INIT_PRODUCER_ID,
+                5,
+                transactional_id=self.name,
+                transaction_timeout_ms=LONGEST_MS,
             )
             self.producer, self.sequence = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch), 0
             assert not answer.error_code or ErrorCode(answer.error_code) in LATER

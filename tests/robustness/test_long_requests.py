@@ -15,6 +15,7 @@ import pytest
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.robustness.live_node import LiveNode
+from tests.support.clients.transactions import LONGEST_MS
 from tests.support.clients.wire_client import Wire
 from tests.support.waiting import wait_until
 
@@ -54,7 +55,7 @@ def producer(live: LiveNode, wire: Wire) -> Fields:
         )
 
     def begun() -> Fields | None:
-        fields = {"transactional_id": "x", "transaction_timeout_ms": 60_000}
+        fields = {"transactional_id": "x", "transaction_timeout_ms": LONGEST_MS}
         answer = wire.ask(live.port, ApiKey.INIT_PRODUCER_ID, 4, **fields)
         if answer.error_code:
             return None
@@ -120,7 +121,7 @@ def test_offsets_that_are_deleted(live: LiveNode, wire: Wire, producer: Fields):
 
 
 def test_protocols_and_members_of_a_group(live: LiveNode, wire: Wire, producer: Fields):
-    fields = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 10_000, "member_id": ""}
+    fields = {"session_timeout_ms": LONGEST_MS, "rebalance_timeout_ms": LONGEST_MS, "member_id": ""}
     protocols = [{"name": f"p{n}", "metadata": b""} for n in range(MANY)]
     joining = {**fields, "group_id": "joined", "protocol_type": "consumer", "protocols": protocols}
     answer = wire.ask(live.port, ApiKey.JOIN_GROUP, 3, **joining)

@@ -11,6 +11,8 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from tests.support.clients.transactions import LONGEST_MS
+
 PATIENCE_S: Final = 60
 BATCH: Final = 5
 
@@ -44,7 +46,7 @@ def copy(bootstrap: str, source: str, sink: str, name: str) -> None:
             "isolation.level": "read_committed",
         }
     )
-    producer = Producer(common | {"transactional.id": name, "transaction.timeout.ms": 20_000})
+    producer = Producer(common | {"transactional.id": name, "transaction.timeout.ms": LONGEST_MS})
     producer.init_transactions(PATIENCE_S)
     reader.subscribe([source])
     while True:

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import KafkaError, Producer, TopicPartition
 
 from tests.support.clients.rdkafka import QUIET, consumer, dotted
 from tests.support.waiting import PATIENCE_S, wait_until
 
+LONGEST_MS: Final = 900_000
+"""As long as brokers allow: however busy the machine is, a transaction ends when its test says so."""
+
 
 def transactional(bootstrap: str, name: str, **config: Any) -> Producer:
     """A producer with this transactional id, ready to begin."""
-    settings = {"bootstrap.servers": bootstrap, "transactional.id": name, **QUIET}
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "transactional.id": name,
+        "transaction.timeout.ms": LONGEST_MS,
+        **QUIET,
+    }
     producer = Producer(settings | dotted(config))
     producer.init_transactions(PATIENCE_S)
     return producer

@@ -40,15 +40,14 @@ from tests.unit.spark.scripted_broker import (
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedBroker]:
     """For whoever reads from it, time passes only between two tries: not because the machine is slow."""
-    passed_s = 0.0
+    rests: list[float] = []
 
     async def rest(_: ClusterClient, seconds: float) -> None:
-        nonlocal passed_s
-        passed_s += seconds
+        rests.append(seconds)
         await asyncio.sleep(0)
 
     monkeypatch.setattr(ClusterClient, "rest", rest)
-    monkeypatch.setattr(ClusterClient, "now", lambda _: passed_s)
+    monkeypatch.setattr(ClusterClient, "now", lambda _: sum(rests))
     with scripted_broker() as broker:
         yield broker
         close_clusters()
