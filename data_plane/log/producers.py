@@ -275,6 +275,8 @@ class ProducerStateManager:
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """Where the first transaction begins that is open, or whose end is not replicated yet."""
+        if not self._ongoing and not self.unreplicated:
+            return None  # as nearly always, and every fetch asks for each of its partitions
         self.replicated_to(high_watermark)
         firsts = [d.peekitem(0)[0] for d in (self._ongoing, self.unreplicated) if d]
         return min(firsts) if firsts else None
