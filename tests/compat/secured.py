@@ -19,7 +19,7 @@ from kraft.net.connection_security import ConnectionSecurity, Login, dial
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message as WireMessage
 from tests.support.nodes.cluster import FEW_COORDINATORS, ended_at_once
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 
 @contextlib.contextmanager
@@ -81,7 +81,7 @@ class Asking:
 
         def connected(port: int) -> PeerClient:
             return self._loop.run_until_complete(
-                dial(self._loop, Address(HOST, port), "test", way, timeout_s=60)
+                dial(self._loop, Address(HOST, port), "test", way, timeout_s=PATIENCE_S)
             )
 
         self._clients = {
@@ -90,10 +90,14 @@ class Asking:
         }
 
     def __call__(self, role: Role, key: int, version: int, fields: dict[str, Any]) -> WireMessage:
-        return self._loop.run_until_complete(self._clients[role].request(key, version, fields, timeout_s=60))
+        return self._loop.run_until_complete(
+            self._clients[role].request(key, version, fields, timeout_s=PATIENCE_S)
+        )
 
     def exchange(self, api_key: ApiKey) -> None:
-        self._loop.run_until_complete(self._clients[Role.BROKER].exchange(api_key, 0, (b"",), timeout_s=60))
+        self._loop.run_until_complete(
+            self._clients[Role.BROKER].exchange(api_key, 0, (b"",), timeout_s=PATIENCE_S)
+        )
 
     def close(self) -> None:
         for client in self._clients.values():

@@ -13,7 +13,7 @@ from kraft.wire.api_keys import ApiKey
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.support.clients.rdkafka import QUIET
 from tests.support.clients.wire_client import Wire
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 
 class Group:
@@ -39,7 +39,7 @@ class Group:
         """To be awaited on the wire's loop."""
         port = self._cluster.node(self.coordinator()).client_port
         return self._wire.client(port).request(
-            api_key, version, {"group_id": self._group_id, **fields}, timeout_s=60
+            api_key, version, {"group_id": self._group_id, **fields}, timeout_s=PATIENCE_S
         )
 
     def ask(self, api_key: ApiKey, version: int, **fields: Any) -> Any:

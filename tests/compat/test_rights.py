@@ -35,7 +35,7 @@ from metadata_quorum.foundation.errors import ErrorCode
 from tests.compat.secured import Asking, secured
 from tests.compat.small_requests import ASKED, SmallRequests
 from tests.support.clients.rdkafka import read, send
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.row("U4")
 
@@ -398,7 +398,7 @@ def over_http(
     **headers: str,
 ) -> Any:
     """The status, and the JSON. With a body it is a POST."""
-    connection = http.client.HTTPConnection(HOST, cluster.nodes[1].http_port, timeout=30)
+    connection = http.client.HTTPConnection(HOST, cluster.nodes[1].http_port, timeout=PATIENCE_S)
     try:
         credentials = base64.b64encode(f"{user}:{password or f'of {user}'}".encode()).decode()
         headers |= {"Authorization": f"Basic {credentials}"} if user else {}

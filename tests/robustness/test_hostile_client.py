@@ -39,7 +39,7 @@ from tests.support.clients.hostile_requests import (
     hostile_requests,
 )
 from tests.support.clients.wire_client import Wire
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.row("P7", "C9"), pytest.mark.stall_ms(50)]
 
@@ -179,13 +179,15 @@ def _victim(live: LiveNode) -> UUID:
     """The topic that suffers, made again where it has been deleted."""
     with Wire() as wire:
         topic = {"name": VICTIM, "num_partitions": 1, "replication_factor": 1}
-        wire.ask(live.port, ApiKey.CREATE_TOPICS, 5, topics=[topic], timeout_ms=5000)
-        for _ in range(100):
-            answer = wire.ask(live.port, ApiKey.METADATA, 12, topics=[{"name": VICTIM}])
-            if answer.topics[0].error_code == ErrorCode.NONE:
-                topic_id: UUID = answer.topics[0].topic_id
-                return topic_id
-    raise AssertionError("the topic was not made")
+
+        def topic_id() -> UUID | None:
+            wire.ask(live.port, ApiKey.CREATE_TOPICS, 5, topics=[topic], timeout_ms=5000)
+            found = wire.ask(live.port, ApiKey.METADATA, 12, topics=[{"name": VICTIM}]).topics[0]
+            return None if found.error_code else found.topic_id
+
+        made = wait_until(topic_id, "the topic is made")
+    assert made is not None
+    return made
 
 
 def _requests(topic_id: UUID, share: float, served: Served) -> list[HostileRequest]:

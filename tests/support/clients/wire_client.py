@@ -11,6 +11,7 @@ from kraft.local.free_ports import HOST
 from kraft.net.client import Address, PeerClient
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
+from tests.support.waiting import PATIENCE_S
 
 Value = TypeVar("Value")
 
@@ -24,7 +25,7 @@ class Wire:
 
     def ask(self, port: int, api_key: ApiKey, version: int, **fields: Any) -> Message:
         """One request and its answer. Raises `ConnectionError` where the node hangs up."""
-        return self.run(self.client(port).request(api_key, version, fields, timeout_s=60))
+        return self.run(self.client(port).request(api_key, version, fields, timeout_s=PATIENCE_S))
 
     def client(self, port: int) -> PeerClient:
         self.run(
@@ -32,7 +33,9 @@ class Wire:
         )  # the loop did not run since the last call: connections that have ended are noticed now
         client = self._clients.get(port)
         if client is None or not client.connected:
-            client = self.run(PeerClient.connect(self.loop, Address(HOST, port), "test"))
+            client = self.run(
+                PeerClient.connect(self.loop, Address(HOST, port), "test", timeout_s=PATIENCE_S)
+            )
             self._clients[port] = client
         return client
 
