@@ -20,7 +20,7 @@ from data_plane.coordinator.groups.messages import (
     OffsetToCommit,
 )
 from data_plane.coordinator.groups.service import GroupCoordinator
-from data_plane.coordinator.state_machine import ProducerIdAndEpoch
+from data_plane.coordinator.state_machine import ProducerIdAndEpoch, weight_of
 from data_plane.coordinator.topics import OFFSETS_TOPIC
 from kraft.api.authz.checks import (
     READ_GROUP,
@@ -82,7 +82,7 @@ async def handle_commit(broker: BrokerContext, ctx: RequestContext, request: Mes
     if is_more_than(PIECE, request.topics):
         async with state.behind_commits():
             return await _commit_in_pieces(broker, ctx, request)
-    takes = _slices(request.topics)
+    takes = _slices(request)
     takes_turn = takes > 1 / FIRST_SHARE  # sixty-four may commit at once
     if takes_turn or state.are_commits_ahead:
         async with state.behind_commits():  # what came before is committed
@@ -99,9 +99,10 @@ async def handle_commit(broker: BrokerContext, ctx: RequestContext, request: Mes
     )
 
 
-def _slices(topics: Sequence[Message]) -> float:
-    """How many slices of work it is to commit them."""
-    return sum(1 + len(topic.partitions) for topic in topics) / COMMITTED_PER_SLICE
+def _slices(request: Message) -> float:
+    """How many slices of work it is to commit its offsets: each is a record with the name of the group."""
+    offsets = sum(1 + len(topic.partitions) for topic in request.topics)
+    return offsets * weight_of(request.group_id) / COMMITTED_PER_SLICE
 
 
 async def _commit_in_pieces(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
@@ -157,7 +158,7 @@ async def handle_transactional_commit(
     transaction, too, waits until its coordinator has been asked for them."""
     state = ctx.connection.state
     is_long = is_more_than(PIECE, request.topics)
-    takes = 1.0 if is_long else _slices(request.topics)
+    takes = 1.0 if is_long else _slices(request)
     takes_turn = takes > 1 / FIRST_SHARE and not is_long
     waits = takes_turn or state.are_commits_ahead
     async with state.behind_commits():
