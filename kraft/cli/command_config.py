@@ -82,7 +82,7 @@ def librdkafka_settings() -> dict[str, str]:
 
 def login_of(given: Mapping[str, str]) -> tuple[str | None, str | None]:
     """Username and password."""
-    from kraft.node.listener_security import parse_jaas
+    from kraft.config.jaas import parse_jaas
 
     options = parse_jaas(given.get("sasl.jaas.config", ""))
     return (

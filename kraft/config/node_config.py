@@ -464,7 +464,7 @@ def _check_listeners(config: Config) -> None:
 
 
 def _is_for_listener(name: str) -> bool:
-    """listener.name.NAME.KEY: a key for one listener; node/listener_security.py reads them."""
+    """listener.name.NAME.KEY: a key for one listener; node/listener_keys.py reads them."""
     return name.startswith(LISTENER_PREFIX)
 
 

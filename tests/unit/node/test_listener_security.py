@@ -10,18 +10,15 @@ from typing import Any
 
 import pytest
 
+from kraft.config.jaas import parse_jaas
 from kraft.config.node_config import ROWS
 from kraft.local.certificates import Authority
 from kraft.net.connection_security import PLAINTEXT, AuthenticationFailed, Login
 from kraft.net.listener import OPEN
 from kraft.net.renewable_tls import RenewableTls
 from kraft.net.sasl import PlainExchange
-from kraft.node.listener_security import (
-    NodeSecurity,
-    parse_jaas,
-    parse_rules,
-    principal_of,
-)
+from kraft.node.listener_security import NodeSecurity
+from kraft.node.principal_mapping import parse_rules, principal_of
 from kraft.node.settings import server_limits
 from metadata_quorum.foundation.errors import FatalError
 from tests.support.certificates import COMMON_NAME, COUNTRY, ORGANIZATION, PRINTABLE, UTF8, certificate
