@@ -23,6 +23,7 @@ from typing import Final, NoReturn
 from kraft.cli.interruption import CtrlC, none_is_lost
 from kraft.cli.printable import printable_lines
 from kraft.monitoring import standard_error
+from kraft.wire.malformed import MalformedMessage
 from metadata_quorum.foundation.errors import BrokerError, ExitCode, FatalError
 
 INTERRUPTED = 130
@@ -114,6 +115,8 @@ def plain_errors() -> Iterator[None]:
         sys.exit(0)
     except OSError as error:
         _end(f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error), 1)
+    except MalformedMessage as error:
+        _end(f"a broker answers what we do not understand: {error}", 1)
     except SystemError as error:
         if not (interruption.came and _INTERRUPTED_IN_C in str(error)):
             raise

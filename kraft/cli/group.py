@@ -20,6 +20,7 @@ from kraft.cli.tables import prints_table, show
 from kraft.cli.wire_client import BrokerAnswers, at_coordinator, metadata, raise_for, request
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.coordinator_type import CoordinatorType
+from kraft.wire.malformed import only
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from metadata_quorum.foundation.offset_timestamps import LATEST_TIMESTAMP
@@ -162,7 +163,7 @@ def delete(
 
 
 def _delete(group_id: str, address: Address) -> None:
-    (answer,) = request(address, ApiKey.DELETE_GROUPS, (0, 2), {"groups_names": [group_id]}).results
+    answer = only(request(address, ApiKey.DELETE_GROUPS, (0, 2), {"groups_names": [group_id]}).results)
     if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         raise CliError(f"{group_id}: there is no such group; `kraft group list` shows those that are")
     if answer.error_code == ErrorCode.NON_EMPTY_GROUP:

@@ -27,6 +27,7 @@ from kraft.cli.wire_client import (
 )
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.coordinator_type import CoordinatorType
+from kraft.wire.malformed import only
 from kraft.wire.record_counts import VERSION, Left, decode_counts, encode_offsets
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition, by_topic
@@ -90,7 +91,7 @@ def group_at(address: Address, group_id: str) -> GroupView | None:
             for each in described.members
         )
         return GroupView(group_id, address, CONSUMER, described.group_state, described.assignor_name, members)
-    (described,) = request(address, ApiKey.DESCRIBE_GROUPS, (5, 6), {"groups": [group_id]}).groups
+    described = only(request(address, ApiKey.DESCRIBE_GROUPS, (5, 6), {"groups": [group_id]}).groups)
     if described.error_code == ErrorCode.GROUP_ID_NOT_FOUND or described.group_state == "Dead":
         return None
     raise_for(described.error_code, group_id)
@@ -117,7 +118,7 @@ def _consumer_group(address: Address, group_id: str) -> Message | None:
         answer = request(address, ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1), {"group_ids": [group_id]})
     except NotAnswered:
         return None
-    described: Message = answer.groups[0]
+    described: Message = only(answer.groups)
     if described.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         return None
     raise_for(described.error_code, group_id)

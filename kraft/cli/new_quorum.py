@@ -14,6 +14,7 @@ from kraft.net.client import Address
 from kraft.node.listener_security import NodeSecurity
 from kraft.peers.blocking_client import QUORUM_FIELDS, QUORUM_VERSIONS, SECURITY, Query, ask_each
 from kraft.wire.api_keys import ApiKey
+from kraft.wire.malformed import MalformedMessage, only
 from metadata_quorum.foundation.disk import Disk
 from metadata_quorum.foundation.errors import ErrorCode, ExitCode, FatalError
 from metadata_quorum.raft.identity import is_formatted
@@ -55,4 +56,7 @@ def _answers(config: Config, others: list[Address]) -> tuple[list[Any], list[Any
 def _epoch(quorum: Any) -> int:
     if getattr(quorum, "error_code", None) != ErrorCode.NONE:
         return -1
-    return int(quorum.topics[0].partitions[0].leader_epoch)
+    try:
+        return int(only(only(quorum.topics).partitions).leader_epoch)
+    except MalformedMessage:
+        return -1

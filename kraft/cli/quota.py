@@ -16,6 +16,7 @@ from kraft.cli.errors import CliError, UsageError
 from kraft.cli.tables import prints_table, show
 from kraft.cli.wire_client import request
 from kraft.wire.api_keys import ApiKey
+from kraft.wire.malformed import only
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.quota_types import CLIENT_ID, IP, USER
 
@@ -134,6 +135,6 @@ def _alter(bootstrap: str, entity: Entity, values: Mapping[str, float | None]) -
     ]
     wish = {"entity": coordinates, "ops": operations}
     fields = {"entries": [wish], "validate_only": False}
-    (result,) = request(any_broker(bootstrap), ApiKey.ALTER_CLIENT_QUOTAS, VERSIONS, fields).entries
+    result = only(request(any_broker(bootstrap), ApiKey.ALTER_CLIENT_QUOTAS, VERSIONS, fields).entries)
     if result.error_code != ErrorCode.NONE:
         raise BrokerError(ErrorCode(result.error_code), result.error_message or "")

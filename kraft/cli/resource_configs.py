@@ -13,6 +13,7 @@ from kraft.cli.bootstrap import Address, any_broker
 from kraft.cli.errors import CliError
 from kraft.cli.wire_client import broker_address, request
 from kraft.wire.api_keys import ApiKey
+from kraft.wire.malformed import only
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import ResourceType
 
@@ -55,7 +56,7 @@ def entries_of(bootstrap: str, kind: str, name: str) -> dict[str, Entry]:
     answer = request(
         _keeper(bootstrap, kind, name), ApiKey.DESCRIBE_CONFIGS, (1, 4), {"resources": [resource]}
     )
-    (result,) = answer.results
+    result = only(answer.results)
     _raise_for(result, name)
     return {
         each.name: Entry(each.value, SOURCES.get(each.config_source, "UNKNOWN"), each.read_only)
@@ -84,7 +85,7 @@ def change(
     fields = {"resources": [resource], "validate_only": False}
     address = _taker(bootstrap, kind, name)
     answer = request(address, ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), fields)
-    _raise_for(answer.responses[0], name)
+    _raise_for(only(answer.responses), name)
 
 
 def _keeper(bootstrap: str, kind: str, name: str) -> Address:
@@ -109,7 +110,7 @@ def _controllers(bootstrap: str) -> list[str]:
     answer = request(any_broker(bootstrap), ApiKey.DESCRIBE_QUORUM, QUORUM_VERSIONS, QUORUM_FIELDS)
     if answer.error_code != ErrorCode.NONE:
         return []
-    return [str(each.replica_id) for each in answer.topics[0].partitions[0].current_voters]
+    return [str(each.replica_id) for each in only(only(answer.topics).partitions).current_voters]
 
 
 def _raise_for(result: Any, name: str) -> None:

@@ -27,6 +27,7 @@ from kraft.peers.blocking_client import (
 )
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
+from kraft.wire.malformed import MalformedMessage, only
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import ResourceType, TopicPartition
 
@@ -173,10 +174,13 @@ def _named_by(found: Survey) -> list[Address]:
 
 def _described(answer: Message) -> Message | None:
     """The metadata partition, where the leader has described it."""
-    if answer.error_code != ErrorCode.NONE or answer.topics[0].partitions[0].error_code != ErrorCode.NONE:
+    if answer.error_code != ErrorCode.NONE:
         return None
-    partition: Message = answer.topics[0].partitions[0]
-    return partition
+    try:
+        partition: Message = only(only(answer.topics).partitions)
+    except MalformedMessage:
+        return None
+    return partition if partition.error_code == ErrorCode.NONE else None
 
 
 def _voters(broker: Address, known: Message) -> list[tuple[int, Address]]:
@@ -207,5 +211,8 @@ def _view(node_id: int, address: Address, answer: Message | Exception) -> Contro
         return ControllerView(node_id, address, silence_of(answer))
     if answer.error_code != ErrorCode.NONE:
         return ControllerView(node_id, address, f"answers {ErrorCode(answer.error_code).name}")
-    partition = answer.topics[0].partitions[0]
+    try:
+        partition = only(only(answer.topics).partitions)
+    except MalformedMessage as error:
+        return ControllerView(node_id, address, silence_of(error))
     return ControllerView(node_id, address, "", int(partition.leader_id), int(partition.leader_epoch))

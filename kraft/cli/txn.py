@@ -30,6 +30,7 @@ from kraft.cli.wire_client import (
 )
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.coordinator_type import CoordinatorType
+from kraft.wire.malformed import only
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 
@@ -151,14 +152,14 @@ def _write_abort_marker(leader: Address, place: TopicPartition, hanging: Message
         "topics": [{"name": place.topic, "partition_indexes": [place.partition]}],
         "coordinator_epoch": max(hanging.coordinator_epoch, 0),
     }
-    (written,) = request(leader, ApiKey.WRITE_TXN_MARKERS, (1, 1), {"markers": [marker]}).markers
-    raise_for(written.topics[0].partitions[0].error_code, str(place))
+    written = only(request(leader, ApiKey.WRITE_TXN_MARKERS, (1, 1), {"markers": [marker]}).markers)
+    raise_for(only(only(written.topics).partitions).error_code, str(place))
 
 
 def _describe(address: Address, name: str) -> Message:
     fields = {"transactional_ids": [name]}
-    transaction: Message
-    (transaction,) = request(address, ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), fields).transaction_states
+    answer = request(address, ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), fields)
+    transaction: Message = only(answer.transaction_states)
     if transaction.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
         raise CliError(f"{name}: there is no such transactional id")
     raise_for(transaction.error_code, name)

@@ -15,6 +15,7 @@ from kraft.cli.errors import CliError
 from kraft.cli.silence import silence_of
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.coordinator_type import CoordinatorType
+from kraft.wire.malformed import only
 from kraft.wire.software import API_VERSIONS_FIELDS
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
@@ -90,7 +91,7 @@ def topics(bootstrap: str, names: list[str] | None) -> list[Message]:
 
 def find_topic(bootstrap: str, name: str) -> Message | None:
     """None where there is none of that name. Raises `BrokerError` where it is refused."""
-    topic: Message = metadata(bootstrap, [name]).topics[0]
+    topic: Message = only(metadata(bootstrap, [name]).topics)
     if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return None
     raise_for(topic.error_code, name)
@@ -100,8 +101,7 @@ def find_topic(bootstrap: str, name: str) -> Message | None:
 def require_topic(bootstrap: str, name: str) -> int:
     """A topic's number of partitions. Raises CliError where there is no such topic, `BrokerError` where it is
     refused."""
-    (topic,) = topics(bootstrap, [name])
-    return len(topic.partitions)
+    return len(only(topics(bootstrap, [name])).partitions)
 
 
 class BrokerAnswers(NamedTuple):

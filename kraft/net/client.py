@@ -11,6 +11,7 @@ server answers in order, so responses find their requests by position.
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import ssl
 import struct
@@ -66,6 +67,23 @@ class Address:
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
+
+
+async def connected(
+    loop: asyncio.AbstractEventLoop,
+    protocol: Callable[[], asyncio.BaseProtocol],
+    address: Address,
+    tls: ssl.SSLContext | None = None,
+) -> asyncio.Transport:
+    """Raises `OSError`, also where the address is none, whatever Python makes of it: that of a broker is what
+    it, or who claims to be it, has registered."""
+    try:
+        transport, _ = await loop.create_connection(protocol, address.host, address.port, ssl=tls)
+    except OSError:
+        raise
+    except (ValueError, OverflowError) as error:
+        raise OSError(errno.EINVAL, f"{str(address)!a:.300} is no address: {error}") from None
+    return transport
 
 
 class _PendingRequest(NamedTuple):
@@ -143,7 +161,7 @@ class PeerClient(asyncio.BufferedProtocol):
         refusals and the errors of TLS are such)."""
         client = cls(loop, client_id, on_lost, allocate, max_response_bytes)
         async with asyncio.timeout(timeout_s):
-            await loop.create_connection(lambda: client, address.host, address.port, ssl=tls)
+            await connected(loop, lambda: client, address, tls)
         return client
 
     @property

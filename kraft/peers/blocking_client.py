@@ -15,6 +15,7 @@ from kraft.net.connection_security import PLAINTEXT, ConnectionSecurity, dial
 from kraft.peers.interruptible import run
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import MalformedMessage, Message
+from kraft.wire.malformed import only
 from metadata_quorum.foundation.batch import iter_headers
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import METADATA_TOPIC, METADATA_TOPIC_ID
@@ -166,7 +167,7 @@ def describe_quorum(host: str, port: int) -> Message:
     """The answer to DescribeQuorum for the metadata partition. Raises `OSError`, `BrokerError`."""
     answer = ask(host, port, ApiKey.DESCRIBE_QUORUM, QUORUM_VERSIONS, QUORUM_FIELDS)
     _raise_for(answer)
-    _raise_for(answer.topics[0].partitions[0])
+    _raise_for(only(only(answer.topics).partitions))
     return answer
 
 
@@ -206,7 +207,7 @@ class _Leader(NamedTuple):
 
 def _leader(quorum: Message) -> _Leader:
     """Raises `BrokerError` where the answer does not say where it listens, as Apache Kafka's before 3.9."""
-    partition = quorum.topics[0].partitions[0]
+    partition = only(only(quorum.topics).partitions)
     listeners = [at for each in quorum.nodes if each.node_id == partition.leader_id for at in each.listeners]
     if not listeners:
         raise BrokerError(
@@ -229,7 +230,7 @@ def _fetch_metadata(leader: _Leader, offset: int, last_epoch: int) -> Message:
     }  # fmt: skip
     answer = ask(leader.host, leader.port, ApiKey.FETCH, (13, 17), fields)
     _raise_for(answer)
-    partition: Message = answer.responses[0].partitions[0]
+    partition: Message = only(only(answer.responses).partitions)
     _raise_for(partition)
     return partition
 
@@ -247,7 +248,7 @@ def _snapshot_pieces(leader: _Leader, snapshot: Message) -> Iterator[bytes]:
         }  # fmt: skip
         answer = ask(leader.host, leader.port, ApiKey.FETCH_SNAPSHOT, (0, 1), fields)
         _raise_for(answer)
-        partition = answer.topics[0].partitions[0]
+        partition = only(only(answer.topics).partitions)
         _raise_for(partition)
         piece = bytes(partition.unaligned_records)
         if not piece:

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from kraft.net.client import Address
+from kraft.net.client import Address, connected
 from metadata_quorum.foundation.supervision import supervised
 
 PAUSE_S: Final = 0.01
@@ -61,8 +61,7 @@ async def process_has_ended(loop: asyncio.AbstractEventLoop, address: Address, t
         async with asyncio.timeout(timeout_s):
             while True:
                 try:
-                    transport, _ = await loop.create_connection(asyncio.Protocol, address.host, address.port)
-                    transport.abort()
+                    (await connected(loop, asyncio.Protocol, address)).abort()
                 except ConnectionRefusedError:
                     return True
                 except ConnectionError:

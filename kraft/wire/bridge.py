@@ -15,7 +15,8 @@ from functools import cache
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.decoding import Meter, decode, reader_of
 from kraft.wire.encoding import Fields, UnencodableMessage, encode, writer_of
-from kraft.wire.message import MalformedMessage, Message, replaced
+from kraft.wire.malformed import MalformedMessage
+from kraft.wire.message import Message, replaced
 from kraft.wire.schemas import REQUEST, RESPONSE, MessageId, plan_for, versions_of
 
 __all__ = [

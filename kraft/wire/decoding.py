@@ -20,7 +20,8 @@ from functools import cache
 from typing import Any, Final
 from uuid import UUID
 
-from kraft.wire.message import MalformedMessage, Message, default_value, message_class
+from kraft.wire.malformed import MalformedMessage
+from kraft.wire.message import Message, default_value, message_class
 from kraft.wire.schemas import FieldPlan, MessageId, StructPlan, plan_for
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.primitives import (

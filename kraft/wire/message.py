@@ -14,10 +14,6 @@ from typing import Any, ClassVar, TypeVar
 from kraft.wire.schemas import FieldPlan, MessageId, StructPlan, default_in_any_version
 
 
-class MalformedMessage(ValueError):
-    """Bytes that are no message of that API and version."""
-
-
 class Message:
     """A decoded message or struct: attributes named as in Kafka's schema, in snake case."""
 

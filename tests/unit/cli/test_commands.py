@@ -16,6 +16,7 @@ from kraft.cli.confluent_client import key_values
 from kraft.cli.errors import INTERRUPTED, CliError, UsageError, plain_errors, say
 from kraft.cli.main import cli
 from kraft.cli.perf import Latencies
+from kraft.wire.malformed import MalformedMessage
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode, ExitCode, FatalError
 
 COMMANDS = [
@@ -49,6 +50,7 @@ def test_every_command_explains_itself(command):
             "kraft: port 1 is in use\n",
         ),
         (BrokerError(ErrorCode.INVALID_CONFIG, "no"), 1, "kraft: INVALID_CONFIG: no\n"),
+        (MalformedMessage("oh"), 1, "kraft: a broker answers what we do not understand: oh\n"),
         (FileNotFoundError(2, "No such file", "x"), 1, "kraft: x: No such file\n"),
         (KeyboardInterrupt(), 130, ""),
     ],

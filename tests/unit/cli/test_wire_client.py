@@ -9,10 +9,11 @@ import pytest
 
 from kraft.cli import wire_client
 from kraft.cli.bootstrap import Address
-from kraft.cli.wire_client import at_coordinator, of_each_broker
+from kraft.cli.wire_client import at_coordinator, find_topic, of_each_broker, require_topic
 from kraft.peers import blocking_client
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.coordinator_type import CoordinatorType
+from kraft.wire.malformed import MalformedMessage
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
 
@@ -46,6 +47,15 @@ def test_any_other_refusal_is_the_answer() -> None:
 
     with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED"):
         at_coordinator("here:9", "group", CoordinatorType.GROUP, work)
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_an_answer_about_something_else_is_none(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    topics = [SimpleNamespace(error_code=0, name="t", partitions=[])] * count
+    monkeypatch.setattr(wire_client, "metadata", lambda *_: SimpleNamespace(topics=topics))
+    for ask in (find_topic, require_topic):
+        with pytest.raises(MalformedMessage, match=f"about {count} things"):
+            ask("here:9", "t")
 
 
 def test_a_coordinator_that_cannot_answer_yet_is_missed_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

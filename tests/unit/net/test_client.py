@@ -7,6 +7,7 @@ import socket
 import struct
 
 import pytest
+import uvloop
 
 from kraft.net.client import Address, PeerClient
 from kraft.net.connection import CUT_AT_ONCE
@@ -60,6 +61,22 @@ async def test_very_many_answers_that_come_together_are_all_read():
         assert await asyncio.gather(*asked) == [b"\0\7"] * many
         client.close()
         await is_over.wait()
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize(
+    ("host", "port"),
+    [("a..b", 9092), ("x" * 300, 9092), ("\0", 9092), ("\ud800", 9092), ("127.0.0.1", 70_000)],
+)
+def test_what_is_no_address_is_nobodys(loop, host: str, port: int):
+    """A broker may register any: who dials it gets an OSError, as from one that is away."""
+
+    async def dial() -> None:
+        await PeerClient.connect(asyncio.get_running_loop(), Address(host, port), "c")
+
+    with asyncio.Runner(loop_factory=loop) as runner, pytest.raises(OSError) as refused:
+        runner.run(dial())
+    assert str(refused.value).isprintable()
 
 
 @on_a_loop

@@ -27,6 +27,13 @@ def test_somebody_listens() -> None:
         assert not asyncio.run(_served(listener.getsockname()[1], 0.1))
 
 
+def test_an_address_that_is_none_proves_nothing() -> None:
+    async def probe() -> bool:
+        return await process_has_ended(asyncio.get_running_loop(), Address("a..b", 9092), 10.0)
+
+    assert not asyncio.run(probe())
+
+
 def test_a_listener_that_closes_while_we_call() -> None:
     """A process that dies slowly: the first calls are still accepted."""
 
