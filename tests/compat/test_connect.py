@@ -15,12 +15,11 @@ from kraft.local.free_ports import HOST
 from tests.compat.conftest import MakeTopic
 from tests.support.clients.transactions import committed
 from tests.support.kafka.kafka_tools import JVM
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long, pytest.mark.row("U2")]
 
 CLI = "org.apache.kafka.connect.cli."
-CONNECT_PATIENCE_S = 120.0
 SOURCE = {"connector.class": "FileStreamSource", "tasks.max": "1"}
 SINK = {
     "connector.class": "FileStreamSink",
@@ -63,7 +62,7 @@ class Worker:
         finally:
             process.terminate()
             try:
-                process.wait(CONNECT_PATIENCE_S)
+                process.wait(PATIENCE_S)
             finally:
                 process.kill()
                 process.wait()
@@ -79,12 +78,12 @@ class Worker:
             f"{self.url}/{connector['name']}/config",
             json.dumps(connector).encode(), {"Content-Type": "application/json"}, method="PUT",
         )  # fmt: skip
-        with urllib.request.urlopen(request, timeout=CONNECT_PATIENCE_S):
+        with urllib.request.urlopen(request, timeout=PATIENCE_S):
             pass
 
     def serves(self) -> bool:
         try:
-            with urllib.request.urlopen(self.url, timeout=CONNECT_PATIENCE_S):
+            with urllib.request.urlopen(self.url, timeout=PATIENCE_S):
                 return True
         except OSError:
             return False
@@ -110,11 +109,11 @@ def test_standalone_from_file_to_file(worker: Worker, make_topic: MakeTopic, tmp
         return copy.exists() and copy.read_text() == wanted
 
     with worker.running("ConnectStandalone", settings, source, sink):
-        wait_until(is_copied, "all lines are copied", CONNECT_PATIENCE_S)
+        wait_until(is_copied, "all lines are copied")
     wanted += "written while it was down\n"
     lines.write_text(wanted)
     with worker.running("ConnectStandalone", settings, source, sink):
-        wait_until(is_copied, "it goes on where it stood", CONNECT_PATIENCE_S)
+        wait_until(is_copied, "it goes on where it stood")
 
 
 @pytest.mark.row("P4", "L4")
@@ -143,12 +142,12 @@ def test_a_killed_worker_writes_each_line_once(
 
     append(wanted[:100])
     with worker.running("ConnectDistributed", settings) as process:
-        wait_until(worker.serves, "Connect answers", CONNECT_PATIENCE_S)
+        wait_until(worker.serves, "Connect answers")
         worker.put(source)
-        wait_until(lambda: committed(bootstrap, topic), "the first lines", CONNECT_PATIENCE_S)
+        wait_until(lambda: committed(bootstrap, topic), "the first lines")
         append(wanted[100:200])
         process.kill()
     append(wanted[200:])
     with worker.running("ConnectDistributed", settings):
-        wait_until(lambda: wanted[-1] in committed(bootstrap, topic), "the last line", CONNECT_PATIENCE_S)
+        wait_until(lambda: wanted[-1] in committed(bootstrap, topic), "the last line")
     assert committed(bootstrap, topic) == sorted(wanted)

@@ -162,7 +162,7 @@ def test_every_expression_of_the_dashboards_gives_data(watched: Watched) -> None
 
     with Load(cluster.bootstrap, "load", 3):
         try:
-            wait_until(all_speak, "every expression gives data", patience_s=60)
+            wait_until(all_speak, "every expression gives data")
         except AssertionError:
             raise AssertionError("\n".join(map(watched.filled, silent))) from None
         for expression in _of_our_dashboard():

@@ -15,14 +15,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kraft.local.local_cluster import LocalCluster
 from tests.support.clients.programs import java_program
 from tests.support.clients.rdkafka import consumer, send
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long, pytest.mark.row("U2", "P4")]
 
 LINES, COUNTS = "lines", "counts"
 PARTITIONS = 2
 WORDS = ("alpha", "beta", "gamma", "delta", "alpha", "beta", "alpha")
-STREAMS_PATIENCE_S = 120.0
 """A killed member's session, a rebalance and the restore of its table."""
 
 
@@ -49,7 +48,7 @@ class Application:
             yield process
             assert process.stdin is not None
             process.stdin.close()
-            code = process.wait(STREAMS_PATIENCE_S)
+            code = process.wait(PATIENCE_S)
             assert code <= 0, Path(log.name).read_text()[-5_000:]
         finally:
             process.kill()
@@ -76,18 +75,18 @@ def test_word_count_exactly_once_through_kills(
 
     with application.running() as process:
         write()
-        wait_until(all_is_counted, "the first words", STREAMS_PATIENCE_S)
+        wait_until(all_is_counted, "the first words")
         write()
         cluster.kill(2)
         write()
-        wait_until(all_is_counted, "words go on without node 2", STREAMS_PATIENCE_S)
+        wait_until(all_is_counted, "words go on without node 2")
         cluster.start_node(2)
         write()
         process.kill()
     with application.running():
         write()
         cluster.kill(3)
-        wait_until(all_is_counted, "a new instance goes on where the killed one was", STREAMS_PATIENCE_S)
+        wait_until(all_is_counted, "a new instance goes on where the killed one was")
         cluster.start_node(3)
     # Each change of each count is there once, in order.
     for word, values in counts_of(cluster.bootstrap).items():

@@ -177,7 +177,6 @@ class MixedCluster:
             wait_until(
                 lambda: len({self.log_bytes(broker, topic, partition) for broker in replicas}) == 1,  # noqa: B023
                 f"the replicas of {topic}-{partition} on {replicas} are the same",
-                patience_s=60,
             )
 
 
@@ -305,8 +304,7 @@ def swapped(cluster: MixedCluster, stopped: int, killed: int, other: Software) -
 
 
 BATCHES: Final = 2_000
-CATCH_UP_S: Final = 60
-"""For a JVM to start on a busy machine, and to read `BATCHES` of metadata: a second at most."""
+"""Of metadata: who waits half a second for each takes far longer than tests wait."""
 
 
 def catches_up(cluster: MixedCluster, fresh: int) -> None:
@@ -326,10 +324,8 @@ def catches_up(cluster: MixedCluster, fresh: int) -> None:
                 "a controller decides",
             )
     cluster.nodes.start(fresh)
-    began = time.monotonic()
     port = cluster.nodes.ports[fresh]
-    wait_until(lambda: fresh in live_brokers(HOST, port), f"broker {fresh} has caught up", CATCH_UP_S)
-    assert time.monotonic() - began < CATCH_UP_S
+    wait_until(lambda: fresh in live_brokers(HOST, port), f"broker {fresh} has caught up")
     resource = {"resource_type": 2, "resource_name": "changing", "configuration_keys": ["retention.ms"]}
     (found,) = cluster.ask(ApiKey.DESCRIBE_CONFIGS, 4, fresh, resources=[resource]).results
     assert found.configs[0].value == str(1_000_000 + BATCHES - 1)

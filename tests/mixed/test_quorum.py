@@ -30,12 +30,11 @@ from tests.support.clients.load import Load
 from tests.support.clients.transactions import committed, transactional
 from tests.support.kafka.kafka_node import KafkaNode
 from tests.support.nodes.role_nodes import BOTH, BROKER, CONTROLLER, KRAFT, RoleNodes, Software, role_nodes
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.kafka, pytest.mark.row("M4")]
 
 CONTROLLERS = (1, 2, 3)
-JVM_PATIENCE_S = 60
 SEPARATE = dict.fromkeys(CONTROLLERS, CONTROLLER) | dict.fromkeys((11, 12), BROKER)
 COMBINED = dict.fromkeys(CONTROLLERS, BOTH)
 AUTHORIZED = {
@@ -175,7 +174,7 @@ def test_a_directory_that_was_not_exported_is_not_started(
         nodes.stop(1)
         nodes.roles, nodes.software[1] = {1: kafkas, 2: BOTH}, kafka_node
         nodes.start(1)
-        assert nodes.processes[1].wait(JVM_PATIENCE_S) != 0
+        assert nodes.processes[1].wait(PATIENCE_S) != 0
         assert "kraft storage export" in nodes.log(1).read_text()
         nodes.roles, nodes.software[1] = {1: roles, 2: BOTH}, KRAFT
         nodes.start(1)

@@ -123,7 +123,7 @@ def test_the_driver_is_killed(spark: SparkSession, topics: Topics, tmp_path: Pat
             start_new_session=True,  # with its JVM and its workers
         )
     try:
-        wait_until(Path(files, "_spark_metadata", "1").exists, "two micro-batches", patience_s=120)
+        wait_until(Path(files, "_spark_metadata", "1").exists, "two micro-batches")
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -154,7 +154,7 @@ def test_a_leader_dies_and_the_topic_grows(spark: SparkSession, cluster: LocalCl
         topics.fill(name, range(100), partitions=4)
         cluster.start_node(leader)
         topics.fill(name, range(500, 600))
-        wait_until(lambda: len(got.records()) >= 2200, "every record", patience_s=90)
+        wait_until(lambda: len(got.records()) >= 2200, "every record")
     finally:
         query.stop()
     assert query.exception() is None

@@ -19,11 +19,9 @@ from spark_connector.java import java_environment
 from tests.spark.copying import Copying
 from tests.spark.dying import WORKER
 from tests.spark.topics import Topics
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
-START_PATIENCE_S = 120
-STOP_PATIENCE_S = 180
 
 
 @contextmanager
@@ -40,14 +38,14 @@ def daemon(directory: Path, name: str, *arguments: str) -> Iterator[None]:
     finally:
         process.terminate()  # a worker ends its executors
         with suppress(subprocess.TimeoutExpired):
-            process.wait(STOP_PATIENCE_S)
+            process.wait(PATIENCE_S)
         process.kill()
         process.wait()
 
 
 def workers(page: str) -> int:
     """That the master knows to be alive."""
-    with suppress(OSError), urllib.request.urlopen(f"{page}/json/", timeout=5) as answer:
+    with suppress(OSError), urllib.request.urlopen(f"{page}/json/", timeout=PATIENCE_S) as answer:
         return int(json.load(answer)["aliveworkers"])
     return 0
 
@@ -66,7 +64,7 @@ def master(tmp_path_factory: pytest.TempPathFactory, free_ports: Callable[[int],
             place = (*at, str(others[2 * number]), "--webui-port", str(others[2 * number + 1]))
             size = ("--cores", "1", "--memory", "1g", "--work-dir", str(directory / f"work-{number}"))
             stack.enter_context(daemon(directory, f"worker.Worker-{number}", *place, *size, url))
-        wait_until(lambda: workers(page) == 2, "both workers", START_PATIENCE_S)
+        wait_until(lambda: workers(page) == 2, "both workers")
         yield url
         ran = [len(list(directory.glob(f"work-{number}/app-*/*/stderr"))) for number in range(2)]
         assert all(ran), f"executors of the workers: {ran}"

@@ -21,9 +21,9 @@ import pytest
 
 from kraft.cli.confluent_client import BOOTSTRAP_VARIABLE
 from kraft.local.local_cluster import LocalCluster
+from tests.support.waiting import PATIENCE_S
 
 README = Path(__file__).parents[2] / "README.md"
-PATIENCE_S: Final = 120
 CTRL_C: Final = "\x03"
 CTRL_D: Final = "\x04"
 PROMPT: Final = re.compile(r"code-(\d+)> ")

@@ -12,8 +12,8 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from tests.support.clients.transactions import LONGEST_MS
+from tests.support.waiting import PATIENCE_S
 
-PATIENCE_S: Final = 60
 BATCH: Final = 5
 
 

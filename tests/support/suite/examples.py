@@ -19,9 +19,15 @@ def examples(count: int) -> int:
 
 
 def load_profile() -> None:
-    """A deadline would make a busy machine fail tests; a fixed seed makes a failure in CI repeatable."""
+    """With a deadline, or a bound on the time in which examples are made, a busy machine would fail tests; a
+    fixed seed makes a failure in CI repeatable."""
     for name, is_fixed in (("ci", True), ("long", True), ("dev", False)):
         hypothesis.settings.register_profile(
-            name, deadline=None, derandomize=is_fixed, print_blob=True, max_examples=examples(ALL)
+            name,
+            deadline=None,
+            suppress_health_check=[hypothesis.HealthCheck.too_slow],
+            derandomize=is_fixed,
+            print_blob=True,
+            max_examples=examples(ALL),
         )
     hypothesis.settings.load_profile(PROFILE)
