@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from metadata_quorum.foundation.next_turn import NextTurn
@@ -60,6 +61,7 @@ class TurnShare:
     """So many in each turn, whoever does them."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, most: int) -> None:
+        self._loop = loop
         self._most = self._left = most
         self._waiting: dict[Callable[[], None], None] = {}
         """In the order in which they go on."""
@@ -73,6 +75,16 @@ class TurnShare:
             return True
         self._waiting[go_on] = None
         return False
+
+    async def wait(self) -> None:
+        """To be awaited before each: in this turn, or in a later one."""
+        granted: asyncio.Future[None] = self._loop.create_future()
+        self._grant(granted)
+        await granted
+
+    def _grant(self, granted: asyncio.Future[None]) -> None:
+        if not granted.done() and self.take(partial(self._grant, granted)):  # else it was called off
+            granted.set_result(None)
 
     def _go_on(self) -> None:
         self._left = self._most

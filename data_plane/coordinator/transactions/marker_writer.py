@@ -28,6 +28,7 @@ from data_plane.replication.replica_manager import ReplicaManager
 from metadata_quorum.foundation.batch import encode_end_txn_marker
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
+from metadata_quorum.foundation.turns import TurnShare
 
 _OF_GROUP_COORDINATORS: Final = frozenset(
     {
@@ -41,7 +42,8 @@ leader of then. Apache Kafka's takes any other answer for a bug, and sends no ma
 
 
 APPENDED_PER_TURN: Final = 50
-"""Markers; each takes some 40 microseconds, and the first abort of a segment 0.3 ms: it makes a file."""
+"""Markers, of all transactions that end together; each takes some 40 microseconds, and the first abort of a
+segment 0.3 ms: it makes a file."""
 
 
 class MarkerWriter:
@@ -65,6 +67,7 @@ class MarkerWriter:
         self._loop = loop
         self._now_ms = now_ms
         self._timeout_s = timeout_s
+        self._appends = TurnShare(loop, APPENDED_PER_TURN)
 
     async def write(
         self,
@@ -80,12 +83,11 @@ class MarkerWriter:
         outcomes: dict[TopicPartition, ErrorCode] = {}
         appended: list[Appended] = []
         of_groups: list[TopicPartition] = []
-        for number, tp in enumerate(partitions, start=1):
-            if number % APPENDED_PER_TURN == 0:
-                await asyncio.sleep(0)
+        for tp in partitions:
             if tp.topic == OFFSETS_TOPIC:
                 of_groups.append(tp)
                 continue
+            await self._appends.wait()
             try:
                 if in_next_epoch:
                     self._check_not_late(tp, producer)
@@ -148,6 +150,7 @@ class MarkerWriter:
         commit: bool,
         in_next_epoch: bool,
     ) -> list[ErrorCode]:
+        await self._appends.wait()
         try:
             if in_next_epoch:
                 self._check_not_late(tp, producer)

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from itertools import pairwise
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from data_plane.coordinator.groups.service import GroupCoordinator
 from data_plane.coordinator.state_machine import ProducerIdAndEpoch
+from data_plane.coordinator.transactions.marker_writer import APPENDED_PER_TURN, MarkerWriter
+from data_plane.coordinator.transactions.verification_guard import VerificationGuards
 from kraft.api import transactions
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from tests.support.contexts import broker_context, node_context
 from tests.unit.net.harness import on_a_loop
+from tests.unit.replication.cluster import Cluster
 
 pytestmark = pytest.mark.row("P4")
 
@@ -83,3 +88,27 @@ async def test_what_keeps_one_of_the_first_markers_from_being_written_is_told() 
     """It has ended long before the others."""
     with pytest.raises(ValueError, match="a bug"):
         await answer_of(Writer(fails=0), MARKERS)
+
+
+@on_a_loop
+async def test_transactions_that_end_together_share_the_turns_of_the_loop() -> None:
+    """Each wrote fifty markers in its first turn, and fifty producers may commit at once."""
+    partitions, producers = [TopicPartition("t", number) for number in range(50)], range(20)
+    async with Cluster(1) as cluster:
+        cluster.create_topic("t", [[1]] * len(partitions))
+        broker, groups = cluster.brokers[1], cast(GroupCoordinator, None)
+        writer = MarkerWriter(
+            broker.partitions, groups, VerificationGuards(), broker.timer, cluster.loop,
+            lambda: cluster.now_ms, timeout_s=5.0,
+        )  # fmt: skip
+        writing = [
+            asyncio.ensure_future(writer.write(ProducerIdAndEpoch(each, 0), 0, partitions, commit=True))
+            for each in producers
+        ]
+        ends = [0]
+        while not all(each.done() for each in writing):
+            await asyncio.sleep(0)
+            ends.append(sum(cluster.leader("t", tp.partition).log.log_end_offset for tp in partitions))
+        assert ends[-1] == len(partitions) * len(producers)
+        assert max(after - before for before, after in pairwise(ends)) <= 2 * APPENDED_PER_TURN
+        assert {code for each in writing for code in each.result().values()} == {ErrorCode.NONE}
