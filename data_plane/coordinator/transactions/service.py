@@ -44,8 +44,8 @@ _RETRY_S: Final = 0.1
 _AFTER_FAULT_S: Final = 5.0
 """Between attempts to write down what is done, while the partition's ISR is too small for it."""
 ENDED_PER_TURN: Final = 50
-"""Transactions that end together: their producers died together, or the last coordinator did. Each takes some
-100 microseconds."""
+"""Transactions that end together, of all partitions: their producers died together, or the last coordinator
+did. Each takes some 100 microseconds."""
 
 LARGE: Final = 1000
 """Partitions. Each takes half a microsecond whenever the transaction is written, or two if it is the only one
@@ -120,6 +120,8 @@ class TransactionCoordinator:
         self._led: dict[int, _LedPartition] = {}
         self._loads = Loads(loop, self.become_leader, config.shards.load_turn_bytes)
         self._answers = TurnShare(loop, ANSWERED_PER_TURN)
+        self._ends = TurnShare(loop, ENDED_PER_TURN)
+        """Of transactions that another coordinator has prepared, or is to complete."""
         self._turns = Turns(loop)
         """Of decisions about large transactions."""
         self._in_turn: Counter[str] = Counter()
@@ -170,8 +172,11 @@ class TransactionCoordinator:
         if led is None:
             return
         led.shard.close()
-        tasks = deque((*led.tasks.values(), *led.others))
-        some_per_turn(self._loop, tasks, ENDED_PER_TURN, asyncio.Task.cancel)
+        self._call_off(deque((*led.tasks.values(), *led.others)))
+
+    def _call_off(self, tasks: deque[asyncio.Task[None]]) -> None:
+        while tasks and self._ends.take(partial(self._call_off, tasks)):
+            tasks.popleft().cancel()
 
     async def loaded(self) -> None:
         """Wait until no partition is loading."""
@@ -307,10 +312,9 @@ class TransactionCoordinator:
         """After a load: complete what the previous coordinator had prepared."""
         await led.shard.loaded()
         if led.shard.state is CoordinatorState.ACTIVE:
-            for number, transactional_id in enumerate(list(led.manager.to_complete()), start=1):
+            for transactional_id in list(led.manager.to_complete()):
+                await self._ends.wait()
                 self._complete_soon(led, transactional_id)
-                if number % ENDED_PER_TURN == 0:
-                    await asyncio.sleep(0)
 
     def _complete_soon(self, led: _LedPartition, transactional_id: str) -> None:
         """Whatever the outcome of the request: if its record is in the log, its markers are due."""

@@ -4,22 +4,40 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from data_plane.coordinator.groups.service import GroupCoordinator
-from data_plane.coordinator.state_machine import ProducerIdAndEpoch
+from data_plane.coordinator.state_machine import Instant, ProducerIdAndEpoch
 from data_plane.coordinator.transactions.marker_writer import APPENDED_PER_TURN, MarkerWriter
+from data_plane.coordinator.transactions.records import (
+    TransactionMetadata,
+    TransactionRecord,
+    TransactionState,
+)
+from data_plane.coordinator.transactions.service import (
+    ENDED_PER_TURN,
+    TransactionCoordinator,
+    TransactionCoordinatorConfig,
+    TransactionMarker,
+)
+from data_plane.coordinator.transactions.transaction_state_manager import (
+    TransactionLimits,
+    TransactionStateManager,
+)
 from data_plane.coordinator.transactions.verification_guard import VerificationGuards
 from kraft.api import transactions
+from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from tests.support.contexts import broker_context, node_context
+from tests.unit.groups.memory_log import MemoryLog
 from tests.unit.net.harness import on_a_loop
 from tests.unit.replication.cluster import Cluster
+from tests.unit.transactions.transaction_driver import EPOCH_MS
 
 pytestmark = pytest.mark.row("P4")
 
@@ -112,3 +130,51 @@ async def test_transactions_that_end_together_share_the_turns_of_the_loop() -> N
         assert ends[-1] == len(partitions) * len(producers)
         assert max(after - before for before, after in pairwise(ends)) <= 2 * APPENDED_PER_TURN
         assert {code for each in writing for code in each.result().values()} == {ErrorCode.NONE}
+
+
+class NeverWritten:
+    """A channel to leaders that are gone."""
+
+    def __init__(self) -> None:
+        self.begun = self.called_off = 0
+
+    async def write(self, marker: TransactionMarker) -> None:
+        self.begun += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.called_off += 1
+
+
+@on_a_loop
+async def test_what_was_prepared_in_many_partitions_goes_on_some_in_each_turn_of_the_loop() -> None:
+    """They load together after a failover. Each began fifty at a time, and each called off as many at its
+    end."""
+    partitions, each = 10, ENDED_PER_TURN
+    log, markers, loop = MemoryLog(), NeverWritten(), asyncio.get_running_loop()
+    manager, at = TransactionStateManager(TransactionLimits()), Instant(0.0, EPOCH_MS)
+    place = frozenset({TopicPartition("t", 0)})
+    for number, name in product(range(partitions), range(each)):
+        prepared = TransactionMetadata(name, 0, 1, TransactionState.PREPARE_COMMIT, place, EPOCH_MS, EPOCH_MS)
+        key, value = manager.encode(TransactionRecord(f"x{name}", prepared))
+        log.append(number, 1, bytearray(encode_batch([Record(timestamp=at.now_ms, key=key, value=value)])))
+
+    async def no_id() -> int:
+        raise AssertionError
+
+    transactions = TransactionCoordinator(
+        TransactionCoordinatorConfig(), log, markers, no_id, loop, lambda: EPOCH_MS
+    )
+    for number in range(partitions):
+        transactions.become_leader(number, 1)
+    begun = [0]
+    while begun[-1] < partitions * each:
+        await asyncio.sleep(0)
+        begun.append(markers.begun)
+    assert max(after - before for before, after in pairwise(begun)) <= 2 * ENDED_PER_TURN
+    transactions.close()
+    gone = [0]
+    while gone[-1] < partitions * each:
+        await asyncio.sleep(0)
+        gone.append(markers.called_off)
+    assert max(after - before for before, after in pairwise(gone)) <= 2 * ENDED_PER_TURN
