@@ -22,6 +22,7 @@ from kraft.net.client import Address
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Fields, MalformedMessage, Message
 from kraft.wire.coordinator_type import CoordinatorType
+from kraft.wire.malformed import only
 from metadata_quorum.foundation.errors import ErrorCode
 from spark_connector.connections import ClusterClient, common_version, problem_of
 from spark_connector.errors import Retry, SinkError
@@ -253,7 +254,8 @@ def _error_of_partitions(answer: Message) -> ErrorCode:
 
 
 def _error_of_transaction(answer: Message) -> ErrorCode:
-    return ErrorCode(answer.transaction_states[0].error_code)
+    """Raises `MalformedMessage`."""
+    return ErrorCode(only(answer.transaction_states).error_code)
 
 
 async def _all(work: Iterable[Coroutine[Any, Any, Value]]) -> list[Value]:
@@ -284,9 +286,10 @@ async def _ask(
             client = await cluster.connected(await _coordinator(cluster, kind, key))
             version = common_version(client, api_key, versions)
             answer = await client.request(api_key, version, fields, timeout_s=timeout_s)
+            code = error_of(answer)
         except (OSError, MalformedMessage) as error:
             raise Retry(f"the coordinator of '{key}': {problem_of(error)}") from error
-        if (code := error_of(answer)) in _MOVED_OR_BUSY:
+        if code in _MOVED_OR_BUSY:
             raise Retry(f"the coordinator of '{key}': {code.name}")
         return answer, code
 

@@ -7,3 +7,6 @@ from typing import Final
 MAX_INT16: Final = 2**15 - 1
 MAX_INT32: Final = 2**31 - 1
 MAX_INT64: Final = 2**63 - 1
+MAX_PARTITIONS: Final = 100_000
+MAX_REPLICAS: Final = 10_000
+"""Of a topic, and of a partition; librdkafka passes on no more."""

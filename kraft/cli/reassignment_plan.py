@@ -51,7 +51,7 @@ def decode(text: str) -> list[PlacedPartition]:
     try:
         data = json.loads(text)
         plan = [_placed(each) for each in data["partitions"]]
-    except json.JSONDecodeError as e:
+    except (json.JSONDecodeError, RecursionError) as e:
         raise ValueError(f"not JSON: {e}") from None
     except (KeyError, TypeError):
         raise ValueError('each entry of "partitions" needs topic, partition and replicas') from None

@@ -17,7 +17,7 @@ from kraft.cli.confluent_client import (
     wait,
 )
 from kraft.cli.errors import CliError, UsageError
-from kraft.cli.numbers import MAX_INT16, MAX_INT32, MAX_INT64
+from kraft.cli.numbers import MAX_INT32, MAX_INT64, MAX_PARTITIONS, MAX_REPLICAS
 from kraft.cli.resource_configs import change, overrides_of
 from kraft.cli.tables import prints_table, show, show_names
 from kraft.cli.wire_client import find_topic, require_topic, topics
@@ -35,10 +35,10 @@ Configs = Annotated[
 def create(
     name: Name,
     partitions: Annotated[
-        int, typer.Option(min=-1, max=MAX_INT32, help="-1: the broker's num.partitions.")
+        int, typer.Option(min=-1, max=MAX_PARTITIONS, help="-1: the broker's num.partitions.")
     ] = -1,
     replication_factor: Annotated[
-        int, typer.Option(min=-1, max=MAX_INT16, help="-1: the broker's default.replication.factor.")
+        int, typer.Option(min=-1, max=MAX_REPLICAS, help="-1: the broker's default.replication.factor.")
     ] = -1,
     assignment: Annotated[
         str,
@@ -76,6 +76,8 @@ def _assignment(text: str) -> list[list[int]]:
         raise UsageError(f"{text}: an assignment is written as 1:2,2:3") from None
     if not all(0 <= broker <= MAX_INT32 for replicas in assignment for broker in replicas):
         raise UsageError(f"{text}: a broker's id is a number from 0 to {MAX_INT32}")
+    if len(assignment) > MAX_PARTITIONS or max(map(len, assignment)) > MAX_REPLICAS:
+        raise UsageError(f"at most {MAX_PARTITIONS} partitions, of {MAX_REPLICAS} replicas each")
     return assignment
 
 
@@ -143,7 +145,7 @@ def describe(
 def alter(
     name: Name,
     partitions: Annotated[
-        int | None, typer.Option(min=1, max=MAX_INT32, help="The new number; it can only grow.")
+        int | None, typer.Option(min=1, max=MAX_PARTITIONS, help="The new number; it can only grow.")
     ] = None,
     config: Configs = [],  # noqa: B006
     delete_config: Annotated[list[str], typer.Option(metavar="KEY", help="Back to the broker's value.")] = [],  # noqa: B006

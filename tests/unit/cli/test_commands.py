@@ -83,6 +83,23 @@ def test_ctrl_c_that_librdkafka_has_lost():
     assert ended.value.code == 130
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "create t --partitions 100001",
+        "create t --replication-factor 10001",
+        f"create t --replica-assignment {'1,' * 100_000}1",
+        f"create t --replica-assignment {':'.join(map(str, range(10_001)))}",
+        "alter t --partitions 100001",
+    ],
+    ids=lambda arguments: arguments[:40],
+)
+def test_more_than_librdkafka_passes_on_is_a_wrong_command_line(arguments):
+    with pytest.raises(SystemExit) as ended, plain_errors():
+        cli(["topic", *arguments.split()])
+    assert ended.value.code == 2
+
+
 @pytest.mark.parametrize(("number", "times"), [("SIGINT", 1), ("SIGTERM", 3)])
 def test_a_signal_in_a_callback_is_not_lost(number, times):
     """Python only prints what is raised there."""

@@ -87,6 +87,7 @@ def test_the_file_is_that_of_the_tool() -> None:
     ("text", "sentence"),
     [
         ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
         ("[]", "each entry of"),
         ('{"partitions": [{"topic": "t"}]}', "each entry of"),
         ('{"partitions": []}', "no partition is named"),
