@@ -209,7 +209,11 @@ def test_with_too_few_replicas_no_write_is_acknowledged(
     with running_cluster(tmp_path, free_ports(15)) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
         topic = new_topic(admin, "few")
-        partition = admin.list_topics(topic, timeout=60).topics[topic].partitions[0]
+        partition = wait_until(
+            lambda: admin.list_topics(topic, timeout=60).topics[topic].partitions.get(0),
+            "whoever is asked knows it",
+        )
+        assert partition is not None
         send(cluster.bootstrap, topic, [{"value": b"before", "partition": 0}], acks="all")
         for victim in partition.replicas[1:]:
             cluster.kill(victim)

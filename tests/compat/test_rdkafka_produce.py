@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient
 
 from tests.compat.conftest import MakeTopic
 from tests.support.clients.rdkafka import read, send
+from tests.support.waiting import wait_until
 
 
 def code_of(raised: pytest.ExceptionInfo[KafkaException]) -> int:
@@ -164,9 +165,12 @@ def test_null_keys_stick_or_spread(
 def test_a_topic_is_created_by_producing_to_it(bootstrap: str, admin: AdminClient) -> None:
     send(bootstrap, "made-on-demand", [{"value": "first"}])
     assert [message.value() for message in read(bootstrap, "made-on-demand", 1)] == [b"first"]
-    found = admin.list_topics("made-on-demand", timeout=60).topics["made-on-demand"]
-    assert len(found.partitions) == 1  # num.partitions
-    assert len(found.partitions[0].replicas) == 3  # default.replication.factor
+    partitions = wait_until(
+        lambda: admin.list_topics("made-on-demand", timeout=60).topics["made-on-demand"].partitions,
+        "whoever is asked knows it",
+    )
+    assert len(partitions) == 1  # num.partitions
+    assert len(partitions[0].replicas) == 3  # default.replication.factor
 
 
 @pytest.mark.row("L9")

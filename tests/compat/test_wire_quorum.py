@@ -232,7 +232,7 @@ def test_the_life_of_a_broker(quorum: Quorum) -> None:
     client = wire.run(PeerClient.connect(wire.loop, address, "broker-9"))
     wait_until(lambda: not heartbeat(epoch, client).is_fenced, "it is unfenced")
     try:
-        assert 9 in brokers(quorum)
+        wait_until(lambda: 9 in brokers(quorum), "the broker beside the controller knows it")
         assert error(heartbeat(epoch - 1, client)) is ErrorCode.STALE_BROKER_EPOCH
         other = registration(cluster, 9, UUID(int=2))
         assert (

@@ -17,6 +17,7 @@ from metadata_quorum.foundation.model import TopicPartition
 from spark_connector.connections import close_clusters, cluster_client
 from spark_connector.errors import DataLossError
 from spark_connector.reader import FIRST_FETCH_BYTES, read_range
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -165,10 +166,11 @@ def test_leaders_go_in_the_middle(cluster: LocalCluster) -> None:
 
 
 def leader_of(bootstrap: str, topic: str) -> int:
-    return (
-        AdminClient({"bootstrap.servers": bootstrap})
-        .list_topics(topic, 30)
-        .topics[topic]
-        .partitions[0]
-        .leader
-    )
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+
+    def leader() -> int:
+        """While one is elected there is none."""
+        found = admin.list_topics(topic, timeout=60).topics[topic].partitions.get(0)
+        return found.leader if found is not None and found.leader > 0 else 0
+
+    return wait_until(leader, f"{topic} has a leader")
