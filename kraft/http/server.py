@@ -32,7 +32,7 @@ from kraft.http.login import LoginRequired, Logins, Visitor
 from kraft.http.openapi import METRICS, OPEN, OPENAPI, READY, STATUS, WRITES, openapi
 from kraft.http.refused import Refused
 from kraft.http.status import is_fenced, status
-from kraft.http.unread import PIECE_BYTES, UnreadAnswers
+from kraft.http.unread import MOST_OF_A_SCRAPE, PIECE_BYTES, UnreadAnswers
 from kraft.http.writes import ROUTES as WRITE_ROUTES
 from kraft.http.writes import Writes, what_is_allowed
 from kraft.metrics.exposition import CONTENT_TYPE, exposition, most_memory
@@ -200,7 +200,7 @@ class HttpServer:
         except ValueError:
             raise Refused(400, f"names are one of {', '.join(Style)}") from None
         response = web.StreamResponse(headers={**HEADERS, "Content-Type": CONTENT_TYPE})
-        with self._unread.held(request, most_memory(self._sources)):
+        with self._unread.held(request, min(most_memory(self._sources), MOST_OF_A_SCRAPE)):
             await response.prepare(request)
             async for piece in exposition(self._sources, style):
                 await response.write(piece)

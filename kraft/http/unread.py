@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 MOST_BYTES: Final = 64 * 1024 * 1024
 """Of all answers that are being sent; one that is alone may be longer."""
+MOST_OF_A_SCRAPE: Final = MOST_BYTES // 4
+"""As much counts, whatever it takes: beside one of a very large broker others are answered, too."""
 PIECE_BYTES: Final = 64 * 1024
 
 
