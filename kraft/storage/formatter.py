@@ -28,7 +28,13 @@ from metadata_quorum.foundation.disk import PRIVATE_FILE, Disk, is_of_disk, make
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.uuids import parse_uuid, random_uuid
 from metadata_quorum.metadata.records import UserScramCredentialRecord
-from metadata_quorum.raft.identity import Identity, format_voter, is_formatted
+from metadata_quorum.raft.identity import (
+    Identity,
+    format_voter,
+    is_formatted,
+    other_voters,
+    read_identity,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -79,18 +85,27 @@ def inspect_storage(disk: Disk, config: Config) -> list[Inspected]:
         except FatalError as error:
             found.append(Inspected(directory, problem=error.reason))
             continue
-        holds_voter = directory == config.metadata_dir and config.is_controller
         problem = None
         if not meta:
             problem = "not formatted: `kraft storage format` does that"
-        elif holds_voter and not is_formatted(disk, config.raft_dir):
-            problem = "the voter's marker is gone: this controller has lost its disk, and is to be formatted"
+        elif directory == config.metadata_dir and config.is_controller:
+            problem = _problem_of_voter(disk, config, meta["cluster.id"])
         found.append(
             Inspected(
                 directory, meta.get("cluster.id"), meta.get("node.id"), meta.get("directory.id"), problem
             )
         )
     return found
+
+
+def _problem_of_voter(disk: Disk, config: Config, cluster_id: str) -> str | None:
+    if not is_formatted(disk, config.raft_dir):
+        return "the voter's marker is gone: this controller has lost its disk, and is to be formatted"
+    try:
+        identity = read_identity(disk, config.raft_dir, cluster_id, config.node_id)
+    except FatalError as error:
+        return error.reason
+    return other_voters(config.raft_dir, identity, [voter.node_id for voter in config.voters])
 
 
 def format_storage(

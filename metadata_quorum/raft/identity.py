@@ -120,14 +120,22 @@ def keep_voters(
     listed = tuple(sorted(voters))
     if listed == identity.voters:
         return
-    if identity.voters and has_taken_part:
-        raise FatalError(
-            ExitCode.BAD_CONFIG,
-            f"controller.quorum.voters names {_listed(listed)}, but {directory} is of a quorum of "
-            f"{_listed(identity.voters)}. Who votes cannot be changed: another majority would know nothing "
-            "of what that one has decided. Only the addresses may change.",
-        )
+    problem = other_voters(directory, identity, listed)
+    if problem is not None and has_taken_part:
+        raise FatalError(ExitCode.BAD_CONFIG, problem)
     _write(disk, directory, replace(identity, voters=listed))
+
+
+def other_voters(directory: str, identity: Identity, voters: Iterable[int]) -> str | None:
+    """What is wrong with that list for a voter that has taken part in an election."""
+    listed = tuple(sorted(voters))
+    if not identity.voters or listed == identity.voters:
+        return None
+    return (
+        f"controller.quorum.voters names {_listed(listed)}, but {directory} is of a quorum of "
+        f"{_listed(identity.voters)}. Who votes cannot be changed: another majority would know nothing "
+        "of what that one has decided. Only the addresses may change."
+    )
 
 
 def _listed(voters: Iterable[int]) -> str:

@@ -8,6 +8,7 @@ import random
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -23,7 +24,7 @@ from kraft.storage.formatter import (
 from metadata_quorum.foundation.disk import OsDisk
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.uuids import random_uuid, uuid_text
-from metadata_quorum.raft.identity import is_formatted, read_identity
+from metadata_quorum.raft.identity import is_formatted, keep_voters, read_identity
 
 DISK = OsDisk()
 RNG = random.Random(1)
@@ -129,6 +130,19 @@ def test_directories_are_inspected(tmp_path):
     first, second = inspect_storage(DISK, config)
     assert "lost its disk" in first.problem
     assert second.problem is None
+
+
+def test_voters_that_are_not_those_of_the_quorum_are_shown(tmp_path):
+    """A node that has voted would not start with them."""
+    config = config_for(tmp_path)
+    format_storage(DISK, config, "cluster-1", RNG)
+    identity = read_identity(DISK, config.raft_dir, "cluster-1", 1)
+    keep_voters(DISK, config.raft_dir, identity, [1], has_taken_part=False)
+    assert inspect_storage(DISK, config)[0].problem is None
+    keep_voters(DISK, config.raft_dir, identity, [1, 2, 3], has_taken_part=False)
+    assert "is of a quorum of 1,2,3" in inspect_storage(DISK, config)[0].problem
+    (Path(config.raft_dir) / "voter.properties").write_text("version=1\n")
+    assert "is damaged" in inspect_storage(DISK, config)[0].problem
 
 
 def test_no_two_directories_have_one_id(tmp_path):
