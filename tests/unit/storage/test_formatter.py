@@ -137,7 +137,7 @@ def test_voters_that_are_not_those_of_the_quorum_are_shown(tmp_path):
     config = config_for(tmp_path)
     format_storage(DISK, config, "cluster-1", RNG)
     identity = read_identity(DISK, config.raft_dir, "cluster-1", 1)
-    keep_voters(DISK, config.raft_dir, identity, [1], has_taken_part=False)
+    keep_voters(DISK, config.raft_dir, identity, [2, 1], has_taken_part=False)
     assert inspect_storage(DISK, config)[0].problem is None
     keep_voters(DISK, config.raft_dir, identity, [1, 2, 3], has_taken_part=False)
     assert "is of a quorum of 1,2,3" in inspect_storage(DISK, config)[0].problem
