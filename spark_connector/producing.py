@@ -32,6 +32,7 @@ METADATA_WAIT_S: Final = 10.0
 """For a topic's partitions, where a row names one that is not known yet."""
 PARTITION_UNSET: Final = -1
 """The partitioner decides."""
+_END_IN_C: Final = "\0"
 _NULL: Final = b"\x00null\xff"
 """In a digest; bytes that a key or a value hardly ever is."""
 _SPREAD: Final = 2_654_435_761
@@ -102,6 +103,8 @@ def _produce(producer: Producer, columns: Columns, delivered: Any, failures: lis
             try:
                 producer.produce(topic, value, key, partition, on_delivery=delivered, headers=headers)
                 break
+            except ValueError as error:  # a topic with a NUL
+                raise SinkError("KAFKA_WRITE_FAILED", f"{topic!r}: {error}") from None
             except BufferError:
                 producer.poll(FULL_QUEUE_WAIT_S)
                 _check(failures)
@@ -188,6 +191,11 @@ def _headers(headers: list[dict[str, Any] | None] | None) -> list[tuple[str, byt
     for header in headers:
         if header is None or header["key"] is None:
             raise SinkError("KAFKA_NULL_HEADER_KEY_IN_DATA", "a row has a header without a key")
+        if _END_IN_C in header["key"]:
+            raise SinkError(
+                "KAFKA_INVALID_HEADER_KEY_IN_DATA",
+                f"the key of a header is {header['key']!r}: librdkafka would write what comes before the NUL",
+            )
         pairs.append((header["key"], header["value"]))
     return pairs
 

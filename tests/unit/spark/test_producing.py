@@ -68,6 +68,17 @@ def test_a_header_without_a_key_is_none() -> None:
             headers({"key": "k", "value": b"v"}, wrong)
 
 
+def test_a_name_that_librdkafka_would_cut_is_refused() -> None:
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    named = [{"key": "a\0b", "value": b"v"}]
+    wrong = pa.record_batch({"value": [b"a"], "headers": pa.array([named], kind)})
+    with pytest.raises(SinkError, match="KAFKA_INVALID_HEADER_KEY_IN_DATA"):
+        list(Columns(wrong, "t"))
+    config = producer_config({"bootstrap.servers": f"{HOST}:1", "log_level": "0"})
+    with pytest.raises(SinkError, match="KAFKA_WRITE_FAILED"):
+        WriteTask(config, None).run(iter([pa.record_batch({"value": [b"a"], "topic": ["t\0x"]})]))
+
+
 def test_a_row_that_is_not_taken_is_an_error_of_the_sink() -> None:
     rows = pa.record_batch({"value": [bytes(5_000)]})
     config = producer_config({"bootstrap.servers": f"{HOST}:1", "max.request.size": "1000", "log_level": "0"})
