@@ -23,6 +23,7 @@ from rich.live import Live
 
 from kraft.cli.node_http import NodeHttp
 from kraft.cli.top_frame import Choice, Known, Size, frame
+from kraft.peers.held_signals import signals_wait
 from kraft.peers.interruptible import run
 
 KEPT_EVENTS: Final = 50
@@ -56,10 +57,7 @@ class _Screen:
     async def run(self) -> None:
         """Raises `Quit` in the end, or what is wrong."""
         loop, fd = asyncio.get_running_loop(), sys.stdin.fileno()
-        with (
-            _keys_at_once(fd),
-            Live(console=Console(highlight=False), screen=True, auto_refresh=False) as live,
-        ):
+        with _keys_at_once(fd), _other_screen() as live:
             loop.add_reader(fd, self._read_keys, fd)
             loop.add_signal_handler(signal.SIGWINCH, self._news.set)
             await asyncio.gather(self._follow(), self._draw(live))
@@ -131,6 +129,19 @@ def take_key(choice: Choice, key: str) -> bool:
         case _ if key in ("j", DOWN):
             choice.scrolled += 1  # frame() knows how far it goes
     return False
+
+
+@contextmanager
+def _other_screen() -> Iterator[Live]:
+    """Taken and left as a whole: a signal in the midst would leave the reader there."""
+    live = Live(console=Console(highlight=False), screen=True, auto_refresh=False)
+    try:
+        with signals_wait():
+            live.start()
+        yield live
+    finally:
+        with signals_wait():
+            live.stop()
 
 
 @contextmanager

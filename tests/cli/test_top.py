@@ -91,7 +91,24 @@ def test_a_terminal_is_drawn_and_left_as_it_was(watched: LocalCluster, tmp_path:
         os.close(theirs)
 
 
-def test_a_terminal_is_left_as_it_was_by_sigterm(tmp_path: Path) -> None:
+WHILE_THE_SCREEN_IS_TAKEN = """
+import os, signal
+from rich.console import Console
+show_cursor = Console.show_cursor
+def interrupted(console, show=True):
+    Console.show_cursor = show_cursor
+    os.kill(os.getpid(), signal.SIGTERM)
+    return show_cursor(console, show)
+Console.show_cursor = interrupted
+from kraft.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    "program", [("-m", "kraft"), ("-c", WHILE_THE_SCREEN_IS_TAKEN)], ids=["while it is shown", "before"]
+)
+def test_a_terminal_is_left_as_it_was_by_sigterm(tmp_path: Path, program: tuple[str, str]) -> None:
     ours, theirs = pty.openpty()
     fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
     before = termios.tcgetattr(theirs)
@@ -102,17 +119,18 @@ def test_a_terminal_is_left_as_it_was_by_sigterm(tmp_path: Path) -> None:
             screen.extend(os.read(ours, 65536))
         return text in screen
 
-    command = [sys.executable, "-m", "kraft", "top", "--http", "127.0.0.1:1"]
+    command = [sys.executable, *program, "top", "--http", "127.0.0.1:1"]
     with (tmp_path / "errors").open("wb") as errors:
         top = subprocess.Popen(
             command, stdin=theirs, stdout=theirs, stderr=errors, env=os.environ | {"TERM": "xterm"}
         )
     try:
         wait_until(lambda: shows(b"\x1b[?1049h"), "the other screen is there")
-        assert termios.tcgetattr(theirs) != before
-        top.terminate()
+        if program[0] == "-m":
+            assert termios.tcgetattr(theirs) != before
+            top.terminate()
         wait_until(lambda: shows(b"\x1b[?1049l"), "the other screen is left")
-        assert top.wait(60) == INTERRUPTED
+        assert top.wait(PATIENCE_S) == INTERRUPTED
         assert termios.tcgetattr(theirs) == before
         assert (tmp_path / "errors").read_text() == ""
     finally:
