@@ -142,8 +142,7 @@ class BrokerContext:
     """Held by a long RecordCounts request: until it is answered it takes some 20 MB."""
     record_counters: RecordCounters = field(default_factory=RecordCounters)
     node_view: asyncio.Task[bytes] | None = None
-    """The view of this broker that is being made, for all nodes that ask meanwhile, or that nobody has asked
-    for since."""
+    """The view of this broker that is being made, or was a moment ago, for all nodes that ask meanwhile."""
     creating_topics: dict[str, asyncio.Task[bool]] = field(default_factory=dict)
     """Topics that are just being created on demand."""
 

@@ -36,8 +36,8 @@ VERSION: Final = 0
 ANSWER_S: Final = 0.5
 NOT_YET: Final = b""
 """Instead of a view that is still being made."""
-KEPT_S: Final = 3.0
-"""A view that nobody waited for, until somebody asks."""
+KEPT_S: Final = 1.5
+"""A view that somebody has not waited for: all consoles ask for it within a second."""
 PER_SLICE: Final = 200
 """Partitions or groups that are looked at in one turn of the loop."""
 POSITIONS_AS_ONE: Final = 10
@@ -64,27 +64,30 @@ def handle(broker: BrokerContext, ctx: RequestContext, body: memoryview) -> asyn
 async def _answer(broker: BrokerContext, ctx: RequestContext) -> Buffers:
     """One view is made at a time, for all who ask meanwhile: that of a large broker takes tens of megabytes,
     and many who ask may be no brokers. Where it takes long, nothing is answered, which says that we live, and
-    whoever asks next gets it."""
+    whoever asks again soon gets it."""
     made = broker.node_view
     if made is None:
         made = broker.node_view = awaited(broker.node.loop, _text(broker), "NodeView")
-        made.add_done_callback(lambda _: broker.node.loop.call_later(KEPT_S, _forget, broker, made))
     await asyncio.wait((made,), timeout=ANSWER_S)
-    if not made.done():
-        return ctx.framed((NOT_YET,))
-    _forget(broker, made)
-    return ctx.framed((made.result(),))
-
-
-def _forget(broker: BrokerContext, made: asyncio.Task[bytes]) -> None:
-    if broker.node_view is made:
-        broker.node_view = None
+    return ctx.framed((made.result() if made.done() else NOT_YET,))
 
 
 async def _text(broker: BrokerContext) -> bytes:
-    view = await node_view(broker)
-    with broker.node.long_work.in_a_thread():
-        return await broker.node.loop.run_in_executor(None, long_json.encode, view)
+    loop = broker.node.loop
+    began = loop.time()
+    try:
+        view = await node_view(broker)
+        with broker.node.long_work.in_a_thread():
+            return await loop.run_in_executor(None, long_json.encode, view)
+    finally:
+        if loop.time() - began < ANSWER_S:
+            _forget(broker)
+        else:
+            loop.call_later(KEPT_S, _forget, broker)
+
+
+def _forget(broker: BrokerContext) -> None:
+    broker.node_view = None
 
 
 async def node_view(broker: BrokerContext) -> dict[str, Any]:

@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -194,7 +195,8 @@ def end_at_once(error: BaseException) -> None:
     goes wrong with saying so: the log may lie on the same disk, or go to somebody who does not read it."""
     code = error.exit_code if isinstance(error, FatalError) else ExitCode.INVARIANT_BROKEN
     try:
-        threading.Timer(LAST_WORDS_S, os._exit, (code,)).start()
+        with suppress(RuntimeError):  # there is no room for another thread
+            threading.Timer(LAST_WORDS_S, os._exit, (code,)).start()
         if isinstance(error, FatalError):
             tell(f"kraft: {error.reason}")
         else:

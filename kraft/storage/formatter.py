@@ -35,6 +35,7 @@ from metadata_quorum.raft.identity import (
     other_voters,
     read_identity,
 )
+from metadata_quorum.raft.journal import has_taken_part
 
 logger = logging.getLogger(__name__)
 
@@ -103,8 +104,12 @@ def _problem_of_voter(disk: Disk, config: Config, cluster_id: str) -> str | None
         return "the voter's marker is gone: this controller has lost its disk, and is to be formatted"
     try:
         identity = read_identity(disk, config.raft_dir, cluster_id, config.node_id)
+        if not has_taken_part(disk, config.raft_dir):
+            return None
     except FatalError as error:
         return error.reason
+    except OSError as error:
+        return _cannot_read(config.raft_dir, error).reason
     return other_voters(config.raft_dir, identity, [voter.node_id for voter in config.voters])
 
 

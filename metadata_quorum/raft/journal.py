@@ -345,6 +345,18 @@ class RaftJournal:
         )
 
 
+def has_taken_part(disk: Disk, directory: str) -> bool:
+    """Whether that voter has been in an election. For who looks on from outside, and changes nothing. Raises
+    OSError."""
+    path, position = f"{directory}/{FILE_NAME}", 0
+    data = disk.read_bytes(path, RAFT)
+    while (body := _frame_body(data, position)) is not None:
+        if any(kind == _TERM and fields[0] > 0 for kind, fields, _ in _records(body, path)):
+            return True
+        position += _FRAME.size + len(body)
+    return False
+
+
 def _pack_admitted(peers: Mapping[int, UUID]) -> bytes:
     listed = b"".join(_PEER_FIELDS.pack(peer, peers[peer].bytes) for peer in sorted(peers))
     return _ADMITTED_FIELDS.pack(_ADMITTED, len(peers)) + listed

@@ -302,14 +302,13 @@ class OffsetMetadataManager:
 
     def refuse_topic_deletion(self, deletion: TopicDeletion) -> None:
         """The tombstones of the last step are not all in the log: it is looked for them again."""
-        if deletion.done:
+        was_done = deletion.done
+        deletion.left = deque(self._readers_of(deletion.topics))
+        deletion.group, deletion.is_late, deletion.waits = None, False, True
+        if was_done and not deletion.done:
             self._topic_deletions.append(deletion)
-        deletion.left, deletion.group, deletion.is_late = (
-            deque(self._readers_of(deletion.topics)),
-            None,
-            False,
-        )
-        deletion.waits = True
+        elif deletion.done and not was_done:  # clients have deleted the rest
+            self._topic_deletions.remove(deletion)
 
     def _is_held_since(self, place: Place, began: int) -> bool:
         return any(self._held[producer][place][0] >= began for producer in self._holders_of(place))

@@ -331,3 +331,17 @@ def test_a_machine_that_cannot_take_what_is_in_the_log_serves_no_longer(
             assert log.bounds(partition)[1] <= end + 1
 
     run(test)
+
+
+def test_a_refused_deletion_of_which_nothing_is_left_has_ended() -> None:
+    """A client has deleted the rest in between: nobody would come back to it."""
+    offsets = OffsetMetadataManager()
+    for place in PLACES:
+        offsets.replay(OffsetRecord("g", place, CommittedOffset(1)))
+    deletion = offsets.begin_topic_deletion(UnfinishedDeletion(["orders"]))
+    offsets.delete_some_offsets(deletion, 1)
+    for place in PLACES:
+        offsets.replay(OffsetRecord("g", place, None))
+    offsets.refuse_topic_deletion(deletion)
+    assert deletion.done
+    assert offsets.unfinished_deletions() == []

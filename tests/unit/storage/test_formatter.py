@@ -25,6 +25,7 @@ from metadata_quorum.foundation.disk import OsDisk
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.uuids import random_uuid, uuid_text
 from metadata_quorum.raft.identity import is_formatted, keep_voters, read_identity
+from metadata_quorum.raft.journal import RaftJournal
 
 DISK = OsDisk()
 RNG = random.Random(1)
@@ -140,6 +141,11 @@ def test_voters_that_are_not_those_of_the_quorum_are_shown(tmp_path):
     keep_voters(DISK, config.raft_dir, identity, [2, 1], has_taken_part=False)
     assert inspect_storage(DISK, config)[0].problem is None
     keep_voters(DISK, config.raft_dir, identity, [1, 2, 3], has_taken_part=False)
+    assert inspect_storage(DISK, config)[0].problem is None, "it has not voted: the list may be put right"
+    journal = RaftJournal(DISK, config.raft_dir)
+    journal.setCurrentTerm(1, 1)
+    journal.sync()
+    journal.close()
     assert "is of a quorum of 1,2,3" in inspect_storage(DISK, config)[0].problem
     (Path(config.raft_dir) / "voter.properties").write_text("version=1\n")
     assert "is damaged" in inspect_storage(DISK, config)[0].problem
