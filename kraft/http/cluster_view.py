@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Set
 from typing import Any, Final, NamedTuple, TypeVar
 
+from data_plane.coordinator.state_machine import weight_of
 from kraft.api.context import BrokerContext
 from kraft.api.node_view import NOT_YET, VERSION, node_view
 from kraft.http.finish import to_its_end
@@ -37,8 +38,6 @@ SHOWN: Final = 300
 """Partitions in one snapshot: those with a problem first."""
 SHOWN_OF_GROUPS: Final = 3_000
 """Members and positions of groups in one snapshot: of those that are furthest behind."""
-CHARACTERS_AS_ONE: Final = 128
-"""So many of a group's name, which may have 32 KB, take the room of a member."""
 _QUORUM_VERSION: Final = 2
 
 Json = dict[str, Any]
@@ -394,7 +393,7 @@ def furthest_behind(groups: list[Json]) -> list[Json]:
     """As many as there is room for; in the order in which they were."""
     room, shown = SHOWN_OF_GROUPS, set[str]()
     for group in sorted(groups, key=lambda group: -(group["lag"] or 0)):
-        room -= 1 + len(group["members"]) + len(group["offsets"]) + len(group["id"]) // CHARACTERS_AS_ONE
+        room -= weight_of(group["id"]) + len(group["members"]) + len(group["offsets"])
         if room < 0:
             break
         shown.add(group["id"])
