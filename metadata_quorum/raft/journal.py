@@ -295,14 +295,12 @@ class RaftJournal:
     def read_on(self, data: bytes, position: int) -> int:
         """Take in the frames of the file from there on; where the last whole one ends. Also for who looks on
         from outside, at a file that has only grown. Raises FatalError where it is damaged."""
-        while position < len(data):
-            body = _frame_body(data, position)
-            if body is None:
-                self._judge_tail(data, position)
-                break
+        for body, end in _frames(data, position):
             for record in _records(body, self._path):
                 self._replay(record)
-            position += _FRAME.size + len(body)
+            position = end
+        if position < len(data):
+            self._judge_tail(data, position)
         if position == 0:
             raise self._damaged(0)
         self._term = max(self._term, self.last_term)
@@ -348,13 +346,10 @@ class RaftJournal:
 def has_taken_part(disk: Disk, directory: str) -> bool:
     """Whether that voter has been in an election. For who looks on from outside, and changes nothing. Raises
     OSError."""
-    path, position = f"{directory}/{FILE_NAME}", 0
-    data = disk.read_bytes(path, RAFT)
-    while (body := _frame_body(data, position)) is not None:
-        if any(kind == _TERM and fields[0] > 0 for kind, fields, _ in _records(body, path)):
-            return True
-        position += _FRAME.size + len(body)
-    return False
+    path = f"{directory}/{FILE_NAME}"
+    frames = _frames(disk.read_bytes(path, RAFT), 0)
+    records = (record for body, _ in frames for record in _records(body, path))
+    return any(kind == _TERM and fields[0] > 0 for kind, fields, _ in records)
 
 
 def _pack_admitted(peers: Mapping[int, UUID]) -> bytes:
@@ -379,6 +374,13 @@ def _frame_body(data: bytes, at: int) -> bytes | None:
     if zlib.crc32(memoryview(data)[at + _CRC_STARTS : end]) != crc:
         return None
     return data[at + _FRAME.size : end]
+
+
+def _frames(data: bytes, at: int) -> Iterator[tuple[bytes, int]]:
+    """The body of each frame from there on, and where it ends, before the first that is not whole."""
+    while (body := _frame_body(data, at)) is not None:
+        at += _FRAME.size + len(body)
+        yield body, at
 
 
 def _records(body: bytes, path: str) -> Iterator[tuple[int, tuple[int, ...], bytes]]:
