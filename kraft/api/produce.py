@@ -34,7 +34,7 @@ from kraft.api.authz.checks import InHandler
 from kraft.api.authz.raw_requests import unauthorized_writes
 from kraft.api.context import BrokerContext, NodeContext
 from kraft.api.long_work import LongRequest
-from kraft.api.produce_queue import NO_REFUSALS, QueuedProduce
+from kraft.api.produce_queue import NO_REFUSALS, QueuedProduce, of_one_producer
 from kraft.api.request_context import RequestContext
 from kraft.api.row import ApiRow
 from kraft.api.throttling import charge_produce
@@ -86,9 +86,10 @@ def handle(broker: BrokerContext, ctx: RequestContext, body: memoryview) -> Repl
     request = read_produce_request(
         ctx.version, body, partition_lookup.max_request_partitions(broker.replica_manager)
     )
-    refusals = (
+    refusals: Mapping[int, BrokerError] = (
         NO_REFUSALS if broker.node.authorizer is None else unauthorized_writes(broker.node, ctx, request)
     )
+    refusals = of_one_producer(request, refusals)
     produce = _Produce(broker, ctx, request)
     queued: QueuedProduce | None = None
     if request.transactional_id is not None or ctx.connection.state.last_queued_produce is not None:

@@ -139,16 +139,15 @@ class QueuedProduce:
 
     async def _refusals(self, verifier: TransactionVerifier) -> dict[int, BrokerError]:
         refusals: dict[int, BrokerError] = {}
-        for producer in {asked.producer for asked in self._opening}:
-            own = [asked for asked in self._opening if asked.producer == producer]
+        if self._opening:
             assert self._request.transactional_id is not None
             outcomes = await verifier.ask(
                 self._request.transactional_id,
-                producer,
-                {asked.partition.tp: asked.guard for asked in own},
+                self._opening[0].producer,  # all have the same one: see `of_one_producer`
+                {asked.partition.tp: asked.guard for asked in self._opening},
                 add=self._version >= FIRST_TO_ADD,
             )
-            for asked in own:
+            for asked in self._opening:
                 code = outcomes[asked.partition.tp]
                 if code is not ErrorCode.NONE:
                     refusals[asked.place] = _refusal(code, self._version)
@@ -172,6 +171,29 @@ class QueuedProduce:
         return _opening_batches(self._broker, self._version, self._request, places, self._refused)
 
 
+def of_one_producer(request: ProduceRequest, refused: Mapping[int, BrokerError]) -> Mapping[int, BrokerError]:
+    """`refused`, or the refusal of everything where the transactional batches have several producers: the
+    coordinator is asked about one. A client has one of a transactional id."""
+    if request.transactional_id is None or len(request.partitions) == 1:
+        return refused
+    headers = (_header_of(each) for place, each in enumerate(request.partitions) if place not in refused)
+    transactional = (each for each in headers if each is not None and each.is_transactional)
+    producers = {(each.producer_id, each.producer_epoch) for each in transactional}
+    if len(producers) <= 1:
+        return refused
+    several = BrokerError(
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING, "Transactional records contained more than one producer ID"
+    )
+    return {**dict.fromkeys(range(len(request.partitions)), several), **refused}
+
+
+def _header_of(wanted: ProducePartition) -> BatchHeader | None:
+    """None where there is no whole one."""
+    if wanted.records is None or len(wanted.records) < BATCH_OVERHEAD:
+        return None
+    return read_header(wanted.records)
+
+
 def _opening_batches(
     broker: BrokerContext,
     version: int,
@@ -190,10 +212,8 @@ def _opening_batches(
 
 
 def _opened_by(broker: BrokerContext, wanted: ProducePartition) -> tuple[Partition, BatchHeader] | None:
-    if wanted.records is None or len(wanted.records) < BATCH_OVERHEAD:
-        return None
-    header = read_header(wanted.records)
-    if not header.is_transactional:
+    header = _header_of(wanted)
+    if header is None or not header.is_transactional:
         return None
     try:
         partition = partition_lookup.find(broker, wanted.topic, wanted.topic_id, wanted.partition)

@@ -71,7 +71,7 @@ class TransactionVerifier:
         self._local = local
         self._broker_channels = broker_channels
         self._timeout_s = timeout_s
-        self._repetition = retry
+        self._retry = retry
         self.guards = guards
         self.verifies = verifies
 
@@ -85,7 +85,7 @@ class TransactionVerifier:
     ) -> dict[TopicPartition, ErrorCode]:
         """For each partition, whether the producer's open transaction has it now."""
         now_s = asyncio.get_running_loop().time
-        deadline_s = now_s() + self._repetition.for_s
+        deadline_s = now_s() + self._retry.for_s
         while True:
             for tp, guard in guarded.items():
                 self.guards.renew(tp, producer.producer_id, guard)
@@ -93,7 +93,7 @@ class TransactionVerifier:
             is_ending = add and ErrorCode.CONCURRENT_TRANSACTIONS in outcomes.values()
             if not is_ending or now_s() >= deadline_s:
                 return outcomes
-            await asyncio.sleep(self._repetition.every_s)
+            await asyncio.sleep(self._retry.every_s)
 
     async def _ask_once(
         self,
@@ -131,7 +131,7 @@ class TransactionVerifier:
         if add:
             await self._local.add_partitions(transactional_id, producer, partitions, EPOCH_PER_TRANSACTION)
             return dict.fromkeys(partitions, ErrorCode.NONE)
-        missing = await self._local.verify(transactional_id, producer, partitions)
+        missing = frozenset(await self._local.verify(transactional_id, producer, partitions))
         return {tp: ErrorCode.TRANSACTION_ABORTABLE if tp in missing else ErrorCode.NONE for tp in partitions}
 
     async def _ask_remote(

@@ -220,6 +220,28 @@ def test_without_a_right_nothing_is_written_to_an_id_that_is_not_known_yet(tmp_p
     run(tmp_path, test)
 
 
+@pytest.mark.row("P4")
+def test_a_transactional_request_has_one_producer(tmp_path: Path) -> None:
+    """Its coordinator is asked once: about thousands it was asked one after the other, in one turn."""
+
+    async def test(broker: Broker) -> None:
+        broker.broker.transaction_verifier = SimpleNamespace(verifies=True)
+        ctx: Any = SimpleNamespace(
+            version=9, connection=broker.connection, client_id="c", cost=None, framed=lambda body: body[0]
+        )
+        batches = [
+            batch(b"v", producer_id=7 + i, producer_epoch=0, base_sequence=0, transactional=True)
+            for i in range(2)
+        ]
+        transactional = b"\2x" + request(9, [*batches, batch(b"outside")], 1)[1:]
+        response = produce.handle(broker.broker, ctx, memoryview(bytearray(transactional)))
+        answers = partitions(response)
+        assert [each.error_code for each in answers] == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 3
+        assert broker.values == []
+
+    run(tmp_path, test)
+
+
 def test_what_takes_long_to_check_is_checked_elsewhere_and_in_its_turn(tmp_path: Path) -> None:
     async def test(broker: Broker) -> None:
         long = broker.produce(idempotent(0, *LONG), acks=-1)

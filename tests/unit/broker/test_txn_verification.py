@@ -28,6 +28,7 @@ class Coordinator:
         self._guards = guards
         self._concurrent = concurrent
         self.questions_at_s: list[float] = []
+        self.missing: Sequence[TopicPartition] = ()
 
     async def add_partitions(
         self, name: str, producer: ProducerIdAndEpoch, partitions: Collection[TopicPartition], version: int
@@ -41,13 +42,25 @@ class Coordinator:
         self, name: str, producer: ProducerIdAndEpoch, partitions: Collection[TopicPartition]
     ) -> Sequence[TopicPartition]:
         await self.add_partitions(name, producer, partitions, 0)
-        return ()
+        return self.missing
+
+
+class LookedThroughOnce(tuple[TopicPartition, ...]):
+    """Thousands that are missing, of thousands that are asked for."""
+
+    def __contains__(self, each: object) -> bool:
+        raise AssertionError("looked through for each partition")
 
 
 def ask(
-    guards: VerificationGuards, *, concurrent: int, add: bool = True
+    guards: VerificationGuards,
+    *,
+    concurrent: int,
+    add: bool = True,
+    missing: Sequence[TopicPartition] = (),
 ) -> tuple[dict[TopicPartition, ErrorCode], VerificationGuard, list[float]]:
     coordinator: Any = Coordinator(guards, concurrent)
+    coordinator.missing = missing
     topic = SimpleNamespace(partitions=dict.fromkeys(range(50), SimpleNamespace(leader=HERE)))
     metadata_cache: Any = SimpleNamespace(image=SimpleNamespace(topic=lambda name: topic))
     broker_channels: Any = None
@@ -88,3 +101,8 @@ def test_a_producer_that_names_its_partitions_is_answered_at_once() -> None:
     assert outcomes == {T0: ErrorCode.CONCURRENT_TRANSACTIONS}
     assert asked == [0]
     assert not guard.holds
+
+
+def test_what_is_missing_is_not_looked_through_for_each_partition() -> None:
+    outcomes, _, _ = ask(VerificationGuards(), concurrent=0, add=False, missing=LookedThroughOnce((T0,)))
+    assert outcomes == {T0: ErrorCode.TRANSACTION_ABORTABLE}
