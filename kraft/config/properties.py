@@ -14,7 +14,7 @@ single backslash in a password or a rule disappears, and a misspelled line becom
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 
@@ -22,6 +22,17 @@ from metadata_quorum.foundation.errors import ExitCode, FatalError
 def parse_properties(text: str) -> dict[str, str]:
     """The values of a file by key; of a key that is there twice, the last. Raises FatalError(BAD_CONFIG)."""
     values: dict[str, str] = {}
+    for line in _logical_lines(text):
+        separators = [i for i, c in enumerate(line) if c in "=:"]
+        if not separators:
+            raise FatalError(ExitCode.BAD_CONFIG, f"server.properties={line}: each line is key=value")
+        values[line[: separators[0]].strip()] = line[separators[0] + 1 :].strip()
+    return values
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Without comments, and with the lines that a backslash at their end continues; behind the last one there
+    may be nothing."""
     pending = ""
     for line in text.splitlines():
         stripped = line.strip()
@@ -30,13 +41,11 @@ def parse_properties(text: str) -> dict[str, str]:
         logical = pending + stripped
         if logical.endswith("\\") and not logical.endswith("\\\\"):
             pending = logical[:-1]
-            continue
-        pending = ""
-        separators = [i for i, c in enumerate(logical) if c in "=:"]
-        if not separators:
-            raise FatalError(ExitCode.BAD_CONFIG, f"server.properties={line.strip()}: each line is key=value")
-        values[logical[: separators[0]].strip()] = logical[separators[0] + 1 :].strip()
-    return values
+        else:
+            pending = ""
+            yield logical
+    if pending:
+        yield pending
 
 
 def format_properties(values: Mapping[str, str]) -> str:

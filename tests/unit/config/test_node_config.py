@@ -219,6 +219,11 @@ def test_properties_as_java_writes_them():
         parse_properties("nonsense")
 
 
+def test_a_key_that_the_end_of_the_file_cuts_off_is_not_lost():
+    assert parse_properties("a=1\nb=x,\\\n  y\\") == {"a": "1", "b": "x,y"}
+    assert parse_properties("b=x\\\n") == {"b": "x"}
+
+
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(FatalError, match=r"cannot read .*No such file"):
         Config.load(str(tmp_path / "missing.properties"))
