@@ -129,12 +129,18 @@ def _check_values(node: NodeContext, present: MetadataImage, resource: Message, 
     values = {
         each.name: each.value
         for each in resource.configs
-        if not (incremental and each.config_operation == CONFIG_DELETE)
+        if not (incremental and each.config_operation in (CONFIG_DELETE, CONFIG_SUBTRACT))
     }
     if kind == ResourceType.BROKER:
         if len(name) > _LONGEST_ID:
             raise _invalid(f"Invalid broker name '{name[:_LONGEST_ID]}...'")
-        check_broker_values(values, per_broker=bool(name))
+        # What is taken from a list need be no value, and what is left of it may be none.
+        lessened = (
+            {each.name: "" for each in resource.configs if each.config_operation == CONFIG_SUBTRACT}
+            if incremental
+            else {}
+        )
+        check_broker_values(values | lessened, per_broker=bool(name))
         if any(each.name in (_LIMIT, _EXCEPTIONS) for each in resource.configs):
             _check_limit(node, name, _after(node, resource, values, incremental=incremental))
     elif kind == ResourceType.TOPIC:

@@ -211,6 +211,7 @@ class _Produce:
 
     def _of_leader(self, wanted: ProducePartition) -> tuple[memoryview, Partition]:
         acks, version = self._request.acks, self._ctx.version
+        partition = self._find(wanted)
         if not ALL_REPLICAS <= acks <= LEADER_ACKS:
             raise BrokerError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}")
         if wanted.records is None:
@@ -222,7 +223,6 @@ class _Produce:
             )
         if self._request.transactional_id is None and is_transactional(wanted.records):
             raise BrokerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no transactional id is given")
-        partition = self._find(wanted)
         if partition.leader is None:
             partition.refuse_as_not_leader()
         return wanted.records, partition

@@ -16,6 +16,7 @@ from metadata_quorum.decisions.elections import (
     affected_topics,
     config_changed,
 )
+from metadata_quorum.decisions.topics import name_problem
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.features import ELR_VERSION
 from metadata_quorum.foundation.model import ResourceType
@@ -53,7 +54,7 @@ def incremental_alter_configs(image: MetadataImage, command: IncrementalAlterCon
         resource = (change.resource_type, change.resource_name)
         named = frozenset(operation.name for operation in change.operations)
         try:
-            values = dict(_present(image, resource, command.controllers))
+            values = dict(image.config(*resource))
             if len(named) != len(change.operations):
                 raise BrokerError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
             for operation in change.operations:
@@ -61,7 +62,7 @@ def incremental_alter_configs(image: MetadataImage, command: IncrementalAlterCon
             requested.append((resource, named, values))
         except BrokerError as e:
             requested.append((resource, named, e))
-    return _decide(image, requested)
+    return _decide(image, requested, command.controllers)
 
 
 def alter_configs(image: MetadataImage, command: AlterConfigs) -> Decision:
@@ -71,7 +72,6 @@ def alter_configs(image: MetadataImage, command: AlterConfigs) -> Decision:
         resource = (replacement.resource_type, replacement.resource_name)
         named = frozenset(entry.name for entry in replacement.configs)
         try:
-            _present(image, resource, command.controllers)
             for entry in replacement.configs:
                 if entry.value is None:
                     raise BrokerError(
@@ -81,10 +81,10 @@ def alter_configs(image: MetadataImage, command: AlterConfigs) -> Decision:
             requested.append((resource, named, values))
         except BrokerError as e:
             requested.append((resource, named, e))
-    return _decide(image, requested)
+    return _decide(image, requested, command.controllers)
 
 
-def _decide(image: MetadataImage, requested: list[RequestedChange]) -> Decision:
+def _decide(image: MetadataImage, requested: list[RequestedChange], controllers: Collection[int]) -> Decision:
     decision = Decision()
     results = []
     seen: set[Resource] = set()
@@ -97,7 +97,9 @@ def _decide(image: MetadataImage, requested: list[RequestedChange]) -> Decision:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             seen.add(resource)
             before = image.config(*resource)
+            _check_name(resource)
             _check(resource, values)
+            _check_exists(image, resource, controllers)
             if image.features.get(ELR_VERSION, 0) >= 1:
                 _check_min_insync(resource, named, before, values)
             changed = {k for k in before.keys() | values.keys() if before.get(k) != values.get(k)}
@@ -127,20 +129,18 @@ def _replayed(image: MetadataImage, records: list[MetadataRecord]) -> MetadataIm
     return delta.apply()
 
 
-def _present(image: MetadataImage, resource: Resource, controllers: Collection[int]) -> Mapping[str, str]:
-    """Present values of a resource that may be altered."""
+def _check_name(resource: Resource) -> None:
+    """Raises `BrokerError` where nothing of that kind can have the name."""
     kind, name = resource
     match kind:
         case ResourceType.TOPIC:
             if not name:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
-            if name not in image.topics_by_name:
-                raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+            if (problem := name_problem(name)) is not None:
+                raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
         case ResourceType.BROKER:
             if name and not name.isdecimal():
                 raise BrokerError(ErrorCode.INVALID_REQUEST, f"Invalid broker name '{name}'")
-            if name and int(name) not in image.brokers and int(name) not in controllers:
-                raise BrokerError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {name} found.")
         case ResourceType.CLIENT_METRICS:
             if not name:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
@@ -149,7 +149,15 @@ def _present(image: MetadataImage, resource: Resource, controllers: Collection[i
                 raise BrokerError(ErrorCode.INVALID_REQUEST, "Default resources are not allowed here.")
         case _:
             raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unexpected resource type {kind}.")
-    return image.config(kind, name)
+
+
+def _check_exists(image: MetadataImage, resource: Resource, controllers: Collection[int]) -> None:
+    """Last, as in Kafka: what is wrong with the values is told of a topic that there is not, too."""
+    kind, name = resource
+    if kind == ResourceType.TOPIC and name not in image.topics_by_name:
+        raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+    if kind == ResourceType.BROKER and name and int(name) not in image.brokers.keys() | set(controllers):
+        raise BrokerError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {name} found.")
 
 
 def _keys(resource: Resource) -> Mapping[str, ConfigKey]:

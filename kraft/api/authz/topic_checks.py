@@ -170,7 +170,7 @@ def _without_configs(requester: RequestPrincipal, response: Response) -> Respons
         ):
             topic |= {
                 "topic_config_error_code": int(_REFUSED),
-                "configs": None,
+                "configs": [],
                 "num_partitions": -1,
                 "replication_factor": -1,
             }

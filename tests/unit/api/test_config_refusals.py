@@ -16,7 +16,7 @@ from metadata_quorum.foundation.model import ResourceType
 from metadata_quorum.metadata.delta import MetadataDelta
 from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
 from metadata_quorum.metadata.records import ConfigRecord
-from metadata_quorum.protocol.commands import CONFIG_DELETE, CONFIG_SET
+from metadata_quorum.protocol.commands import CONFIG_DELETE, CONFIG_SET, CONFIG_SUBTRACT
 from tests.support.contexts import controller_context, node_context
 from tests.support.node_config import config, mapped
 
@@ -27,13 +27,23 @@ def refusal(
     kind: ResourceType, name: str, image: MetadataImage = EMPTY_IMAGE, /, **values: str | None
 ) -> ErrorCode:
     """Of an incremental change; None deletes."""
+    return outcome_of(
+        kind,
+        name,
+        image,
+        *(
+            (key.replace("_", "."), CONFIG_DELETE if value is None else CONFIG_SET, value)
+            for key, value in values.items()
+        ),
+    )
+
+
+def outcome_of(
+    kind: ResourceType, name: str, image: MetadataImage, *changes: tuple[str, int, str | None]
+) -> ErrorCode:
     named = [
-        SimpleNamespace(
-            name=key.replace("_", "."),
-            value=value,
-            config_operation=CONFIG_DELETE if value is None else CONFIG_SET,
-        )
-        for key, value in values.items()
+        SimpleNamespace(name=key, value=value, config_operation=operation)
+        for key, operation, value in changes
     ]
     resource: Any = SimpleNamespace(resource_type=kind, resource_name=name, configs=named)
 
@@ -104,6 +114,19 @@ def test_what_kafka_cannot_read_is_refused(
 ) -> None:
     """A broker of Apache Kafka's, of the same cluster, would stop at it."""
     assert refusal(kind, "" if kind is ResourceType.BROKER else "x", **values) is code
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "code"),
+    [
+        (ResourceType.BROKER, "log.cleanup.policy", ErrorCode.NONE),
+        (ResourceType.TOPIC, "cleanup.policy", ErrorCode.NONE),
+        (ResourceType.BROKER, "controller.listener.names", ErrorCode.INVALID_REQUEST),  # which never changes
+    ],
+)
+def test_what_is_taken_from_a_list_need_be_no_value(kind: ResourceType, key: str, code: ErrorCode) -> None:
+    for taken in ("none", "delete,", "compact"):
+        assert outcome_of(kind, "1", EMPTY_IMAGE, (key, CONFIG_SUBTRACT, taken)) is code
 
 
 @pytest.mark.parametrize(

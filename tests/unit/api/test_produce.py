@@ -30,7 +30,7 @@ from kraft.net.connection_state import ConnectionState
 from kraft.net.peer import UncountedRequest
 from kraft.wire.bridge import MalformedMessage
 from metadata_quorum.foundation.batch import Record, encode_batch
-from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID, PartitionRegistration, TopicPartition
 from metadata_quorum.security.authorizer import Authorizer
 from tests.support.logs import NOW_MS, open_log, read_all
@@ -48,6 +48,11 @@ class Partitions(list[Partition]):
 
     def get_by_id(self, topic_id: UUID, number: int) -> Partition:
         return self[0]
+
+
+class NoPartitions(list[Partition]):
+    def get(self, topic: str, number: int) -> Partition:
+        raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{number}")
 
 
 class KeptRequest(UncountedRequest):
@@ -190,6 +195,19 @@ def test_zstd_came_with_version_7(tmp_path: Path, version: int, code: ErrorCode)
     async def test(broker: Broker) -> None:
         response = broker.produce(batch(b"v", compression=4), version=version)
         assert struct.unpack_from(">h", response, 4 + 3 + 4 + 4)[0] == code
+
+    run(tmp_path, test)
+
+
+@pytest.mark.parametrize(("acks", "version"), [(2, 9), (1, 6)])
+def test_of_a_partition_that_is_unknown_nothing_else_is_told(tmp_path: Path, acks: int, version: int) -> None:
+    """A producer asks again for what is unknown; other errors end its batch."""
+
+    async def test(broker: Broker) -> None:
+        broker.broker.replica_manager = NoPartitions()
+        response = broker.produce(batch(b"v", compression=4), acks=acks, version=version)
+        at = 4 + 3 + 4 + 4 if version < 9 else 1 + 2 + 1 + 4
+        assert struct.unpack_from(">h", response, at)[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     run(tmp_path, test)
 

@@ -276,6 +276,23 @@ def test_controllers_have_configurations_too() -> None:
         assert machine.image.config(BROKER, "9") == {key: value}
 
 
+@pytest.mark.parametrize(
+    ("topic", "key", "error"),
+    [
+        ("not here", "retention.ms", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("nowhere", "no.such.key", ErrorCode.INVALID_CONFIG),
+        ("nowhere", "retention.ms", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+)
+def test_what_is_told_of_a_topic_that_there_is_not(topic: str, key: str, error: ErrorCode) -> None:
+    """As in Kafka: first what nobody could be called, then what nobody could have."""
+    machine = ready()
+    assert error_of(machine.set_config(TOPIC, topic, key, "5")) is error
+    entry = c.ConfigEntry(name=key, value="5")
+    replacement = c.ConfigReplacement(resource_type=TOPIC, resource_name=topic, configs=(entry,))
+    assert error_of(machine.run(c.AlterConfigs(resources=(replacement,)))) is error
+
+
 def test_append_subtract_and_delete() -> None:
     machine = ready()
     machine.create("t")
