@@ -106,9 +106,10 @@ class Reading:
                 result: FetchedPartition | None = _read_partition(
                     wanted, replica, params, session, self, self._budget, now
                 )
-            except BrokerError as e:
+            except Exception as error:  # noqa: BLE001 - one partition's affair: the others are read all the same
                 wanted.listed = False
-                result = FetchedPartition(wanted.topic_id, wanted.topic, wanted.partition, e.code)
+                code = _code_of(error, wanted)
+                result = FetchedPartition(wanted.topic_id, wanted.topic, wanted.partition, code)
             if result is None:
                 if session.must_send_high_watermark(wanted, replica.high_watermark):
                     self.urgent = True
@@ -194,6 +195,16 @@ def _count(wanted: CachedPartition, result: FetchedPartition | None, *, by_follo
     replica.stats.fetched(0 if piece is None else piece.length, by_follower=by_follower)
     if result is not None and result.error in _FAILURES:
         replica.stats.failed_fetch_requests += 1
+
+
+def _code_of(error: Exception, wanted: CachedPartition) -> ErrorCode:
+    """What the fetcher is told of a partition that could not be read; a bug is reported, too."""
+    if isinstance(error, BrokerError):
+        return error.code
+    if wanted.replica is None:
+        raise error
+    wanted.replica.fault(f"a fetch of {wanted.replica.tp}", error)
+    return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def read_session(

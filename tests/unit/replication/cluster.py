@@ -408,12 +408,12 @@ def in_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     return run
 
 
-def in_virtual_time(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """For what depends on how long something takes: here nothing does, however slow the machine is."""
 
     @wraps(test)
-    def run() -> None:
-        run_virtually(test())
+    def run(*args: object, **more: object) -> None:
+        run_virtually(test(*args, **more))
 
     return run
 

@@ -18,6 +18,7 @@ from data_plane.log.segment import LogSegment
 from data_plane.log_manager import background_work, log_sweeps
 from data_plane.replication.partition import Partition
 from fetch.follower_session import FollowerFetchSession
+from fetch.messages import FetchPartition, FetchRequest
 from metadata_quorum.foundation.batch import BatchHeader, Record, encode_batch
 from metadata_quorum.foundation.blocking import MayBlock, Result
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -33,6 +34,7 @@ from tests.unit.replication.cluster import (
     Cluster,
     boundary_of,
     in_loop,
+    in_virtual_time,
     run_in_next_turn,
     until,
 )
@@ -151,6 +153,40 @@ async def test_a_fetcher_that_dies_is_restarted(bugs):
         await until(lambda: cluster.leader().high_watermark == 2)
         assert not left
         assert sum(boundary.faults.values()) == 1
+
+
+# ---- leading
+
+
+@pytest.mark.pure("bugs are planted in Python")
+@pytest.mark.parametrize("step", ["read", "check_epoch"])
+@in_virtual_time
+async def test_a_leader_that_cannot_read_one_log_sends_the_others(bugs, step):
+    async with Cluster(2) as cluster:
+        boundary = boundary_of(cluster)
+        for name in ("bad", "good"):
+            cluster.create_topic(name, [[1, 2]])
+            cluster.produce(b"x", topic=name)
+            await until(lambda name=name: cluster.leader(name).high_watermark == 1)
+        bugs(Partition, step, lambda replica: replica.is_leader and replica.tp.topic == "bad")
+        for name in ("bad", "good"):
+            cluster.produce(b"y", topic=name)
+        await until(lambda: cluster.leader("good").high_watermark == 2)
+        answer = await cluster.fetch(1, consumer_fetch(cluster, "bad", "good"))
+        bad, good = answer.partitions
+        assert (answer.error, bad.error, good.error) == (
+            ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE,
+        )  # fmt: skip
+        assert good.slice is not None
+        before = sum(boundary.faults.values())
+        await asyncio.sleep(1)
+        assert 0 < sum(boundary.faults.values()) - before < 40  # the follower pauses ever longer in between
+        assert cluster.isr("good") == (1, 2)
+
+
+def consumer_fetch(cluster: Cluster, *topics: str) -> FetchRequest:
+    wanted = [FetchPartition(cluster.image.topics_by_name[each].id, each, 0, 0, 1000) for each in topics]
+    return FetchRequest(wanted, max_wait_ms=0)
 
 
 # ---- periodic work
