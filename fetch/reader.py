@@ -106,10 +106,10 @@ class Reading:
                 result: FetchedPartition | None = _read_partition(
                     wanted, replica, params, session, self, self._budget, now
                 )
+            except BrokerError as error:
+                result = _refusal(wanted, error.code)
             except Exception as error:  # noqa: BLE001 - one partition's affair: the others are read all the same
-                wanted.listed = False
-                code = _code_of(error, wanted)
-                result = FetchedPartition(wanted.topic_id, wanted.topic, wanted.partition, code)
+                result = _refusal(wanted, _code_of_bug(error, wanted))
             if result is None:
                 if session.must_send_high_watermark(wanted, replica.high_watermark):
                     self.urgent = True
@@ -197,13 +197,20 @@ def _count(wanted: CachedPartition, result: FetchedPartition | None, *, by_follo
         replica.stats.failed_fetch_requests += 1
 
 
-def _code_of(error: Exception, wanted: CachedPartition) -> ErrorCode:
-    """What the fetcher is told of a partition that could not be read; a bug is reported, too."""
-    if isinstance(error, BrokerError):
-        return error.code
+def _refusal(wanted: CachedPartition, code: ErrorCode) -> FetchedPartition:
+    wanted.listed = False
+    return FetchedPartition(wanted.topic_id, wanted.topic, wanted.partition, code)
+
+
+def _code_of_bug(bug: Exception, wanted: CachedPartition) -> ErrorCode:
+    """Reports it and returns what the fetcher is told.
+
+    Raises:
+        Exception: the bug, if no replica was found to report it.
+    """
     if wanted.replica is None:
-        raise error
-    wanted.replica.fault(f"a fetch of {wanted.replica.tp}", error)
+        raise bug
+    wanted.replica.fault(f"a fetch of {wanted.replica.tp}", bug)
     return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
