@@ -111,7 +111,7 @@ def _enabled(
 def _check(request: Message, version: int, assignors: tuple[str, ...]) -> None:
     """Raises BrokerError, INVALID_REQUEST for the most part; in Kafka's order and words."""
     epoch = request.member_epoch
-    if version >= _FIRST_WITH_OWN_ID or epoch > JOINING or epoch in (LEAVING, LEAVING_FOR_NOW):
+    if version >= _FIRST_WITH_OWN_ID or epoch > JOINING or epoch == LEAVING:
         _require_text(request.member_id, "MemberId can't be empty.")
     _require_text(request.group_id, "GroupId can't be empty.")
     _require_text(request.instance_id, "InstanceId can't be empty.")

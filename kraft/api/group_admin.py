@@ -99,7 +99,7 @@ def _described(group: DescribedGroup, version: int, operations: int) -> dict[str
         "protocol_type": group.protocol_type,
         "protocol_data": group.protocol,
         "members": [],
-        "authorized_operations": operations if group.error is ErrorCode.NONE else OPERATIONS_OMITTED,
+        "authorized_operations": operations if error is ErrorCode.NONE else OPERATIONS_OMITTED,
     }
 
 

@@ -104,7 +104,7 @@ class MemberMetadata:
     client_id: String = ""
     client_host: String = ""
     subscribed_topic_names: Strings = ()
-    subscribed_topic_regex: NullableString = None
+    subscribed_topic_regex: NullableString = ""
     rebalance_timeout_ms: Int32 = -1
     server_assignor: NullableString = None
     classic: Annotated[ClassicMetadata | None, Tag(0), _NullableStruct(ClassicMetadata)] = None

@@ -251,8 +251,11 @@ class GroupCoordinator:
         for _ in range(_LOOKS):
             at = Instant(self._loop.time(), self._now_ms())
             patterns = sorted(led.manager.patterns_to_look_up(request, at))
-            for regex in patterns:
-                await self._look_up(regex, request.may_see)
+            try:
+                for regex in patterns:
+                    await self._look_up(regex, request.may_see)
+            except BrokerError:  # the member's own is no expression, which the decision may have to say
+                return
             if all(map(self.view.matches.is_known, patterns)):
                 return
 

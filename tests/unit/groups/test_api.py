@@ -17,6 +17,7 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message, decode_response, encode_response
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import PartitionRegistration
+from metadata_quorum.security.acls import OPERATIONS_OMITTED, AclResourceType, operation_bits
 from tests.unit.groups.api_driver import ORDERS_ID, ROWS, WITH_TOPIC_IDS, Broker, image, run, versions
 
 
@@ -287,7 +288,8 @@ def test_groups_are_described(version: int) -> None:
         await broker.ask(
             ApiKey.SYNC_GROUP, 5, fields | {"assignments": [{"member_id": member, "assignment": b"all"}]}
         )
-        answer = await broker.ask(ApiKey.DESCRIBE_GROUPS, version, {"groups": ["g", "nobody"]})
+        key = ApiKey.DESCRIBE_GROUPS
+        answer = await broker.ask(key, version, {"groups": ["g", "nobody"]})
         group, missing = answer.groups
         assert (group.group_state, group.protocol_type, group.protocol_data) == (
             "Stable",
@@ -299,6 +301,11 @@ def test_groups_are_described(version: int) -> None:
         assert (bytes(row.member_metadata), bytes(row.member_assignment)) == (b"mine", b"all")
         expected = ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else ErrorCode.NONE
         assert (missing.group_state, missing.error_code) == ("Dead", expected)
+        if version >= 3:
+            every = operation_bits(AclResourceType.GROUP)
+            fields = {"groups": ["g", "nobody"], "include_authorized_operations": True}
+            operations = [g.authorized_operations for g in (await broker.ask(key, version, fields)).groups]
+            assert operations == [every, every if version < 6 else OPERATIONS_OMITTED]
 
     run(test)
 

@@ -10,6 +10,7 @@ from data_plane.coordinator.groups.classic.members import Roster, member_of
 from data_plane.coordinator.groups.classic.states import TRANSITIONS, ClassicGroupConfig, ClassicGroupState
 from data_plane.coordinator.groups.group_metadata_manager import GroupLimits
 from data_plane.coordinator.groups.messages import (
+    DescribedGroup,
     JoinReply,
     LeaveGroup,
     LeaveReply,
@@ -228,6 +229,30 @@ def test_a_parked_join_keeps_a_session_alive() -> None:
     assert waiting not in driver.answers
     driver.ask("join", join("m2"))
     assert joined(driver, waiting).error is ErrorCode.NONE
+
+
+def test_who_was_only_given_an_id_leaves_with_it_whatever_else_it_says() -> None:
+    driver, _ = stable(1, instance_id="i")
+    for instance_id in (None, "i", "other"):
+        driver.answer("join", join(new="m2", requires_known_id=True))
+        leaving = MemberIdentity("m2", instance_id)
+        reply = driver.answer("leave", LeaveGroup("g", (leaving,)))
+        assert reply == LeaveReply(ErrorCode.NONE, ((leaving, ErrorCode.NONE),))
+        assert driver.answer("join", join("m2")) == JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, "m2")
+
+
+def test_what_was_assigned_is_void_once_the_next_generation_had_begun() -> None:
+    def assigned() -> set[bytes]:
+        described = driver.answer("describe", "g")
+        assert isinstance(described, DescribedGroup)
+        return {member.assignment for member in described.members}
+
+    driver, _ = stable(2)
+    for member in ("m1", "m2"):
+        driver.ask("join", join(member))
+    assert (state(driver), assigned()) == ("CompletingRebalance", {b"m1", b"m2"})
+    driver.ask("join", join(new="m3"))
+    assert (state(driver), assigned()) == ("PreparingRebalance", {b""})
 
 
 def test_whoever_never_syncs_is_out() -> None:

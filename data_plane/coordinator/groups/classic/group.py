@@ -413,13 +413,13 @@ class ClassicGroup:
     # --- syncing -------------------------------------------------------------------------------
 
     def _refuse_assignment(self, error: ErrorCode) -> None:
-        if self.metadata.state is not ClassicGroupState.COMPLETING_REBALANCE and not self._assigned:
+        completing = self.metadata.state is ClassicGroupState.COMPLETING_REBALANCE
+        if not completing and not self._assigned:
             return
         self._assigned.clear()
-        refused = SyncReply(error)
         for member in self.metadata.roster:
-            self._supersede(member.sync_ticket, refused)
-            member.sync_ticket = None
+            self._supersede(member.sync_ticket, SyncReply(error))
+            member.sync_ticket, member.assignment = None, b"" if completing else member.assignment
 
     def _answer_syncs(self, at: Instant) -> None:
         for _ in range(min(len(self._assigned), ENDED_AT_ONCE)):
@@ -441,7 +441,7 @@ class ClassicGroup:
     # --- sessions and leaving ------------------------------------------------------------------
 
     def _leave_one(self, identity: MemberIdentity) -> ErrorCode:
-        if identity.member_id in self.metadata.pending and identity.instance_id is None:
+        if identity.member_id in self.metadata.pending:
             self.metadata.pending.discard(identity.member_id)
             return ErrorCode.NONE
         member = leaving_member(self.metadata, identity)

@@ -89,8 +89,8 @@ def _resolve_patterns(
     for regex in sorted((patterns.used if old or context.topics_changed else patterns.unresolved) - {later}):
         topics = tuple(name for name in context.view.matches.matching(regex) if may_see(name))
         known = draft.state.regexes.get(regex)
+        others |= topics != (known.topics if known is not None else ())
         if known is None or known.topics != topics or old:
-            others |= known is None or known.topics != topics
             resolved = ResolvedRegex(topics, context.view.image.offset, context.at.now_ms)
             draft.write_regex(regex, resolved)
     return others
