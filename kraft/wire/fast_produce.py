@@ -247,7 +247,7 @@ def _write_one(
     version: int, each: ProducedPartition, throttle_time_ms: int, endpoints: Iterable[NodeEndpoint]
 ) -> bytes:
     """One partition, and nothing but numbers to tell of it: what nearly every response is."""
-    key = each.topic_id.bytes if version >= FIRST_WITH_IDS else _compact_name(each.topic)
+    key = each.topic_id.bytes if version >= FIRST_WITH_IDS else _name_of(each)
     numbers = _ONE_PARTITION.pack(
         2,
         each.partition,
@@ -260,6 +260,11 @@ def _write_one(
         throttle_time_ms,
     )
     return b"".join((b"\x02", key, numbers, endpoints_tag(endpoints if version >= 10 else ())))
+
+
+def _name_of(each: ProducedPartition) -> bytes:
+    """What was refused may have any name, of up to 32 KB: only topics' names are worth keeping."""
+    return compact_string(each.topic) if each.error_code else _compact_name(each.topic)
 
 
 @lru_cache(maxsize=4096)
