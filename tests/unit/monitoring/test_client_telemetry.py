@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import ItemsView, Mapping
+from typing import Final
 from uuid import UUID
 
+import pytest
+
+from kraft.monitoring import client_telemetry
 from kraft.monitoring.client_telemetry import (
     FORGET_S,
     LONGEST_NAME,
@@ -18,6 +23,8 @@ from kraft.monitoring.client_telemetry import (
 from kraft.wire.otlp import Point
 from metadata_quorum.foundation.model import ResourceType
 from metadata_quorum.metadata.image import ConfigResource
+
+MIB: Final = 2**20
 
 
 def client(number: int) -> TelemetryClient:
@@ -58,6 +65,33 @@ def test_strangers_take_no_more_memory_than_there_is_room_for() -> None:
     name, attributes = next(iter(figures))
     assert len(name) == LONGEST_NAME
     assert attributes == (("x" * LONGEST_TEXT, "x" * LONGEST_TEXT),) * MAX_ATTRIBUTES
+
+
+def test_series_take_so_much_memory_and_those_of_silent_clients_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of 200 clients took 113 MB, and three times that of rarer characters, for ever."""
+    monkeypatch.setattr(client_telemetry, "MOST_BYTES", 4 * MIB)
+    telemetry = ClientTelemetry()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for number in range(8):
+            push(telemetry, number, texts="\U0001f600" * 100)
+            push(telemetry, number, texts="\U0001f600" * 100)
+        taken = tracemalloc.get_traced_memory()[0] - before
+        assert 2 * MIB < taken < 5 * MIB
+        telemetry.take(client(9), [], now=FORGET_S)
+        assert tracemalloc.get_traced_memory()[0] - before < MIB / 2
+    finally:
+        tracemalloc.stop()
+
+
+def push(telemetry: ClientTelemetry, number: int, *, texts: str, now: float = 0.0) -> None:
+    """As many series as a client may have."""
+    points = [
+        Point(f"{n}{texts}", tuple((f"{n}.{k}{texts}",) * 2 for k in range(MAX_ATTRIBUTES)), 1.0, False)
+        for n in range(MAX_SERIES)
+    ]
+    telemetry.take(client(number), points, now)
 
 
 def test_all_configs_are_gone_through_only_when_they_have_changed() -> None:
