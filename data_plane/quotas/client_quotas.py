@@ -9,7 +9,9 @@ A node has one while any quota is set. Pure: `now` is the loop's time.
 from __future__ import annotations
 
 import hashlib
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Final
 
 from data_plane.quotas.limits import QuotaClient, QuotaLimit, QuotaLimits, limits_of
@@ -19,8 +21,13 @@ from metadata_quorum.foundation.quota_types import QuotaEntityKey, QuotaType
 PERCENT: Final = 100.0
 """A request_percentage of 100 is the whole of one thread; we have one."""
 
-SWEEP_FROM: Final = 1024
-"""Meters that are kept before the idle ones are looked for."""
+KEPT_IDLE: Final = 1024
+"""Meters that there may be before the idle ones are looked for."""
+LOOKED_AT: Final = 2
+"""Then each use of a meter looks at so many, in turn: no turn of the loop looks at all that many strangers
+have left, and what they have left goes with the requests of others, too."""
+SHOWN_S: Final = 3600.0
+"""Who has used nothing for so long is not shown: Kafka's INACTIVE_SENSOR_EXPIRATION_TIME_SECONDS."""
 
 LONGEST_NAME: Final = 256
 """Characters of a client id in a key; strangers choose them, and a meter lives on for a while."""
@@ -36,9 +43,9 @@ class ClientQuotas:
         self._window = window
         self._mutation_window = mutation_window
         self._limits = limits_of({})
-        self._rates: dict[Key, SampledRate] = {}
-        self._buckets: dict[Key, TokenBucket] = {}
-        self._sweep_at = SWEEP_FROM
+        self._rates: OrderedDict[Key, SampledRate] = OrderedDict()
+        self._buckets: OrderedDict[Key, TokenBucket] = OrderedDict()
+        """Both with those first that are looked at next."""
         self._pauses: dict[Key, tuple[float, float]] = {}
         """The last pause of each meter, in seconds, and when it was told."""
 
@@ -72,16 +79,19 @@ class ClientQuotas:
 
     def measured(self, kind: QuotaType, now: float) -> Iterator[tuple[str, str, float]]:
         """What has been used lately: user, client id (empty where that does not matter), rate per second."""
-        for (its_kind, user, client_id), rate in self._rates.items():
-            if its_kind is kind:
-                yield user or "", client_id or "", rate.measure(now)
+        for (_, user, client_id), rate in self._shown(kind, now):
+            yield user or "", client_id or "", rate.measure(now)
 
     def pauses(self, kind: QuotaType, now: float) -> Iterator[tuple[str, str, float]]:
         """For how many seconds each of them was last told to pause; 0 where that was long ago."""
-        for key in self._rates:
-            if key[0] is kind:
-                pause_s, at = self._pauses.get(key, (0.0, now))
-                yield key[1] or "", key[2] or "", pause_s if now - at < self._window.span_s else 0.0
+        for key, _ in self._shown(kind, now):
+            pause_s, at = self._pauses.get(key, (0.0, now))
+            yield key[1] or "", key[2] or "", pause_s if now - at < self._window.span_s else 0.0
+
+    def _shown(self, kind: QuotaType, now: float) -> Iterator[tuple[Key, SampledRate]]:
+        for key, rate in self._rates.items():
+            if key[0] is kind and not rate.idle(now - SHOWN_S):
+                yield key, rate
 
     def give_back(self, kind: QuotaType, client: QuotaClient, amount: float, now: float) -> None:
         """What was counted is not handed out after all."""
@@ -127,28 +137,35 @@ class ClientQuotas:
 
     def _rate(self, kind: QuotaType, limit: QuotaLimit, now: float) -> SampledRate:
         key = _key(kind, limit)
+        self._forget_idle(now)
         rate = self._rates.get(key)
         if rate is None:
-            self._make_room(now)
             rate = self._rates[key] = SampledRate(self._window)
         return rate
 
     def _bucket(self, limit: QuotaLimit, now: float) -> TokenBucket:
         key = _key(QuotaType.MUTATIONS, limit)
+        self._forget_idle(now)
         bucket = self._buckets.get(key)
         if bucket is None:
-            self._make_room(now)
             bucket = self._buckets[key] = TokenBucket(self._mutation_window)
         return bucket
 
-    def _make_room(self, now: float) -> None:
+    def _forget_idle(self, now: float) -> None:
         """Client ids come and go: forget those whose meters say nothing any more."""
-        if self.kept < self._sweep_at:
+        if self.kept < KEPT_IDLE:
             return
-        self._rates = {key: rate for key, rate in self._rates.items() if not rate.idle(now)}
-        self._buckets = {key: bucket for key, bucket in self._buckets.items() if not bucket.idle(now)}
-        self._pauses = {key: pause for key, pause in self._pauses.items() if key in self._rates}
-        self._sweep_at = max(SWEEP_FROM, 2 * self.kept)
+        for key, rate in list(islice(self._rates.items(), LOOKED_AT)):
+            if rate.idle(now):
+                del self._rates[key]
+                self._pauses.pop(key, None)
+            else:
+                self._rates.move_to_end(key)
+        for key, bucket in list(islice(self._buckets.items(), LOOKED_AT)):
+            if bucket.idle(now):
+                del self._buckets[key]
+            else:
+                self._buckets.move_to_end(key)
 
 
 def _key(kind: QuotaType, limit: QuotaLimit) -> Key:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_plane.quotas.client_quotas import SWEEP_FROM, ClientQuotas
+from data_plane.quotas.client_quotas import KEPT_IDLE, SHOWN_S, ClientQuotas
 from data_plane.quotas.limits import QuotaClient
 from data_plane.quotas.rates import QuotaWindow, SampledRate, TokenBucket
 from metadata_quorum.foundation.quota_types import QuotaType
@@ -99,8 +99,25 @@ def test_what_is_given_back_was_never_used() -> None:
 def test_clients_that_come_and_go_leave_nothing_behind() -> None:
     quotas = ClientQuotas(QuotaWindow(), QuotaWindow())
     quotas.take({(("client-id", None),): {"producer_byte_rate": 1.0, "controller_mutation_rate": 1.0}})
-    for number in range(5 * SWEEP_FROM):
+    for number in range(5 * KEPT_IDLE):
         client, now = QuotaClient("u", f"c{number}"), float(number)
         quotas.used(QuotaType.PRODUCED_BYTES, client, 1, now)
         quotas.mutated(client, 1, now, strict=True)
-    assert quotas.kept <= SWEEP_FROM
+    assert quotas.kept <= KEPT_IDLE
+
+
+def test_what_very_many_strangers_left_goes_with_the_requests_of_others() -> None:
+    """Tens of thousands of meters stayed until as many others had come, each with lines in the metrics."""
+    quotas = ClientQuotas(QuotaWindow(), QuotaWindow())
+    quotas.take({(("client-id", None),): {"producer_byte_rate": 1.0}})
+    strangers = 3 * KEPT_IDLE
+    for number in range(strangers):
+        quotas.used(QuotaType.PRODUCED_BYTES, QuotaClient("u", f"stranger{number}"), 1, 0.0)
+    assert quotas.kept == strangers
+    for request in range(strangers):
+        quotas.used(QuotaType.PRODUCED_BYTES, QuotaClient("u", "client"), 1, 60.0 + request)
+    assert quotas.kept <= KEPT_IDLE
+    later = 60.0 + strangers + SHOWN_S
+    quotas.used(QuotaType.PRODUCED_BYTES, QuotaClient("u", "client"), 1, later)
+    assert [client for _, client, _ in quotas.measured(QuotaType.PRODUCED_BYTES, later)] == ["client"]
+    assert [client for _, client, _ in quotas.pauses(QuotaType.PRODUCED_BYTES, later)] == ["client"]
