@@ -80,7 +80,7 @@ class SourcedValue(NamedTuple):
     value: str | None
     source: ConfigSource
     is_synonym: bool = True
-    """False for what was worked out from other keys, as retention.ms from log.retention.hours."""
+    """False for what no other key has: it was worked out from several, or no broker's stands behind it."""
 
 
 class TopicConfig(NamedTuple):
@@ -167,19 +167,22 @@ def _entries(node: NodeContext, request: Message, resource: Message, usual: Usua
             _check_broker(node, name)
             for row in BROKER_KEYS.values():
                 chain = list(_broker_chain(node, row.name, name))
-                if name or chain[0].source is not ConfigSource.DEFAULT:
+                if name:
                     yield _broker_entry(row, chain, documented)
+                elif chain[0].source is not ConfigSource.DEFAULT:  # nobody is the broker of that default
+                    yield _broker_entry(row, chain[:1], documented)
             yield from _dynamic_only(node, name, documented)
         case ResourceType.GROUP:
             if not name:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
             values = node.image.config(ResourceType.GROUP, name)
             for key in GROUP_CONFIGS.values():
-                default = group_default(key.name, node.config) or key.default
-                chain = [SourcedValue(key.name, default, ConfigSource.DEFAULT)]
                 if key.name in values:
-                    chain.insert(0, SourcedValue(key.name, values[key.name], ConfigSource.GROUP))
-                yield _entry(key.name, chain, key.type, key.doc if documented else None)
+                    value = SourcedValue(key.name, values[key.name], ConfigSource.GROUP)
+                else:
+                    default = group_default(key.name, node.config) or key.default
+                    value = SourcedValue(key.name, default, ConfigSource.DEFAULT)
+                yield _entry(key.name, [value], key.type, key.doc if documented else None)
         case ResourceType.CLIENT_METRICS:
             yield from _subscription(node, name, documented)
         case ResourceType.BROKER_LOGGER:
@@ -245,7 +248,8 @@ def topic_configs(node: NodeContext, own: Mapping[str, str]) -> Iterator[TopicCo
             is_set = default.value is not None
             chain += [*overrides, SourcedValue(default.name, default_of_topic, ConfigSource.DEFAULT, is_set)]
         else:
-            chain.append(SourcedValue(key.name, key.default, ConfigSource.DEFAULT))
+            name = key.synonyms[0] if key.synonyms else key.name
+            chain.append(SourcedValue(name, key.default, ConfigSource.DEFAULT, bool(key.synonyms)))
         yield TopicConfig(key, tuple(chain))
 
 

@@ -19,7 +19,7 @@ from kraft.api.row import ApiRow, Response
 from kraft.api.slices import in_batches, in_slices
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
-from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.metadata.records import UserScramCredentialRecord
 from metadata_quorum.protocol.commands import AlterUserScram, ScramDeletion
@@ -76,13 +76,17 @@ def _described(image: MetadataImage, user: str, times: int) -> dict[str, Any]:
 async def handle_alter(controller: ControllerContext, ctx: RequestContext, request: Message) -> Response:
     """Users are independent of each other, so very many of them become several commands."""
     wanted: dict[str, list[Alteration]] = {}
+    refused: dict[str, UserResult] = {}
     async for each in in_slices(controller.node.long_work, request.deletions, NAMED_PER_SLICE):
         wanted.setdefault(each.name, []).append(ScramDeletion(name=each.name, mechanism=each.mechanism))
     async for each in in_slices(controller.node.long_work, request.upsertions, CREDENTIALS_PER_SLICE):
-        wanted.setdefault(each.name, []).append(_credential(each))
-    results = await in_batches(
-        controller.node.long_work, list(wanted.values()), lambda users: _propose(controller, users)
-    )
+        try:
+            wanted.setdefault(each.name, []).append(_credential(each))
+        except BrokerError as error:
+            refused[each.name] = UserResult(each.name, error.code, error.message)
+    taken = [alterations for user, alterations in wanted.items() if user not in refused]
+    decided = await in_batches(controller.node.long_work, taken, lambda users: _propose(controller, users))
+    results = [*refused.values(), *decided]
     return {
         "results": [
             _altered(each.user, each.error, each.message)
@@ -103,9 +107,12 @@ async def _propose(
 
 
 def _credential(wanted: Message) -> UserScramCredentialRecord:
-    """Only the two keys are stored. Values that the decision will refuse are passed on unchanged."""
+    """Only the two keys are stored. Values that the decision will refuse are passed on unchanged; what it
+    cannot see any more raises `BrokerError`."""
     mechanisms = {int(each): each for each in ScramMechanism}
     if (mechanism := mechanisms.get(wanted.mechanism)) is not None:
+        if not wanted.salted_password:  # everybody knows it
+            raise BrokerError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "The salted password must not be empty")
         return derive(wanted.name, mechanism, wanted.salted_password, wanted.salt, wanted.iterations)
     return UserScramCredentialRecord(
         name=wanted.name, mechanism=_NO_MECHANISM, salt=b"", stored_key=b"", server_key=b"", iterations=0

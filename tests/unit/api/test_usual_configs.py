@@ -73,3 +73,44 @@ def test_of_the_usual_ones_those_are_told_that_are_asked_for() -> None:
     assert {name: list(entries) for name, entries in described(synonyms=True, keys=[KEY]).items()} == {
         name: [KEY] for name in ("own", "usual", "usual-too")
     }
+
+
+CHAINS: Final = {
+    (ResourceType.TOPIC, "usual", "retention.ms"): [],
+    (ResourceType.TOPIC, "usual", "cleanup.policy"): [("log.cleanup.policy", ConfigSource.DEFAULT)],
+    (ResourceType.TOPIC, "usual", "local.retention.ms"): [("log.local.retention.ms", ConfigSource.DEFAULT)],
+    (ResourceType.TOPIC, "usual", "remote.storage.enable"): [],
+    (ResourceType.TOPIC, "usual", "leader.replication.throttled.replicas"): [],
+    (ResourceType.BROKER, "", "min.insync.replicas"): [
+        ("min.insync.replicas", ConfigSource.DYNAMIC_DEFAULT_BROKER)
+    ],
+    (ResourceType.GROUP, "g", "consumer.session.timeout.ms"): [
+        ("consumer.session.timeout.ms", ConfigSource.GROUP)
+    ],
+    (ResourceType.GROUP, "g", "consumer.heartbeat.interval.ms"): [
+        ("consumer.heartbeat.interval.ms", ConfigSource.DEFAULT)
+    ],
+}
+
+
+@pytest.mark.parametrize(("kind", "name", "key"), CHAINS)
+def test_what_stands_behind_a_setting_is_what_apache_kafka_tells(
+    kind: ResourceType, name: str, key: str
+) -> None:
+    image = MetadataImage(
+        topics_by_name={"usual": TopicImage("usual", UUID(int=1), PARTITIONS)},
+        configs={
+            (ResourceType.BROKER, ""): {"min.insync.replicas": "2"},
+            (ResourceType.GROUP, "g"): {"consumer.session.timeout.ms": "50000"},
+        },
+    )
+    wanted = SimpleNamespace(resource_type=kind, resource_name=name, configuration_keys=[key])
+    request: Any = SimpleNamespace(resources=[wanted], include_synonyms=True, include_documentation=False)
+
+    async def ask() -> Any:
+        settings = config(listener_security_protocol_map=mapped("PLAINTEXT"))
+        node = node_context(asyncio.get_running_loop(), config=settings, image=image)
+        return await handle_describe(node, None, request)  # type: ignore[arg-type]
+
+    ((entry,),) = (each["configs"] for each in asyncio.run(ask())["results"])
+    assert [(each["name"], each["source"]) for each in entry["synonyms"]] == CHAINS[kind, name, key]
