@@ -86,10 +86,7 @@ def handle(broker: BrokerContext, ctx: RequestContext, body: memoryview) -> Repl
     request = read_produce_request(
         ctx.version, body, partition_lookup.max_request_partitions(broker.replica_manager)
     )
-    refusals: Mapping[int, BrokerError] = (
-        NO_REFUSALS if broker.node.authorizer is None else unauthorized_writes(broker.node, ctx, request)
-    )
-    refusals = of_one_producer(request, refusals)
+    refusals = of_one_producer(request, _refusals(broker.node, ctx, request))
     produce = _Produce(broker, ctx, request)
     queued: QueuedProduce | None = None
     if request.transactional_id is not None or ctx.connection.state.last_queued_produce is not None:
@@ -107,6 +104,18 @@ def handle(broker: BrokerContext, ctx: RequestContext, body: memoryview) -> Repl
     started = ctx.connection.started()
     started.keep()  # whoever sends it and goes may come again with the next
     return awaited(broker.node.loop, _append_queued(broker.node, produce, queued, started), "Produce")
+
+
+def _refusals(node: NodeContext, ctx: RequestContext, request: ProduceRequest) -> Mapping[int, BrokerError]:
+    """By place in the request. Who writes for a transaction and does not name it has no right to anything."""
+    if request.transactional_id is None and any(
+        each.records is not None and is_transactional(each.records) for each in request.partitions
+    ):
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return dict.fromkeys(
+            range(len(request.partitions)), BrokerError(code, "no transactional id is given")
+        )
+    return NO_REFUSALS if node.authorizer is None else unauthorized_writes(node, ctx, request)
 
 
 async def _append_queued(
@@ -221,8 +230,6 @@ class _Produce:
                 ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
                 f"Produce requests with version {version} are not allowed to use zstd",
             )
-        if self._request.transactional_id is None and is_transactional(wanted.records):
-            raise BrokerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no transactional id is given")
         if partition.leader is None:
             partition.refuse_as_not_leader()
         return wanted.records, partition

@@ -199,6 +199,18 @@ def test_zstd_came_with_version_7(tmp_path: Path, version: int, code: ErrorCode)
     run(tmp_path, test)
 
 
+@pytest.mark.row("U4")
+def test_a_batch_of_a_transaction_that_is_not_named_refuses_the_whole_request(tmp_path: Path) -> None:
+    async def test(broker: Broker) -> None:
+        of_transaction = batch(b"v", transactional=True, producer_id=7, producer_epoch=0, base_sequence=0)
+        response = broker.produce(batch(b"a"), of_transaction, batch(b"b"))
+        refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        assert [each.error_code for each in partitions(response)] == [refused] * 3
+        assert broker.values == []
+
+    run(tmp_path, test)
+
+
 @pytest.mark.parametrize(("acks", "version"), [(2, 9), (1, 6)])
 def test_of_a_partition_that_is_unknown_nothing_else_is_told(tmp_path: Path, acks: int, version: int) -> None:
     """A producer asks again for what is unknown; other errors end its batch."""
