@@ -9,12 +9,14 @@ from collections import OrderedDict
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from data_plane.log.record_count import RecordCounter
+from data_plane.log.record_count import Counted, RecordCounter
 from data_plane.replication.partition import Partition
 from metadata_quorum.foundation.model import TopicPartition
 
 MOST_KEPT: Final = 1_000
 """How many counters are kept: those that were used last."""
+MOST_GAPS_TOGETHER: Final = 1_000_000
+"""Gaps that they keep, some 25 MB: every transaction leaves one in each of its partitions."""
 
 
 class _Known(NamedTuple):
@@ -45,3 +47,11 @@ class RecordCounters:
         if len(self._known) > MOST_KEPT:
             self._known.popitem(last=False)
         return known.counter
+
+    def add(self, counter: RecordCounter, counted: Counted) -> None:
+        """What a look has found. Those that were used longest ago make room for it."""
+        counter.add(counted)
+        gaps = sum(each.counter.gaps for each in self._known.values())
+        while gaps > MOST_GAPS_TOGETHER:
+            _, oldest = self._known.popitem(last=False)
+            gaps -= oldest.counter.gaps

@@ -77,7 +77,7 @@ async def _look(broker: BrokerContext, partition: Partition, counter: RecordCoun
         return 0
     async with broker.searches:
         counted = await broker.node.blocking(work.run)
-    counter.add(counted)
+    broker.record_counters.add(counter, counted)
     return counted.batches
 
 
