@@ -47,7 +47,8 @@ IMPLYING: Final[Mapping[int, frozenset[int]]] = {
 MAX_CACHED: Final = 65_536
 """Decisions in the cache. When it is full, it is emptied."""
 MAX_CACHED_NAME_CHARS: Final = 256
-"""Decisions on longer names are not cached: clients choose them, and only groups have such names."""
+"""Decisions on longer names are not cached, nor on those beyond ASCII, each character of which takes four
+bytes: clients choose them, and only groups have such names."""
 
 AuthorizationKey = tuple[str, str, int, int, str]
 Acls = tuple[AccessControlEntryRecord, ...]
@@ -111,7 +112,7 @@ class Authorizer:
         return Authorizer(self.super_users, self.allow_if_no_acl, AclIndex.of(acls))
 
     def allows(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> bool:
-        if len(name) > MAX_CACHED_NAME_CHARS:
+        if len(name) > MAX_CACHED_NAME_CHARS or not name.isascii():
             return self._decide(principal, host, operation, resource_type, name)
         key = (principal, host, operation, resource_type, name)
         allowed = self._cache.get(key)

@@ -284,7 +284,7 @@ HOSTILE: Final = (
         "ours",
         "the authorizer remembers no long names of strangers",
         "metadata_quorum/security/authorizer.py",
-        "        if len(name) > MAX_CACHED_NAME_CHARS:\n"
+        "        if len(name) > MAX_CACHED_NAME_CHARS or not name.isascii():\n"
         "            return self._decide(principal, host, operation, resource_type, name)\n",
         "",
         ("unit/api/test_authorizer.py",),

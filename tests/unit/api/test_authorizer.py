@@ -131,7 +131,7 @@ def test_what_was_decided_is_remembered_but_for_long_names_and_not_without_end(
     monkeypatch.setattr(AclIndex, "about", noted)
     monkeypatch.setattr(authorizer, "MAX_CACHED", 3)
     rights = Authorizer(index=AclIndex.of([ANNAS]))
-    short, long = "t", "t" * (MAX_CACHED_NAME_CHARS + 1)
-    for name in (short, short, long, long, "a", "b", "c", short):
+    short, long, wide = "t", "t" * (MAX_CACHED_NAME_CHARS + 1), "\U0001f600"
+    for name in (short, short, long, long, wide, wide, "a", "b", "c", short):
         rights.allows("User:anna", "h", AclOperation.READ, AclResourceType.TOPIC, name)
-    assert looked == [short, long, long, "a", "b", "c", short]
+    assert looked == [short, long, long, wide, wide, "a", "b", "c", short]
