@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 from data_plane.log_manager.log_dir_failures import LogDirFailures
@@ -16,6 +17,10 @@ from metadata_quorum.foundation.supervision import supervised
 
 VISITED_PER_TURN: Final = 500
 """Replicas that a sweep visits in one turn of the loop; each takes a few microseconds."""
+
+RETRY_FIRST_S: Final = 1.0
+RETRY_LAST_S: Final = 60.0
+"""Pause before work in a directory is tried again that failed, but not because of the disk."""
 
 T = TypeVar("T")
 
@@ -49,16 +54,22 @@ class BackgroundWork:
         task.add_done_callback(self._tasks.pop)
         return task
 
-    def run_in(self, directory: LogDir, work: Callable[[MayBlock], None]) -> None:
-        """Run `work`, which touches that log directory, in the executor."""
+    def run_in(
+        self, directory: LogDir, work: Callable[[MayBlock], None], pause_s: float = RETRY_FIRST_S
+    ) -> None:
+        """Run `work`, which touches that log directory, in the executor. It is tried again where no file
+        descriptor was left, or something was still being written into what it removes: until the next start
+        nobody else would remove that."""
         if directory.online and not self.closed:
-            self.spawn(self._run_in(directory, work))
+            self.spawn(self._run_in(directory, work, pause_s))
 
-    async def _run_in(self, directory: LogDir, work: Callable[[MayBlock], None]) -> None:
+    async def _run_in(self, directory: LogDir, work: Callable[[MayBlock], None], pause_s: float) -> None:
         try:
             await self.blocking(work)
         except OSError as error:
-            self._failures.report(directory, error)
+            if not self._failures.report(directory, error):
+                again = partial(self.run_in, directory, work, min(2 * pause_s, RETRY_LAST_S))
+                self.timer.call_later(pause_s, again)
 
     async def each(self, replicas: Iterable[T]) -> AsyncIterator[T]:
         """All `replicas` of this moment, over several turns of the loop; some may have been removed by their

@@ -32,6 +32,7 @@ PROVEN: Final = {
     "data_plane/coordinator/runtime.py": "what the machine does in a tick is bounded, then the timer is set",
     "data_plane/coordinator/transactions/service.py": "set again before the work",
     "metadata_quorum/foundation/turns.py": "hands out turns; each piece is its own request's work",
+    "data_plane/log_manager/background_work.py": "rings once",
     "data_plane/log_manager/checkpoint_writer.py": "rings once",
     "data_plane/log_manager/log_executor.py": "rings once",
     "data_plane/log_manager/log_manager.py": "rings once",

@@ -24,7 +24,7 @@ from metadata_quorum.metadata.delta import MetadataDelta
 from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.metadata.records import ConfigRecord, PartitionChangeRecord
 from tests.support.may_block import MAY_BLOCK
-from tests.unit.replication.cluster import Cluster, boundary_of, in_loop, turns, until
+from tests.unit.replication.cluster import Cluster, boundary_of, in_loop, in_virtual_time, turns, until
 
 SMALL_SEGMENTS = LogConfig(segment_bytes=300)
 
@@ -380,3 +380,21 @@ async def test_what_could_not_be_made_is_of_one_topic_and_not_of_its_name():
         tp = TopicPartition("t", 0)
         assert partitions.logs.unclaimed.is_offline(tp, topic_id)
         assert not partitions.logs.unclaimed.is_offline(tp, UUID(int=77))
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOTEMPTY])
+@in_virtual_time
+async def test_a_deleted_topics_files_that_could_not_be_removed_are_removed_later(code):
+    """Without a file descriptor, or beside something that still wrote into them. They stayed until the next
+    start."""
+    async with Cluster(1) as cluster:
+        boundary = boundary_of(cluster)
+        disk = cluster.disks[1]
+        topic_id = cluster.create_topic("t", [[1]])
+        cluster.produce(b"x", acks=1)
+        disk.fail("rmdir", code, path_part="-delete", count=3)
+        cluster.delete_topic(topic_id)
+        assert [name for name in disk.list("/data", MAY_BLOCK) if name.startswith("t-")]
+        await asyncio.sleep(300)
+        assert not [name for name in disk.list("/data", MAY_BLOCK) if name.startswith("t-")]
+        assert sum(boundary.faults.values()) == 3
