@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Final
 
-from data_plane.quotas.limits import QuotaClient, QuotaLimit, QuotaLimits, limits_of
+from data_plane.quotas.limits import LONGEST_NAME, QuotaClient, QuotaLimit, QuotaLimits, limits_of
 from data_plane.quotas.rates import QuotaWindow, SampledRate, TokenBucket
 from metadata_quorum.foundation.quota_types import QuotaEntityKey, QuotaType
 
@@ -28,9 +28,6 @@ LOOKED_AT: Final = 2
 have left, and what they have left goes with the requests of others, too."""
 SHOWN_S: Final = 3600.0
 """Who has used nothing for so long is not shown: Kafka's INACTIVE_SENSOR_EXPIRATION_TIME_SECONDS."""
-
-LONGEST_NAME: Final = 256
-"""Characters of a client id in a key; strangers choose them, and a meter lives on for a while."""
 
 Key = tuple[QuotaType, str | None, str | None]
 

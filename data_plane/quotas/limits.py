@@ -18,6 +18,8 @@ from metadata_quorum.foundation.quota_types import CLIENT_ID, IP, USER, QuotaEnt
 
 MAX_REMEMBERED: Final = 4096
 """Clients whose limit is known without looking it up."""
+LONGEST_NAME: Final = 256
+"""Characters of a client id that is remembered; strangers choose them, of up to 32 KB."""
 
 
 class QuotaClient(NamedTuple):
@@ -52,9 +54,11 @@ class QuotaLimits:
         try:
             return self._found[client]
         except KeyError:
-            if len(self._found) >= MAX_REMEMBERED:  # client ids come and go
-                self._found.clear()
-            limit = self._found[client] = self._look_up(client)
+            limit = self._look_up(client)
+            if len(client.client_id) <= LONGEST_NAME:
+                if len(self._found) >= MAX_REMEMBERED:  # client ids come and go
+                    self._found.clear()
+                self._found[client] = limit
             return limit
 
     def _look_up(self, client: QuotaClient) -> QuotaLimit | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
-from data_plane.quotas.limits import QuotaClient, QuotaLimit, QuotaLimits, limits_of
+from data_plane.quotas.limits import LONGEST_NAME, QuotaClient, QuotaLimit, QuotaLimits, limits_of
 from metadata_quorum.foundation.quota_types import QuotaEntityKey, QuotaType
 
 
@@ -65,3 +67,12 @@ def test_addresses() -> None:
     limits = QuotaLimits({(("ip", "10.0.0.1"),): 1.0, (("ip", None),): 2.0})
     assert (limits.of_address("10.0.0.1"), limits.of_address("10.0.0.2")) == (1.0, 2.0)
     assert QuotaLimits({}).of_address("10.0.0.1") is None
+
+
+@pytest.mark.parametrize(("length", "remembered"), [(LONGEST_NAME, True), (LONGEST_NAME + 1, False)])
+def test_long_client_ids_are_not_remembered(length: int, remembered: bool) -> None:
+    """Four thousand of 32 KB each were 135 MB, and 537 MB of rarer characters, for ever."""
+    limits, client_id = QuotaLimits({entity(client_id=None): 1.0}), "".join(["c"] * length)
+    before = sys.getrefcount(client_id)
+    assert limits.of_client(QuotaClient("u", client_id)) is not None
+    assert (sys.getrefcount(client_id) > before) is remembered
