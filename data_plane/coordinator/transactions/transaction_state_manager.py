@@ -265,12 +265,13 @@ class TransactionStateManager:
         return _decided(transactional_id, changed, ticket)
 
     def abort_if_timed_out(self, transactional_id: str, ticket: Ticket, at: Instant) -> TransactionResult:
-        """Abort a transaction that is open for longer than its timeout, and fence its producer. The reply
-        is whether it was."""
+        """Abort a transaction that is open for longer than its timeout, and fence its producer, which may
+        continue as after an error (KIP-588). The reply is whether it was."""
         known = self._transactions.get(transactional_id)
         if known is None or not _is_timed_out(known, at):
             return CoordinatorResult(replies=[(ticket, False)])
-        return CoordinatorResult([TransactionRecord(transactional_id, _fenced(known, at))], [(ticket, True)])
+        aborted = dataclasses.replace(_fenced(known, at), former_epoch=known.producer_epoch)
+        return CoordinatorResult([TransactionRecord(transactional_id, aborted)], [(ticket, True)])
 
     # --- markers -------------------------------------------------------------------------------
 

@@ -1,4 +1,5 @@
-"""Patterns that there are not, that match nothing, or that are no expressions."""
+"""Patterns that there are not, that match nothing, or that are no expressions; and members that are
+not who they say."""
 
 from __future__ import annotations
 
@@ -50,6 +51,16 @@ def test_a_pattern_that_matches_nothing_is_no_reason_to_assign_again() -> None:
             assert (await beat(groups, epoch)).member_epoch == epoch
             resolved = await beat(groups, epoch, subscribed_topic_regex="o.*")
             assert resolved.member_epoch == epoch + 1
+
+    run(test)
+
+
+def test_a_member_that_says_it_is_another_instance_is_who_it_was() -> None:
+    async def test() -> None:
+        async with service(MemoryLog()) as groups:
+            epoch = (await join(groups, instance_id="i")).member_epoch
+            fields: dict[str, Any] = {"rebalance_timeout_ms": 1, "subscribed_topic_names": (), "owned": {}}
+            assert (await beat(groups, 0, instance_id="j", **fields)).member_epoch == epoch + 1
 
     run(test)
 

@@ -280,7 +280,12 @@ def test_a_transaction_that_takes_too_long_is_aborted() -> None:
     assert driver.carry_out(driver.manager.abort_if_timed_out("x", 0, driver.at)) is True
     assert driver.carry_out(driver.manager.abort_if_timed_out("x", 0, driver.at)) is False
     assert driver.end("x", producer, commit=True) is ErrorCode.PRODUCER_FENCED
+    assert driver.init("x", expected=producer) is ErrorCode.CONCURRENT_TRANSACTIONS
     driver.complete("x")
+    next_one = ProducerIdAndEpoch(producer.producer_id, producer.epoch + 1)
+    assert driver.init("x", expected=producer) == driver.init("x", expected=producer) == next_one
+    assert driver.add("x", producer, [T0]) is ErrorCode.PRODUCER_FENCED
+    assert driver.add("x", next_one, [T0]) is ErrorCode.NONE
     assert driver.init("x", expected=producer) is ErrorCode.PRODUCER_FENCED
 
 

@@ -147,8 +147,9 @@ def subscribed_static_member(
     """A static member that joins: it is new, or takes over the place that it left. Between two of the
     consumer protocol the place must have been left first. Raises BrokerError, UNRELEASED_INSTANCE_ID."""
     holder = draft.state.static_member(instance_id)
-    if holder is None:
-        return ConsumerGroupMember(member_id, MemberMetadata(instance_id=instance_id))
+    if holder is None:  # the id itself may be that of a member that had another instance id, or none
+        new = ConsumerGroupMember(member_id, MemberMetadata(instance_id=instance_id))
+        return draft.state.members.get(member_id, new)
     if not classic and not holder.uses_classic_protocol and not holder.away:
         raise BrokerError(
             ErrorCode.UNRELEASED_INSTANCE_ID,
