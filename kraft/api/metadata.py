@@ -163,7 +163,7 @@ def describe_topic_partitions_error(request: Message, code: ErrorCode, message: 
 
 def handle_describe_cluster(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     """Asked of a broker: the brokers."""
-    _check_endpoint_type(request, _BROKERS)
+    _check_endpoint_type(ctx, request, _BROKERS)
     node = broker.node
     brokers = _describe_brokers(node.image, ctx.listener, with_fenced=request.include_fenced_brokers)
     return _described_cluster(node, request, brokers, _any_broker(node, ctx))
@@ -173,21 +173,22 @@ def handle_describe_controllers(
     controller: ControllerContext, ctx: RequestContext, request: Message
 ) -> Response:
     """Asked of a controller: the controllers."""
-    _check_endpoint_type(request, _CONTROLLERS)
+    _check_endpoint_type(ctx, request, _CONTROLLERS)
     node = controller.node
     return _described_cluster(
         node, request, _describe_controllers(node, ctx.listener), controller.raft.leader_id
     )
 
 
-def _check_endpoint_type(request: Message, served: int) -> None:
+def _check_endpoint_type(ctx: RequestContext, request: Message, served: int) -> None:
     """Raises `BrokerError` where the client takes this node for one of the other kind."""
     wanted = request.endpoint_type
     if wanted not in _ENDPOINT_TYPES:
         raise BrokerError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {wanted}")
     if wanted != served:
         raise BrokerError(
-            ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            # That there are two kinds is news of version 1.
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE if ctx.version > 0 else ErrorCode.INVALID_REQUEST,
             f"The request was sent to an endpoint of type {_ENDPOINT_TYPES[served]}, "
             f"but we wanted an endpoint of type {_ENDPOINT_TYPES[wanted]}",
         )
@@ -297,7 +298,8 @@ def _missing_topic(name: str, code: ErrorCode) -> dict[str, Any]:
 
 
 def _with_operations(topic: dict[str, Any], asked: bool) -> dict[str, Any]:
-    topic["topic_authorized_operations"] = _TOPIC_OPERATIONS if asked else OPERATIONS_OMITTED
+    told = asked and topic["name"]  # a topic that is asked for by an unknown id has none
+    topic["topic_authorized_operations"] = _TOPIC_OPERATIONS if told else OPERATIONS_OMITTED
     return topic
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Final
+from uuid import UUID
 
 import pytest
 
@@ -64,6 +65,16 @@ def test_a_follower_does_not_judge_whether_records_may_be_deleted(ask: Ask, make
     follows = leads % 3 + 1
     assert deletion(ask, leads, topic) is ErrorCode.POLICY_VIOLATION
     assert deletion(ask, follows, topic) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_of_an_id_that_nobody_knows_no_operations_are_told(ask: Ask) -> None:
+    wanted = {
+        "topics": [{"topic_id": UUID(int=7), "name": None}],
+        "include_topic_authorized_operations": True,
+    }
+    (found,) = ask(ApiKey.METADATA, 12, **wanted).topics
+    assert found.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert found.topic_authorized_operations == -(2**31)
 
 
 def test_an_unknown_negative_timestamp_is_not_searched_for(ask: Ask, make_topic: MakeTopic) -> None:

@@ -104,7 +104,8 @@ def _with_cluster_operations(requester: RequestPrincipal) -> ResponseCompletion:
     """Show the operations that are allowed on the cluster to principals that may DESCRIBE it."""
     may_describe = requester.is_authorized(AclOperation.DESCRIBE, _CLUSTER)
     bits = requester.operations(_CLUSTER) if may_describe else 0
-    return lambda response: {**response, "cluster_authorized_operations": bits}
+    told = {"cluster_authorized_operations": bits}
+    return lambda response: response if response.get("error_code") else {**response, **told}
 
 
 @requires("none on a broker; Alter on Cluster on a controller")

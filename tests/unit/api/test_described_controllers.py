@@ -7,8 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from kraft.api.metadata import handle_describe_controllers
 from kraft.config.node_config import NodeAddress
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import ControllerRegistration, Endpoint
 from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.metadata.metadata_cache import MetadataCache
@@ -55,3 +58,14 @@ def test_voters_of_a_version_in_which_controllers_did_not_register() -> None:
         (2, "configured-2"),
         (3, "configured-3"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [(0, ErrorCode.INVALID_REQUEST), (1, ErrorCode.MISMATCHED_ENDPOINT_TYPE)]
+)
+def test_who_looks_for_brokers_is_told_so_in_words_that_are_known(version: int, code: ErrorCode) -> None:
+    ctx: Any = SimpleNamespace(listener="CONTROLLER", version=version)
+    request: Any = SimpleNamespace(endpoint_type=1, include_cluster_authorized_operations=False)
+    with pytest.raises(BrokerError) as refused:
+        handle_describe_controllers(SimpleNamespace(), ctx, request)  # type: ignore[arg-type]
+    assert refused.value.code is code

@@ -11,7 +11,7 @@ import pytest
 from kraft.api.authz.checks import RequestPrincipal
 from kraft.api.authz.group_checks import offset_fetch
 from kraft.api.authz.raw_requests import read_authorization
-from kraft.api.authz.topic_checks import delete_topics, metadata
+from kraft.api.authz.topic_checks import delete_topics, describe_cluster, metadata
 from kraft.api.group_offsets import fetch_error
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import decode_request, decode_response, encode_request, encode_response
@@ -155,3 +155,12 @@ def test_topics_that_are_all_refused_are_no_refusal_of_the_request() -> None:
     answer = decode_response(ApiKey.OFFSET_FETCH, 7, encode_response(ApiKey.OFFSET_FETCH, 7, fields))
     assert answer.error_code == ErrorCode.NONE
     assert answer.topics[0].partitions[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_of_a_cluster_that_is_not_described_no_operations_are_told() -> None:
+    request: Any = SimpleNamespace(include_cluster_authorized_operations=True)
+    ctx: Any = SimpleNamespace(role=None)
+    checked = describe_cluster(anna(), SimpleNamespace(), ctx, request)  # type: ignore[arg-type]
+    failed = {"error_code": int(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)}
+    assert checked.complete(dict(failed)) == failed
+    assert "cluster_authorized_operations" in checked.complete({"error_code": 0})
