@@ -14,6 +14,7 @@ leaves the same log twice, and the start drops one of them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from functools import partial
@@ -164,8 +165,9 @@ class ReplicaMoves:
 
     def _open(self, partition: Partition, directory: LogDir) -> UnifiedLog | None:
         config: LogConfig = partition.log.config
+        log: UnifiedLog | None = None
+        tag = self._tag()
         try:
-            tag = self._tag()
             while directory.disk.exists(directory.future_path(partition.tp, tag)):
                 tag = self._tag()
             log = directory.open_future(
@@ -174,7 +176,11 @@ class ReplicaMoves:
             log.truncate_fully_and_start_at(partition.log.log_start_offset)
             before = directory.set_unfinished_aside(partition.tp, self._tag(), DELETED)
         except (OSError, InconsistentLogError) as e:
-            self._log_dir_failures.report(directory, e)
+            if not self._log_dir_failures.report(directory, e):  # no file descriptor was left
+                with contextlib.suppress(OSError):
+                    if log is not None:
+                        log.close()
+                self._remove_soon(directory.future_path(partition.tp, tag), directory)
             return None
         if before is not None:
             self._remove_soon(before, directory)

@@ -398,3 +398,22 @@ async def test_a_deleted_topics_files_that_could_not_be_removed_are_removed_late
         await asyncio.sleep(300)
         assert not [name for name in disk.list("/data", MAY_BLOCK) if name.startswith("t-")]
         assert sum(boundary.faults.values()) == 3
+
+
+@pytest.mark.parametrize("operation", ["open", "create"])
+@in_virtual_time
+async def test_a_move_that_cannot_begin_for_want_of_file_descriptors_leaves_nothing(operation):
+    """Each attempt left a directory, and the next start went on with one of them."""
+    dirs = ("/data/a", "/data/b")
+    async with Cluster(1, directories=dirs) as cluster:
+        boundary_of(cluster)
+        cluster.create_topic("t", [[1]])
+        partitions, disk = cluster.brokers[1].partitions, cluster.disks[1]
+        here = partitions.logs.dir_of(cluster.leader()).path
+        (there,) = {*dirs} - {here}
+        for after in range(4):
+            disk.fail(operation, errno.EMFILE, path_part="-future", after=after)
+            partitions.move(TopicPartition("t", 0), there)
+            assert partitions.moves.of(cluster.leader()) is None
+            await asyncio.sleep(2)
+            assert not [name for name in disk.list(there, MAY_BLOCK) if name.startswith("t-")]
