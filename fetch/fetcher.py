@@ -210,19 +210,18 @@ class ReplicaFetcher:
                 response = await fetch.response
             except (OSError, TimeoutError, EOFError, BrokerError):
                 self._connection_lost()
-                await asyncio.sleep(
-                    retry_delay(
-                        self._failures - 1,
-                        RECONNECT_FIRST_SECONDS,
-                        RECONNECT_LAST_SECONDS,
-                        self._context.rng.random(),
-                    )
-                )
+                await self._pause(self._failures - 1)
                 continue
             if not self._in_flight or self._in_flight[0] is not fetch:
                 continue  # dropped meanwhile
             self._in_flight.popleft()
             self._take(fetch, response)
+            if self._failures > 1:  # after the first, as where a session was not found, at once
+                await self._pause(self._failures - 2)
+
+    async def _pause(self, attempt: int) -> None:
+        random = self._context.rng.random()
+        await asyncio.sleep(retry_delay(attempt, RECONNECT_FIRST_SECONDS, RECONNECT_LAST_SECONDS, random))
 
     def _send(self) -> None:
         self.fetches += 1

@@ -243,13 +243,14 @@ def _lost_before_start(
 
 def _lost_in_the_end(seen: Observations, commits: Mapping[GroupKey, Commits], findings: Findings) -> None:
     shown = _shown_to_be_committed(seen)
-    keys = dict.fromkeys((*commits, *shown))
+    keys: dict[str, dict[str, None]] = {}  # of each group, in order
+    for name, key in (*commits, *shown):
+        keys.setdefault(name, {})[key] = None
     for index, operation in enumerate(seen.operations):
-        if operation.f != "committed" or operation.outcome != "ok":
+        group = operation.group
+        if operation.f != "committed" or operation.outcome != "ok" or group is None:
             continue
-        for group, key in keys:
-            if group != operation.group:
-                continue
+        for key in keys.get(group, ()):
             answer = operation.committed.get(key, 0)
             told = Told(answer, operation.start, operation.end)
             lost = [_lost(seen, commits.get((group, key), NO_COMMITS), told)]

@@ -84,8 +84,8 @@ class Proposals:
 
     def leadership_lost(self) -> None:
         """What is in the log may or may not commit; what is not in it never will."""
-        for proposal in self.take(term=-1):
-            del proposal
+        for _ in self.take(term=-1):  # no proposal has this term: all are refused
+            raise AssertionError
         for index in sorted(self._appended):
             self._end(self._appended[index], Applied(ProposalOutcome.UNKNOWN))
         self._appended.clear()

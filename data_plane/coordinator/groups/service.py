@@ -385,6 +385,11 @@ class GroupCoordinator:
     # --- inside --------------------------------------------------------------------------------
 
     def _led_for(self, group_id: str) -> _LedGroupPartition:
+        """The partition with this group, which may be loading still: its shard then refuses requests.
+
+        Raises:
+            BrokerError: NOT_COORDINATOR.
+        """
         led = self._led.get(self.partition_for(group_id))
         if led is None:
             raise BrokerError(ErrorCode.NOT_COORDINATOR)

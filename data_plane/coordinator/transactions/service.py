@@ -41,8 +41,8 @@ from metadata_quorum.foundation.supervision import bounded, supervised
 from metadata_quorum.foundation.turns import Turns, TurnShare, some_per_turn
 
 _RETRY_S: Final = 0.1
-_AFTER_FAULT_S: Final = 5.0
 """Between attempts to write down what is done, while the partition's ISR is too small for it."""
+_AFTER_FAULT_S: Final = 5.0  # before a transaction whose markers met a bug is tried again
 ENDED_PER_TURN: Final = 50
 """Transactions that end together, of all partitions: their producers died together, or the last coordinator
 did. Each takes some 100 microseconds."""
@@ -283,6 +283,11 @@ class TransactionCoordinator:
     # --- shards --------------------------------------------------------------------------------
 
     def _led_for(self, transactional_id: str) -> _LedPartition:
+        """The partition with this id.
+
+        Raises:
+            BrokerError: NOT_COORDINATOR, or COORDINATOR_LOAD_IN_PROGRESS: it does not serve yet.
+        """
         led = self._led.get(self.partition_for(transactional_id))
         if led is None:
             raise BrokerError(ErrorCode.NOT_COORDINATOR)

@@ -15,7 +15,7 @@ from fetch.messages import FetchedPartition, FetchRequest, FetchResponse, LogBou
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import PartitionRegistration
 from tests.support.may_block import MAY_BLOCK
-from tests.unit.replication.cluster import Cluster, in_loop, produce_outcome, turns, until
+from tests.unit.replication.cluster import Cluster, in_loop, in_virtual_time, produce_outcome, turns, until
 from tests.unit.replication.held_executor import HeldExecutor
 
 SESSION = 7
@@ -40,6 +40,21 @@ class ScriptedLeader:
 
     def close(self) -> None:
         pass
+
+
+class RefusingLeader(ScriptedLeader):
+    """Refuses whole requests, as where it meets a bug."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refuses = True
+
+    def fetch(self, request: FetchRequest) -> asyncio.Future[FetchResponse]:
+        future = super().fetch(request)
+        if self.refuses:
+            loop = asyncio.get_running_loop()
+            loop.call_later(0.001, future.set_result, FetchResponse(ErrorCode.UNKNOWN_SERVER_ERROR))
+        return future
 
 
 async def follower_of(cluster: Cluster) -> tuple[Partition, PartitionRegistration]:
@@ -305,4 +320,20 @@ async def test_records_asked_for_before_a_truncation_are_not_appended_behind_it(
         assert follower.log.log_end_offset == 1
         if durable == "at once":
             assert [each.fetch_offset for each in leader.asked[4][0].partitions if each.topic == "t"] == [1]
+        await fetcher.close()
+
+
+@in_virtual_time
+async def test_a_leader_that_refuses_every_fetch_is_not_asked_without_a_pause() -> None:
+    async with Cluster(2) as cluster:
+        follower, _ = await follower_of(cluster)
+        leader = RefusingLeader()
+        fetcher = fetcher_of(cluster, leader)
+        fetcher.add(follower)
+        await asyncio.sleep(2)
+        assert 8 <= len(leader.asked) < 40
+        leader.asked.clear()
+        leader.refuses = False
+        await asyncio.sleep(0.3)
+        assert len(leader.asked) == 1
         await fetcher.close()
