@@ -279,7 +279,9 @@ def _check_header(header: BatchHeader, config: LogConfig, origin: AppendOrigin) 
         )
     ):
         return
-    if header.timestamp_type and config.message_timestamp_type != LOG_APPEND_TIME:
+    # As in Kafka: the claim is overlooked where the time that it gives the records is judged like any other.
+    overlooked = config.message_timestamp_type != LOG_APPEND_TIME and header.max_timestamp != NO_TIMESTAMP
+    if header.timestamp_type and overlooked:
         _check_header(header._replace(attributes=attributes & ~LOG_APPEND_TIME_FLAG), config, origin)
         return
     if header.timestamp_type and header.record_count > 0:

@@ -170,12 +170,13 @@ def test_timestamps_out_of_range(tmp_path):
 
 
 def test_client_claims_log_append_time(tmp_path):
-    def claimed() -> bytearray:
-        return batch(b"v", timestamp=NOW_MS - 5, log_append_time_ms=NOW_MS)
+    def claimed(at_ms: int = NOW_MS) -> bytearray:
+        return batch(b"v", timestamp=NOW_MS - 5, log_append_time_ms=at_ms)
 
     stamping = open_log(tmp_path / "stamping", LogConfig(message_timestamp_type="LogAppendTime"))
     assert code_of(stamping, claimed()) == ErrorCode.INVALID_TIMESTAMP
     log = open_log(tmp_path / "log")
+    assert code_of(log, claimed(at_ms=-1)) == ErrorCode.INVALID_TIMESTAMP
     log.append_as_leader(claimed(), leader_epoch=0, now_ms=NOW_MS)
     data = log.read(0, 1000).read(MAY_BLOCK)
     header = read_header(data)
