@@ -3,16 +3,25 @@ not who they say."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 
+from data_plane.coordinator.groups.consumer.cluster_view import ClusterView
+from data_plane.coordinator.groups.consumer.draft import Draft
+from data_plane.coordinator.groups.consumer.membership import write_metadata
 from data_plane.coordinator.groups.consumer.messages import (
     ConsumerHeartbeat,
     ConsumerHeartbeatReply,
     DescribedConsumerGroup,
 )
+from data_plane.coordinator.groups.consumer.rebalance import RebalanceContext
+from data_plane.coordinator.groups.consumer.rules import ConsumerGroupConfig
+from data_plane.coordinator.groups.consumer.state import ConsumerGroupState
+from data_plane.coordinator.groups.consumer_records import MemberMetadata
 from data_plane.coordinator.groups.service import GroupCoordinator
+from data_plane.coordinator.state_machine import Instant
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from tests.unit.groups.memory_log import MemoryLog
 from tests.unit.groups.service_driver import run, service
@@ -63,6 +72,37 @@ def test_a_member_that_says_it_is_another_instance_is_who_it_was() -> None:
             assert (await beat(groups, 0, instance_id="j", **fields)).member_epoch == epoch + 1
 
     run(test)
+
+
+def test_what_a_member_was_called_is_free_again() -> None:
+    """It was kept for as long as the node ran: whoever is called so was told that the name is another's."""
+
+    async def test() -> None:
+        async with service(MemoryLog()) as groups:
+            await join(groups, instance_id="i")
+            await join(groups, instance_id="j")
+            request = ConsumerHeartbeat(
+                "g",
+                "another",
+                0,
+                instance_id="i",
+                rebalance_timeout_ms=1,
+                subscribed_topic_names=("orders",),
+                owned={},
+            )
+            assert (await groups.consumer_heartbeat(request)).member_id == "another"
+            assert (await beat(groups, -2, instance_id="j")).member_epoch == -2
+
+    run(test)
+
+
+def test_a_member_that_was_written_without_a_word_on_patterns_has_none() -> None:
+    draft = Draft("g", ConsumerGroupState())
+    draft.write_member("m", MemberMetadata(subscribed_topic_regex=None))
+    before = draft.state.members["m"]
+    after = dataclasses.replace(before.metadata, subscribed_topic_regex="")
+    context = RebalanceContext(ConsumerGroupConfig(), ClusterView(), Instant(0.0, 0), topics_changed=False)
+    assert not write_metadata(draft, before, after, context)
 
 
 @pytest.mark.parametrize(

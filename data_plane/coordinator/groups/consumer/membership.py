@@ -97,7 +97,8 @@ def write_metadata(
     if reads_others:
         _check_subscriptions(draft.state, len(names), named_before, context)
         return True
-    return metadata.subscribed_topic_regex != before.metadata.subscribed_topic_regex
+    # What was written before there was a word for it, or by another make's broker, says None.
+    return (metadata.subscribed_topic_regex or "") != (before.metadata.subscribed_topic_regex or "")
 
 
 def _check_subscriptions(

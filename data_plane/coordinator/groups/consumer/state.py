@@ -224,6 +224,8 @@ class ConsumerGroupState:
         before = self.members.get(member_id)
         if before is not None:
             self._let_go(before)
+            if before.instance_id != member.instance_id:
+                self._forget_instance(before)
         if before is None or before.metadata is not member.metadata:
             self._pattern_use = None
         self.members[member_id] = member
@@ -238,8 +240,12 @@ class ConsumerGroupState:
             return
         self._pattern_use = None
         self._let_go(member)
-        if member.instance_id is not None and self._static.get(member.instance_id) == member_id:
-            del self._static[member.instance_id]
+        self._forget_instance(member)
+
+    def _forget_instance(self, member: ConsumerGroupMember) -> None:
+        instance_id = member.instance_id
+        if instance_id is not None and self._static.get(instance_id) == member.member_id:
+            del self._static[instance_id]
 
     def _let_go(self, member: ConsumerGroupMember) -> None:
         for partition in _held(member):
