@@ -206,8 +206,8 @@ class ReplicaManager:
             self.get(*tp)
         elif partition.offline:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp}: its log directory is offline")
-        else:
-            self.moves.begin(partition, directory)
+        elif not self.moves.begin(partition, directory):
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp} cannot be copied to {path}")
 
     def _moved(self, partition: Partition, log: UnifiedLog, directory: LogDir) -> None:
         """`log`, a complete copy of the replica's log, takes its place."""

@@ -146,22 +146,24 @@ class ReplicaMoves:
     def of(self, partition: Partition) -> ReplicaMove | None:
         return self._moves.get(partition)
 
-    def begin(self, partition: Partition, directory: LogDir) -> None:
-        """Copy the replica into `directory`; another move of it is cancelled."""
+    def begin(self, partition: Partition, directory: LogDir) -> bool:
+        """Copy the replica into `directory`; another move of it is cancelled. Whether it is there, or on its
+        way."""
         known = self._moves.get(partition)
         if known is not None and known.directory is directory:
-            return
+            return True
         self.cancel(partition)
         if self._logs.dir_of(partition) is directory:
-            return
+            return True
         log = self._open(partition, directory)
         if log is None:
-            return
+            return False
         partition.log.cancel_cleaning()  # it would overtake the copy
         move = ReplicaMove(self, partition, directory, log)
         self._moves[partition] = partition.move = move
         name = f"move of {partition.tp} to {directory.path}"
         move.task = supervised(self._loop, self._run(move), name)
+        return True
 
     def _open(self, partition: Partition, directory: LogDir) -> UnifiedLog | None:
         config: LogConfig = partition.log.config
