@@ -134,8 +134,14 @@ async def handle_create_topics(
 def _to_create(controller: ControllerContext, topic: Message) -> int:
     """How many partitions the topic gets, if it is made. Raises `BrokerError`."""
     check_few(topic.configs)
-    if controller.quorum_controller.image.topic(topic.name) is None:  # otherwise it is refused for that
+    try:
         check_topic_values({each.name: each.value for each in topic.configs})
+    except BrokerError:
+        if controller.quorum_controller.image.topic(topic.name) is not None:
+            raise BrokerError(
+                ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists."
+            ) from None
+        raise
     return _partitions_named(controller, topic)
 
 

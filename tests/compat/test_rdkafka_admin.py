@@ -49,7 +49,8 @@ def test_create_describe_and_delete(bootstrap: str, admin: AdminClient) -> None:
     admin.create_topics([new], validate_only=True)["short-lived"].result()
     assert "short-lived" not in admin.list_topics(timeout=60).topics
     admin.create_topics([new])["short-lived"].result()
-    assert refused(admin.create_topics([new])["short-lived"]).code() == KafkaError.TOPIC_ALREADY_EXISTS
+    for again in (new, NewTopic("short-lived", 3, 2, config={"retention.ms": "nonsense"})):
+        assert refused(admin.create_topics([again])["short-lived"]).code() == KafkaError.TOPIC_ALREADY_EXISTS
     found = describe(admin, "short-lived")
     assert [len(each.replicas) for each in found.partitions] == [2, 2, 2]
     assert all(each.leader.id == each.replicas[0].id for each in found.partitions)

@@ -265,12 +265,15 @@ class TransactionStateManager:
         return _decided(transactional_id, changed, ticket)
 
     def abort_if_timed_out(self, transactional_id: str, ticket: Ticket, at: Instant) -> TransactionResult:
-        """Abort a transaction that is open for longer than its timeout, and fence its producer, which may
-        continue as after an error (KIP-588). The reply is whether it was."""
+        """Abort a transaction that is open for longer than its timeout, and fence its producer. That may
+        continue as after an error (KIP-588) in the epoch of the abort, where a late copy of a marker is
+        refused that has the epoch of an open transaction. The reply is whether it was."""
         known = self._transactions.get(transactional_id)
         if known is None or not _is_timed_out(known, at):
             return CoordinatorResult(replies=[(ticket, False)])
-        aborted = dataclasses.replace(_fenced(known, at), former_epoch=known.producer_epoch)
+        aborted = _fenced(known, at)
+        if known.client_version >= EPOCH_PER_TRANSACTION:
+            aborted = dataclasses.replace(aborted, former_epoch=known.producer_epoch)
         return CoordinatorResult([TransactionRecord(transactional_id, aborted)], [(ticket, True)])
 
     # --- markers -------------------------------------------------------------------------------

@@ -280,12 +280,23 @@ def test_a_transaction_that_takes_too_long_is_aborted() -> None:
     assert driver.carry_out(driver.manager.abort_if_timed_out("x", 0, driver.at)) is True
     assert driver.carry_out(driver.manager.abort_if_timed_out("x", 0, driver.at)) is False
     assert driver.end("x", producer, commit=True) is ErrorCode.PRODUCER_FENCED
+    driver.complete("x")
+    assert driver.init("x", expected=producer) is ErrorCode.PRODUCER_FENCED
+
+
+@pytest.mark.row("P4")
+def test_a_producer_with_an_epoch_per_transaction_may_continue_after_a_timeout() -> None:
+    driver = TransactionDriver()
+    producer = begun(driver)
+    driver.add("x", producer, [T0], V2)
+    driver.now_ms += TIMEOUT_MS + 1
+    assert driver.carry_out(driver.manager.abort_if_timed_out("x", 0, driver.at)) is True
     assert driver.init("x", expected=producer) is ErrorCode.CONCURRENT_TRANSACTIONS
     driver.complete("x")
     next_one = ProducerIdAndEpoch(producer.producer_id, producer.epoch + 1)
     assert driver.init("x", expected=producer) == driver.init("x", expected=producer) == next_one
-    assert driver.add("x", producer, [T0]) is ErrorCode.PRODUCER_FENCED
-    assert driver.add("x", next_one, [T0]) is ErrorCode.NONE
+    assert driver.add("x", producer, [T0], V2) is ErrorCode.PRODUCER_FENCED
+    assert driver.add("x", next_one, [T0], V2) is ErrorCode.NONE
     assert driver.init("x", expected=producer) is ErrorCode.PRODUCER_FENCED
 
 
