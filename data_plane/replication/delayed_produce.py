@@ -17,8 +17,7 @@ from collections.abc import Callable, Sequence
 from data_plane.purgatory.purgatory import DelayedOperation
 from data_plane.purgatory.timing_wheel import WheelTimer
 from data_plane.replication.partition import Partition
-from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from metadata_quorum.foundation.model import NO_EPOCH
+from metadata_quorum.foundation.errors import ErrorCode
 
 Appended = tuple[Partition, int, int]
 """A partition, the offset after the last record, and the leader epoch in which it was appended."""
@@ -58,24 +57,11 @@ def _outcome(partition: Partition, needed_offset: int, leader_epoch: int) -> Err
     return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND if too_few else ErrorCode.NONE
 
 
-def await_deletion(
-    deleted: Sequence[tuple[Partition, int]],
-    *,
-    timer: WheelTimer,
-    timeout: float,
-    on_done: Callable[[list[ErrorCode]], None],
-) -> None:
-    """The same for DeleteRecords: wait until every live replica's log begins at the offset or later. Only the
-    leader knows that."""
-    wait = DelayedOperation(on_done)
-    for partition, offset in deleted:
-        try:
-            partition.check_epoch(NO_EPOCH, leader_only=True)
-        except BrokerError as error:
-            wait.settle(error.code)
-            continue
-        if partition.low_watermark() >= offset:
-            wait.settle(ErrorCode.NONE)
-        else:
-            wait.add(partition.low_watermark_purgatory, offset)
-    wait.start(timer, timeout)
+def add_deletion(wait: DelayedOperation, partition: Partition, offset: int) -> None:
+    """The same for the next partition of a DeleteRecords: wait until every live replica's log begins at the
+    offset or later. Only the leader knows that, so this is for the turn in which it has deleted: from then on
+    a loss of leadership ends the wait."""
+    if partition.low_watermark() >= offset:
+        wait.settle(ErrorCode.NONE)
+    else:
+        wait.add(partition.low_watermark_purgatory, offset)

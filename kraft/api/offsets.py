@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from data_plane.coordinator.topics import INTERNAL_TOPICS
 from data_plane.log.timestamps import TimestampAndOffset
-from data_plane.replication.delayed_produce import await_deletion
+from data_plane.purgatory.purgatory import DelayedOperation
+from data_plane.replication.delayed_produce import add_deletion
 from data_plane.replication.offset_lookup import OffsetSearch, list_offset, offset_for_leader_epoch
 from data_plane.replication.partition import Partition
 from kraft.api import partition_lookup
@@ -152,6 +153,8 @@ def offset_for_leader_epoch_error(request: Message, code: ErrorCode, message: st
 
 async def handle_delete_records(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     deleted: list[tuple[Partition, int]] = []
+    done: asyncio.Future[list[ErrorCode]] = broker.node.loop.create_future()
+    wait = DelayedOperation(lambda outcomes: None if done.done() else done.set_result(outcomes))
     then = broker.node.image
 
     def answer(topic: str, wanted: Message) -> dict[str, Any]:
@@ -166,13 +169,18 @@ async def handle_delete_records(broker: BrokerContext, ctx: RequestContext, requ
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if not partition.log.config.delete:
             raise BrokerError(ErrorCode.POLICY_VIOLATION, "the topic's cleanup.policy is not delete")
-        deleted.append((partition, partition.delete_records(wanted.offset)))
+        offset = partition.delete_records(wanted.offset)
+        add_deletion(wait, partition, offset)
+        deleted.append((partition, offset))
         return {}
 
-    topics = await _each_partition(
-        broker, request.topics, "name", "partition_index", answer, {"low_watermark": -1}
-    )
-    outcomes = await _await_deletion(broker, deleted, request.timeout_ms)
+    try:
+        topics = await _each_partition(
+            broker, request.topics, "name", "partition_index", answer, {"low_watermark": -1}
+        )
+    finally:  # what waits already must end, also where the request is cancelled
+        wait.start(broker.timer, max(request.timeout_ms, 0) / 1000)
+    outcomes = await done
     found = [each for topic in topics for each in topic["partitions"] if not each["error_code"]]
     async for each, (partition, reached), outcome in in_slices(
         broker.node.long_work, zip(found, deleted, outcomes, strict=True), WATERMARKS_PER_SLICE
@@ -187,19 +195,6 @@ async def handle_delete_records(broker: BrokerContext, ctx: RequestContext, requ
 
 def delete_records_error(request: Message, code: ErrorCode, message: str) -> Response:
     return {"topics": _all_failed(request.topics, "name", "partition_index", code)}
-
-
-async def _await_deletion(
-    broker: BrokerContext, deleted: list[tuple[Partition, int]], timeout_ms: int
-) -> list[ErrorCode]:
-    done: asyncio.Future[list[ErrorCode]] = broker.node.loop.create_future()
-
-    def on_done(outcomes: list[ErrorCode]) -> None:
-        if not done.done():
-            done.set_result(outcomes)
-
-    await_deletion(deleted, timer=broker.timer, timeout=max(timeout_ms, 0) / 1000, on_done=on_done)
-    return await done
 
 
 # ---- topics with partitions --------------------------------------------------------------------------

@@ -88,10 +88,10 @@ FOLLOWING: Final = (
     mutant(
         "deletion-confirmed-by-a-former-leader",
         "ours",
-        "DeleteRecords is confirmed by who leads when the wait begins",
-        f"{REPLICATION}/delayed_produce.py",
-        "            partition.check_epoch(NO_EPOCH, leader_only=True)\n",
-        "            partition.check_epoch(NO_EPOCH, leader_only=False)\n",
+        "DeleteRecords is confirmed by who has led since it deleted",
+        f"{REPLICATION}/partition.py",
+        "(self.high_watermark_purgatory, self.low_watermark_purgatory, self._flush_purgatory)",
+        "(self.high_watermark_purgatory, self._flush_purgatory)",
         ("unit/replication/test_acknowledgements.py",),
     ),
     mutant(

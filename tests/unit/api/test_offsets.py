@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -178,6 +179,39 @@ def test_records_of_an_internal_topic_are_deleted_nowhere_whoever_leads_it():
 
 
 @pytest.mark.pure("there is no timer")
+@pytest.mark.row("L3")
+def test_each_partition_is_waited_for_from_its_deletion_on(monkeypatch: pytest.MonkeyPatch):
+    """All at once would hold the loop for long, and a loss of leadership in between would be missed."""
+    monkeypatch.setattr(offsets, "PARTITIONS_PER_SLICE", 1)
+    done: list[tuple[str, int]] = []
+
+    async def ask() -> list[int]:
+        def find(broker: object, topic: str, topic_id: UUID, number: int) -> object:
+            def add(offset: int, callback: Callable[[ErrorCode], None]) -> None:
+                done.append(("wait", number))
+                callback(ErrorCode.NONE)
+
+            return SimpleNamespace(
+                tp=TopicPartition(topic, number),
+                check_epoch=lambda *_, **__: None,
+                log=SimpleNamespace(config=SimpleNamespace(delete=True)),
+                delete_records=lambda offset: done.append(("delete", number)) or offset,
+                low_watermark=lambda: 4,
+                low_watermark_purgatory=SimpleNamespace(add=add),
+                is_leader=True,
+            )
+
+        monkeypatch.setattr(partition_lookup, "find", find)
+        wanted = [SimpleNamespace(partition_index=number, offset=5) for number in range(3)]
+        request: Any = SimpleNamespace(topics=[SimpleNamespace(name="t", partitions=wanted)], timeout_ms=0)
+        node = node_context(asyncio.get_running_loop())
+        answer: Any = await handle_delete_records(broker_context(node), SimpleNamespace(version=2), request)
+        return [each["error_code"] for each in answer["topics"][0]["partitions"]]
+
+    assert asyncio.run(ask()) == [ErrorCode.NONE] * 3
+    assert done == [(what, number) for number in range(3) for what in ("delete", "wait")]
+
+
 @pytest.mark.row("L3")
 def test_another_topic_of_the_name_keeps_its_records(monkeypatch: pytest.MonkeyPatch):
     """A request for more partitions than are answered in a turn of the loop, and the topic is made anew."""

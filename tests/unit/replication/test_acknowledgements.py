@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from data_plane.log.append import AppendInfo
-from data_plane.replication.delayed_produce import await_deletion, await_replication
+from data_plane.purgatory.purgatory import DelayedOperation
+from data_plane.replication.delayed_produce import add_deletion, await_replication
 from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.metadata.records import ConfigRecord
@@ -146,9 +147,9 @@ async def test_delete_records_waits_until_all_replicas_begin_there():
         leader = cluster.leader()
         offset = leader.delete_records(3)
         done: asyncio.Future[list[ErrorCode]] = cluster.loop.create_future()
-        await_deletion(
-            [(leader, offset)], timer=cluster.brokers[1].timer, timeout=10, on_done=done.set_result
-        )
+        wait = DelayedOperation(done.set_result)
+        add_deletion(wait, leader, offset)
+        wait.start(cluster.brokers[1].timer, 10)
         assert not done.done()
         assert await done == [ErrorCode.NONE]
         assert [cluster.replica(b).log.log_start_offset for b in (1, 2, 3)] == [3, 3, 3]
@@ -159,7 +160,7 @@ async def test_delete_records_waits_until_all_replicas_begin_there():
 
 @pytest.mark.row("P1", "L3")
 @in_loop
-async def test_delete_records_is_not_confirmed_by_who_lost_leadership_before_the_wait_began():
+async def test_delete_records_is_not_confirmed_by_who_loses_leadership_before_the_others_are_deleted():
     """Of a request of very many partitions the first are deleted from long before the last. Its own log
     begins there, but nobody knows of the others'."""
     async with Cluster() as cluster:
@@ -168,10 +169,11 @@ async def test_delete_records_is_not_confirmed_by_who_lost_leadership_before_the
             await produce_outcome(cluster, b"x")
         cluster.cuts |= {(2, 1), (3, 1)}
         leader = cluster.leader()
-        deleted = [(leader, leader.delete_records(3))]
-        cluster.elect("t", 0, 2)
         outcomes: list[ErrorCode] = []
-        await_deletion(deleted, timer=cluster.brokers[1].timer, timeout=10, on_done=outcomes.extend)
+        wait = DelayedOperation(outcomes.extend)
+        add_deletion(wait, leader, leader.delete_records(3))
+        cluster.elect("t", 0, 2)
+        wait.start(cluster.brokers[1].timer, 10)
         assert outcomes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
