@@ -178,7 +178,6 @@ def test_records_of_an_internal_topic_are_deleted_nowhere_whoever_leads_it():
     ]
 
 
-@pytest.mark.pure("there is no timer")
 @pytest.mark.row("L3")
 @pytest.mark.pure("partitions are stand-ins")
 def test_each_partition_is_waited_for_from_its_deletion_on(monkeypatch: pytest.MonkeyPatch):
@@ -214,7 +213,7 @@ def test_each_partition_is_waited_for_from_its_deletion_on(monkeypatch: pytest.M
 
 
 @pytest.mark.row("L3")
-@pytest.mark.pure("partitions are stand-ins")
+@pytest.mark.pure("there is no timer")
 def test_another_topic_of_the_name_keeps_its_records(monkeypatch: pytest.MonkeyPatch):
     """A request for more partitions than are answered in a turn of the loop, and the topic is made anew."""
     monkeypatch.setattr(offsets, "PARTITIONS_PER_SLICE", 1)
