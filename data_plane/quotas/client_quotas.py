@@ -12,7 +12,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Final
+from typing import Final, TypeVar
 
 from data_plane.quotas.limits import LONGEST_NAME, QuotaClient, QuotaLimit, QuotaLimits, limits_of
 from data_plane.quotas.rates import QuotaWindow, SampledRate, TokenBucket
@@ -30,6 +30,7 @@ SHOWN_S: Final = 3600.0
 """Who has used nothing for so long is not shown: Kafka's INACTIVE_SENSOR_EXPIRATION_TIME_SECONDS."""
 
 Key = tuple[QuotaType, str | None, str | None]
+Meter = TypeVar("Meter", SampledRate, TokenBucket)
 
 
 class ClientQuotas:
@@ -152,17 +153,19 @@ class ClientQuotas:
         """Client ids come and go: forget those whose meters say nothing any more."""
         if self.kept < KEPT_IDLE:
             return
-        for key, rate in list(islice(self._rates.items(), LOOKED_AT)):
-            if rate.idle(now):
-                del self._rates[key]
-                self._pauses.pop(key, None)
-            else:
-                self._rates.move_to_end(key)
-        for key, bucket in list(islice(self._buckets.items(), LOOKED_AT)):
-            if bucket.idle(now):
-                del self._buckets[key]
-            else:
-                self._buckets.move_to_end(key)
+        for key in _idle_of_the_next(self._rates, now):
+            del self._rates[key]
+            self._pauses.pop(key, None)
+        for key in _idle_of_the_next(self._buckets, now):
+            del self._buckets[key]
+
+
+def _idle_of_the_next(meters: OrderedDict[Key, Meter], now: float) -> list[Key]:
+    """Of those that are looked at. They go behind all others, which are looked at before they are again."""
+    looked_at = list(islice(meters, LOOKED_AT))
+    for key in looked_at:
+        meters.move_to_end(key)
+    return [key for key in looked_at if meters[key].idle(now)]
 
 
 def _key(kind: QuotaType, limit: QuotaLimit) -> Key:

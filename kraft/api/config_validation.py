@@ -135,11 +135,11 @@ def _check_values(node: NodeContext, present: MetadataImage, resource: Message, 
         if len(name) > _LONGEST_ID:
             raise _invalid(f"Invalid broker name '{name[:_LONGEST_ID]}...'")
         # What is taken from a list need be no value, and what is left of it may be none.
-        lessened = (
-            {each.name: "" for each in resource.configs if each.config_operation == CONFIG_SUBTRACT}
-            if incremental
-            else {}
-        )
+        lessened = {
+            each.name: ""
+            for each in resource.configs
+            if incremental and each.config_operation == CONFIG_SUBTRACT
+        }
         check_broker_values(values | lessened, per_broker=bool(name))
         if any(each.name in (_LIMIT, _EXCEPTIONS) for each in resource.configs):
             _check_limit(node, name, _after(node, resource, values, incremental=incremental))

@@ -24,7 +24,7 @@ from kraft.api.row import ApiRow, Response
 from kraft.api.slices import in_batches, in_slices
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
-from metadata_quorum.decisions.topics import check_total
+from metadata_quorum.decisions.topics import already_exists, check_total
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID
 from metadata_quorum.metadata.image import MetadataImage
@@ -138,9 +138,7 @@ def _to_create(controller: ControllerContext, topic: Message) -> int:
         check_topic_values({each.name: each.value for each in topic.configs})
     except BrokerError:
         if controller.quorum_controller.image.topic(topic.name) is not None:
-            raise BrokerError(
-                ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists."
-            ) from None
+            raise already_exists(topic.name) from None
         raise
     return _partitions_named(controller, topic)
 

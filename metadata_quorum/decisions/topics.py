@@ -162,6 +162,10 @@ def name_problem(name: str) -> str | None:
     return None
 
 
+def already_exists(name: str) -> BrokerError:
+    return BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+
+
 def _check_name(image: MetadataImage, name: str, created: _Created) -> None:
     problem = name_problem(name)
     if problem:
@@ -169,7 +173,7 @@ def _check_name(image: MetadataImage, name: str, created: _Created) -> None:
     if name == METADATA_TOPIC:
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
     if name in image.topics_by_name or name in created.names:
-        raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        raise already_exists(name)
     other = created.collision(image, name)
     if other is not None:
         raise BrokerError(

@@ -419,7 +419,7 @@ class ClassicGroup:
         self._assigned.clear()
         for member in self.metadata.roster:
             self._supersede(member.sync_ticket, SyncReply(error))
-            member.sync_ticket, member.assignment = None, b"" if completing else member.assignment
+            member.sync_ticket, member.assignment = None, (b"" if completing else member.assignment)
 
     def _answer_syncs(self, at: Instant) -> None:
         for _ in range(min(len(self._assigned), ENDED_AT_ONCE)):
