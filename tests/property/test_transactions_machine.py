@@ -2,7 +2,8 @@
 
 A model keeps what every client believes. Held after every step: who was replaced is never served again;
 no transaction ends in two ways, nor in another way than its client was answered; markers of a producer never
-go back in epoch; and the log says all that the live manager knows.
+go back in epoch, nor is it given an epoch that a marker has; a late copy of a request to continue changes
+nothing; and the log says all that the live manager knows.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ class Client:
     version: int
     producer: ProducerIdAndEpoch | None = None
     touched: frozenset[TopicPartition] = frozenset()
+    asked: frozenset[ProducerIdAndEpoch] = frozenset()
+    """In which epochs it wished to continue."""
 
 
 class Transactions(RuleBasedStateMachine):
@@ -43,6 +46,8 @@ class Transactions(RuleBasedStateMachine):
         self.clients: list[Client] = []
         self.replaced: set[ProducerIdAndEpoch] = set()
         self.marked: dict[int, int] = {}
+        self.settled: set[ProducerIdAndEpoch] = set()
+        """Of requests to continue, after which a transaction was begun."""
         self.owner: Client | None = None
         """Whoever was let in last."""
 
@@ -65,7 +70,10 @@ class Transactions(RuleBasedStateMachine):
 
     def _init(self, client: Client, expected: ProducerIdAndEpoch | None) -> None:
         reply = self.driver.init(NAME, expected)
+        if expected is not None:
+            client.asked |= {expected}
         if isinstance(reply, ProducerIdAndEpoch):
+            assert reply.epoch > self.marked.get(reply.producer_id, -1)
             if self.owner is not None and self.owner is not client and self.owner.producer is not None:
                 self.replaced.add(self.owner.producer)
             assert reply not in self.replaced
@@ -83,6 +91,7 @@ class Transactions(RuleBasedStateMachine):
         code = self.driver.add(NAME, client.producer, [partition], client.version)
         if code is ErrorCode.NONE:
             assert client is self.owner
+            self.settled |= client.asked
             client.touched |= {partition}
             assert client.touched <= self.driver.state(NAME).partitions
 
@@ -108,6 +117,13 @@ class Transactions(RuleBasedStateMachine):
             assert again in (reply, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.INVALID_TXN_STATE)
             other = self.driver.end(NAME, asked, commit=not commit, version=client.version)
             assert other is ErrorCode.INVALID_TXN_STATE or known.state not in PREPARED
+
+    @rule()
+    def continue_late(self) -> None:
+        before = self.driver.state(NAME)
+        for producer in self.settled:
+            assert isinstance(self.driver.init(NAME, producer), ErrorCode)
+            assert self.driver.state(NAME) == before
 
     # --- what the coordinator does
 

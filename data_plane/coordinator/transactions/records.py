@@ -125,8 +125,8 @@ class TransactionMetadata:
     client_version: int = 0
     """transaction.version of the client: from 2 on every transaction has an epoch of its own."""
     former_epoch: int = NO_PRODUCER_EPOCH
-    """The epoch before the last bump that the producer itself requested, or that a timeout made: of a
-    repeated request, or of one that hears of the bump. Not stored, as in Kafka."""
+    """The epoch before the last bump that the producer itself requested, or that a timeout made, until it
+    begins a transaction: of a repeated request, or of one that hears of the bump. Not stored, as in Kafka."""
 
 
 class TransactionRecord(NamedTuple):

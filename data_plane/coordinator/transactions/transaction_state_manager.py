@@ -170,7 +170,11 @@ class TransactionStateManager:
             known = dataclasses.replace(known, partitions=known.partitions | frozenset(partitions))
         else:
             known = dataclasses.replace(
-                known, state=ONGOING, partitions=frozenset(partitions), started_ms=at.now_ms
+                known,
+                state=ONGOING,
+                partitions=frozenset(partitions),
+                started_ms=at.now_ms,
+                former_epoch=NO_PRODUCER_EPOCH,  # its producer knows the bump
             )
         _check_size(known.partitions)
         changed = dataclasses.replace(known, updated_ms=at.now_ms, client_version=client_version)
@@ -265,15 +269,12 @@ class TransactionStateManager:
         return _decided(transactional_id, changed, ticket)
 
     def abort_if_timed_out(self, transactional_id: str, ticket: Ticket, at: Instant) -> TransactionResult:
-        """Abort a transaction that is open for longer than its timeout, and fence its producer. That may
-        continue as after an error (KIP-588) in the epoch of the abort, where a late copy of a marker is
-        refused that has the epoch of an open transaction. The reply is whether it was."""
+        """Abort a transaction that is open for longer than its timeout, and fence its producer, which may
+        continue as after an error (KIP-588). The reply is whether it was."""
         known = self._transactions.get(transactional_id)
         if known is None or not _is_timed_out(known, at):
             return CoordinatorResult(replies=[(ticket, False)])
-        aborted = _fenced(known, at)
-        if known.client_version >= EPOCH_PER_TRANSACTION:
-            aborted = dataclasses.replace(aborted, former_epoch=known.producer_epoch)
+        aborted = dataclasses.replace(_fenced(known, at), former_epoch=known.producer_epoch)
         return CoordinatorResult([TransactionRecord(transactional_id, aborted)], [(ticket, True)])
 
     # --- markers -------------------------------------------------------------------------------
@@ -417,9 +418,7 @@ def _is_next(known: TransactionMetadata, producer: ProducerIdAndEpoch) -> bool:
 
 def _may_go_on(known: TransactionMetadata, expected: ProducerIdAndEpoch) -> bool:
     """Whether `expected` is what the last accepted producer has, as far as it can know."""
-    if expected == _producer_of(known):
-        return True
-    return known.state is not ONGOING and _is_former(known, expected)
+    return expected == _producer_of(known) or _is_former(known, expected)
 
 
 def _is_former(known: TransactionMetadata, expected: ProducerIdAndEpoch) -> bool:
@@ -430,8 +429,10 @@ def _is_former(known: TransactionMetadata, expected: ProducerIdAndEpoch) -> bool
 
 
 def _is_repeated(known: TransactionMetadata, expected: ProducerIdAndEpoch) -> bool:
-    """Whether the bump was made already. No producer has an epoch that only fences."""
-    return _is_former(known, expected) and known.producer_epoch <= LAST_EPOCH
+    """Whether the bump was made already. The epoch of a marker is not given out here: a late copy of that
+    marker could end a transaction of the same epoch."""
+    has_marker = known.state is not EMPTY and known.producer_epoch > 0  # 0: the marker has the former id
+    return _is_former(known, expected) and not has_marker
 
 
 def _has_ended(known: TransactionMetadata, producer: ProducerIdAndEpoch) -> bool:
