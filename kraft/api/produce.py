@@ -34,7 +34,7 @@ from kraft.api.authz.checks import InHandler
 from kraft.api.authz.raw_requests import unauthorized_writes
 from kraft.api.context import BrokerContext, NodeContext
 from kraft.api.long_work import LongRequest
-from kraft.api.produce_queue import NO_REFUSALS, QueuedProduce, of_one_producer
+from kraft.api.produce_queue import NO_REFUSALS, PARTITIONS_PER_TURN, QueuedProduce, of_one_producer
 from kraft.api.request_context import RequestContext
 from kraft.api.row import ApiRow
 from kraft.api.throttling import charge_produce
@@ -67,10 +67,6 @@ _WITHOUT_LOG_START: Final = frozenset(
 """Errors of an append that are answered without the log start offset."""
 
 _TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
-
-PARTITIONS_PER_TURN: Final = 500
-"""How many partitions of one request are handled in one turn of the loop: a partition's first record
-opens its file, which takes some 30 microseconds."""
 
 NO_ACKS: Final = 0
 LEADER_ACKS: Final = 1
@@ -125,10 +121,9 @@ async def _append_queued(
     try:
         await queued.wait_for_predecessor()
         await produce.check_long(work)
-        refusals = await queued.verify(produce.invalid)
-        while not produce.append(refusals):
+        refusals = await queued.verify(produce.invalid, work)
+        while not produce.append({**queued.ended_meanwhile(produce.next_places), **refusals}):
             await work.pause()
-            refusals = {**queued.ended_meanwhile(produce.next_places), **refusals}
     finally:
         queued.end()
         started.let_go()

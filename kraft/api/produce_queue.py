@@ -26,8 +26,9 @@ from data_plane.coordinator.transactions.verification_guard import VerificationG
 from data_plane.replication.partition import Partition
 from kraft.api import partition_lookup
 from kraft.api.context import BrokerContext
+from kraft.api.long_work import LongRequest
 from kraft.api.request_context import RequestContext
-from kraft.broker.txn_verification import RETRIABLE, TransactionVerifier
+from kraft.broker.txn_verification import RETRIABLE
 from kraft.wire.fast_produce import ProducePartition, ProduceRequest
 from metadata_quorum.foundation.batch import BATCH_OVERHEAD, BatchHeader, read_header
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -37,6 +38,10 @@ FIRST_TO_SAY_ABORTABLE: Final = 11
 FIRST_TO_ADD: Final = 12
 """Produce: from here on a partition joins the transaction by being written to (transaction.version 2)."""
 
+PARTITIONS_PER_TURN: Final = 500
+"""How many partitions of one request are handled in one turn of the loop: a partition's first record
+opens its file, which takes some 30 microseconds, and so does the first batch of a transaction there."""
+
 NO_REFUSALS: Final[Mapping[int, BrokerError]] = {}
 
 
@@ -44,8 +49,6 @@ NO_REFUSALS: Final[Mapping[int, BrokerError]] = {}
 class _OpeningBatch:
     """A batch that is the first one of its transaction on its partition."""
 
-    place: int
-    """Among the request's partitions."""
     partition: Partition
     leader_epoch: int
     producer: ProducerIdAndEpoch
@@ -66,7 +69,8 @@ class QueuedProduce:
     _refused: Mapping[int, BrokerError]
     _predecessor: asyncio.Future[None] | None
     _done: asyncio.Future[None]
-    _opening: list[_OpeningBatch] = field(default_factory=list)
+    _opening: dict[int, _OpeningBatch] = field(default_factory=dict)
+    """By place in the request."""
 
     @classmethod
     def enqueue_if_needed(
@@ -112,53 +116,60 @@ class QueuedProduce:
         if self._predecessor is not None:
             await self._predecessor
 
-    async def verify(self, invalid: Mapping[int, BrokerError]) -> dict[int, BrokerError]:
+    async def verify(self, invalid: Mapping[int, BrokerError], work: LongRequest) -> dict[int, BrokerError]:
         """Verify the batches that open a transaction. Returns the errors of all batches that must not be
-        appended, by place in the request. Append the others before anything else happens, or ask
-        `ended_meanwhile` first; then call `end`. `invalid`: errors found while the request waited."""
+        appended, by place in the request. In the turn in which others are appended, ask `ended_meanwhile`
+        first; then call `end`. `invalid`: errors found while the request waited."""
         self._refused = {**invalid, **self._refused}
-        verifier = self._broker.transaction_verifier
         if self._request.transactional_id is None:
             return dict(self._refused)
-        for place, partition, header in self._opening_now(range(len(self._request.partitions))):
-            guard = verifier.guards.begin(partition.tp, header.producer_id)
+        count = len(self._request.partitions)
+        for first in range(0, count, PARTITIONS_PER_TURN):
+            if first:
+                await work.pause()
+            self._start_verification(range(first, min(first + PARTITIONS_PER_TURN, count)))
+        return {**await self._refusals(self._request.transactional_id), **self._refused}
+
+    def _start_verification(self, places: range) -> None:
+        guards, now_ms = self._broker.transaction_verifier.guards, self._broker.node.now_ms()
+        for place, partition, header in self._opening_now(places):
+            guard = guards.begin(partition.tp, header.producer_id)
             producer = ProducerIdAndEpoch(header.producer_id, header.producer_epoch)
             partition.log.producers.start_verification(
-                header, from_zero=self._version >= FIRST_TO_ADD, now_ms=self._broker.node.now_ms()
+                header, from_zero=self._version >= FIRST_TO_ADD, now_ms=now_ms
             )
-            self._opening.append(_OpeningBatch(place, partition, partition.leader_epoch, producer, guard))
-        return {**await self._refusals(verifier), **self._refused}
+            self._opening[place] = _OpeningBatch(partition, partition.leader_epoch, producer, guard)
 
     def end(self) -> None:
         """The request is appended, or will not be: let the next one continue."""
-        for asked in self._opening:
+        for asked in self._opening.values():
             guards = self._broker.transaction_verifier.guards
             guards.end(asked.partition.tp, asked.producer.producer_id, asked.guard)
         if not self._done.done():
             self._done.set_result(None)
 
-    async def _refusals(self, verifier: TransactionVerifier) -> dict[int, BrokerError]:
-        refusals: dict[int, BrokerError] = {}
-        if self._opening:
-            assert self._request.transactional_id is not None
-            outcomes = await verifier.ask(
-                self._request.transactional_id,
-                self._opening[0].producer,  # all have the same one: see `of_one_producer`
-                {asked.partition.tp: asked.guard for asked in self._opening},
-                add=self._version >= FIRST_TO_ADD,
-            )
-            for asked in self._opening:
-                code = outcomes[asked.partition.tp]
-                if code is not ErrorCode.NONE:
-                    refusals[asked.place] = _refusal(code, self._version)
-        return {**self.ended_meanwhile(range(len(self._request.partitions))), **refusals}
+    async def _refusals(self, transactional_id: str) -> dict[int, BrokerError]:
+        if not self._opening:
+            return {}
+        outcomes = await self._broker.transaction_verifier.ask(
+            transactional_id,
+            next(iter(self._opening.values())).producer,  # all have the same one: see `of_one_producer`
+            {asked.partition.tp: asked.guard for asked in self._opening.values()},
+            add=self._version >= FIRST_TO_ADD,
+        )
+        codes = {place: outcomes[asked.partition.tp] for place, asked in self._opening.items()}
+        return {
+            place: _refusal(code, self._version)
+            for place, code in codes.items()
+            if code is not ErrorCode.NONE
+        }
 
     def ended_meanwhile(self, places: range) -> dict[int, BrokerError]:
         """The errors of those batches at `places` that would by now open a transaction that was not verified,
         because other work had its turn on the loop in between."""
         if self._request.transactional_id is None:
             return {}
-        asked = {each.place: each for each in self._opening if each.place in places}
+        asked = {place: self._opening[place] for place in places if place in self._opening}
         lost = {place for place, each in asked.items() if not each.still_holds}
         # A batch that was in the open transaction when it came would begin another, if that one has ended.
         for place, partition, _ in self._opening_now(places):

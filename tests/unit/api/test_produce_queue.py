@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from data_plane.coordinator.state_machine import ProducerIdAndEpoch
-from data_plane.coordinator.transactions.verification_guard import VerificationGuards
+from data_plane.coordinator.transactions.verification_guard import VerificationGuard, VerificationGuards
 from data_plane.log.producers import ProducerStateManager
-from kraft.api.produce_queue import QueuedProduce
+from kraft.api.long_work import LongWork
+from kraft.api.produce_queue import PARTITIONS_PER_TURN, QueuedProduce
 from kraft.net.connection_state import ConnectionState
 from kraft.wire.fast_produce import ProducePartition, ProduceRequest
 from metadata_quorum.foundation.batch import (
@@ -50,6 +51,14 @@ class Asked:
         return dict.fromkeys(partitions, await self.answer)
 
 
+class CountedGuards(VerificationGuards):
+    begun = 0
+
+    def begin(self, tp: TopicPartition, producer_id: int) -> VerificationGuard:
+        self.begun += 1
+        return super().begin(tp, producer_id)
+
+
 class Leader:
     """Of one partition, for one connection."""
 
@@ -85,6 +94,11 @@ def batch_of(sequence: int) -> bytearray:
     )
 
 
+def partition(number: int) -> SimpleNamespace:
+    log = SimpleNamespace(producers=ProducerStateManager())
+    return SimpleNamespace(tp=TopicPartition("t", number), leader=object(), leader_epoch=3, log=log)
+
+
 def run(test: Callable[[Leader], Awaitable[None]]) -> None:
     async def main() -> None:
         await test(Leader())
@@ -92,9 +106,10 @@ def run(test: Callable[[Leader], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
-async def through(queued: QueuedProduce) -> dict[int, BrokerError]:
+async def through(queued: QueuedProduce, partitions: int = 1) -> dict[int, BrokerError]:
     await queued.wait_for_predecessor()
-    return await queued.verify({})
+    refused = await queued.verify({}, LongWork(asyncio.get_running_loop()).request())
+    return {**queued.ended_meanwhile(range(partitions)), **refused}
 
 
 async def settle() -> None:
@@ -249,10 +264,6 @@ def test_a_batch_whose_transaction_ends_while_another_partition_is_asked_for_ope
     recreated: bool,
 ) -> None:
     async def test(leader: Leader) -> None:
-        def partition(number: int) -> SimpleNamespace:
-            log = SimpleNamespace(producers=ProducerStateManager())
-            return SimpleNamespace(tp=TopicPartition("t", number), leader=object(), leader_epoch=3, log=log)
-
         parts = [partition(0), partition(1)]
         leader.broker.replica_manager = SimpleNamespace(get=lambda topic, number: parts[number])
         parts[0].log.producers.update(read_header(batch_of(0)), 0)
@@ -263,7 +274,7 @@ def test_a_batch_whose_transaction_ends_while_another_partition_is_asked_for_ope
         ctx: Any = SimpleNamespace(version=11, connection=leader.connection)
         queued = QueuedProduce.enqueue_if_needed(leader.broker, ctx, ProduceRequest("x", -1, 1000, batches))
         assert queued is not None
-        coming = asyncio.ensure_future(through(queued))
+        coming = asyncio.ensure_future(through(queued, 2))
         await settle()
         if recreated:
             parts[:] = [partition(0), partition(1)]
@@ -293,6 +304,37 @@ def test_a_transaction_that_ends_between_two_pieces_of_a_request_is_not_opened_a
         leader.transaction_verifier.guards.marker_written(T0, PRODUCER.producer_id)
         (refused,) = queued.ended_meanwhile(range(1)).values()
         assert refused.code == ErrorCode.NOT_ENOUGH_REPLICAS
+        queued.end()
+
+    run(test)
+
+
+@pytest.mark.row("P4")
+def test_very_many_first_batches_are_verified_in_several_turns() -> None:
+    """What they were admitted to may end between two of the turns, before the coordinator is asked."""
+    count = 2 * PARTITIONS_PER_TURN + 1
+
+    async def test(leader: Leader) -> None:
+        parts = [partition(number) for number in range(count)]
+        leader.broker.replica_manager = SimpleNamespace(get=lambda topic, number: parts[number])
+        batch = memoryview(batch_of(0))
+        batches = [ProducePartition("t", ZERO_UUID, number, batch) for number in range(count)]
+        ctx: Any = SimpleNamespace(version=12, connection=leader.connection)
+        queued = QueuedProduce.enqueue_if_needed(leader.broker, ctx, ProduceRequest("x", -1, 1000, batches))
+        assert queued is not None
+        guards = leader.transaction_verifier.guards = CountedGuards()
+        coming = asyncio.ensure_future(through(queued, count))
+        begun = 0
+        while not leader.transaction_verifier.questions:
+            await asyncio.sleep(0)
+            before, begun = begun, guards.begun
+            assert begun - before <= PARTITIONS_PER_TURN
+        assert begun == count
+        guards.marker_written(parts[3].tp, PRODUCER.producer_id)
+        leader.transaction_verifier.answer.set_result(ErrorCode.NONE)
+        assert {place: error.code for place, error in (await coming).items()} == {
+            3: ErrorCode.NOT_ENOUGH_REPLICAS
+        }
         queued.end()
 
     run(test)
