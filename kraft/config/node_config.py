@@ -18,6 +18,7 @@ import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import PurePosixPath
 from typing import Any, Final, NamedTuple, NoReturn
 
 from kraft.config.key import HOUR, MINUTE, KeyRule, Required
@@ -29,6 +30,8 @@ from metadata_quorum.foundation.model import Endpoint, SecurityProtocol
 
 logger = logging.getLogger(__name__)
 
+RAFT_DIR: Final = "raft"
+"""No partition's directory has that name: those end in a number."""
 _EVERY_INTERFACE: Final = ("", "0.0.0.0", "::")
 
 
@@ -132,8 +135,9 @@ class Config(ConfigKeys):
 
     @cached_property
     def data_dirs(self) -> tuple[str, ...]:
-        """Where partitions live: log.dirs, else log.dir."""
-        return self.log_dirs or ((self.log_dir,) if self.log_dir else ())
+        """Where partitions live: log.dirs, else log.dir. /a/ is spelled /a, as Java does it."""
+        paths = self.log_dirs or ((self.log_dir,) if self.log_dir else ())
+        return tuple(str(PurePosixPath(each)) for each in paths)
 
     @cached_property
     def connections_of_hosts(self) -> dict[str, int]:
@@ -149,12 +153,12 @@ class Config(ConfigKeys):
     @property
     def metadata_dir(self) -> str:
         """Directory of the metadata log, Raft's journal and votes."""
-        return self.metadata_log_dir or self.data_dirs[0]
+        return str(PurePosixPath(self.metadata_log_dir)) if self.metadata_log_dir else self.data_dirs[0]
 
     @property
     def raft_dir(self) -> str:
-        """Directory of Raft's journal and votes. No partition's has that name: those end in a number."""
-        return f"{self.metadata_dir}/raft"
+        """Directory of Raft's journal and votes."""
+        return f"{self.metadata_dir}/{RAFT_DIR}"
 
     @cached_property
     def bound_listeners(self) -> tuple[Endpoint, ...]:
@@ -364,6 +368,8 @@ def _check(config: Config) -> None:
         reject("kraft.peer.addresses", config.kraft_peer_addresses, "names this node itself")
     if not config.data_dirs:
         raise FatalError(ExitCode.BAD_CONFIG, "log.dirs is not set: directories for partitions")
+    if len(set(config.data_dirs)) < len(config.data_dirs):
+        reject("log.dirs", config.value_text("log.dirs"), "names a directory twice")
     pairs = (
         (
             "replica.fetch.wait.max.ms",
@@ -431,17 +437,11 @@ def _check_listeners(config: Config) -> None:
             ExitCode.BAD_CONFIG, "controller.listener.names is not set: the listeners of the controllers"
         )
     if config.is_controller and not config.controller_listeners:
-        reject(
-            "listeners",
-            config.listeners,
-            f"a controller must listen on {names[0]} (controller.listener.names)",
-        )
+        key = "controller.listener.names"
+        reject("listeners", config.listeners, f"a controller must listen on {names[0]} ({key})")
     if not config.is_controller and config.controller_listeners:
-        reject(
-            "listeners",
-            config.listeners,
-            f"only a controller listens on {config.controller_listeners[0].name}",
-        )
+        name = config.controller_listeners[0].name
+        reject("listeners", config.listeners, f"only a controller listens on {name}")
     if not config.is_broker:
         return
     if not config.broker_listeners:

@@ -32,6 +32,7 @@ from kraft.node.node import Node
 from kraft.storage.formatter import (
     Storage,
     boot_id,
+    check_apart,
     hold_against_kafka,
     lock_storage,
     read_storage,
@@ -60,6 +61,7 @@ def wall_clock_ms() -> int:
 def run(config: Config, disk: Disk | None = None, now_ms: Callable[[], int] = wall_clock_ms) -> int:
     """Run a node until a signal ends it; the process's exit code. Raises FatalError at the start."""
     refuse_stale_modules()
+    check_apart(config)
     disk = disk or OsDisk()
     storage = without_read_only(config, read_storage(disk, config))
     locks = lock_storage(config, storage.unusable)

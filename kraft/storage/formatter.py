@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from kraft.config.node_config import Config
+from kraft.config.node_config import RAFT_DIR, Config
 from kraft.storage.bootstrap import write_users
 from kraft.storage.meta_properties import META_PROPERTIES, read_meta_properties, write_meta_properties
 from kraft.storage.quorum_state import has_quorum_state, mark_ours
@@ -100,9 +100,10 @@ def inspect_storage(disk: Disk, config: Config) -> list[Inspected]:
 
 
 def _problem_of_voter(disk: Disk, config: Config, cluster_id: str) -> str | None:
-    if not is_formatted(disk, config.raft_dir):
-        return "the voter's marker is gone: this controller has lost its disk, and is to be formatted"
     try:
+        if not is_formatted(disk, config.raft_dir):
+            gone = "the voter's marker is gone: this controller has lost its disk, and is to be formatted"
+            return _voter_elsewhere(disk, config) or gone
         identity = read_identity(disk, config.raft_dir, cluster_id, config.node_id)
         if not has_taken_part(disk, config.raft_dir):
             return None
@@ -133,6 +134,8 @@ def format_storage(
         raise FatalError(
             ExitCode.BAD_CONFIG, f"{cluster_id!r} is no cluster id: `kraft storage random-uuid` makes one"
         )
+    if config.is_controller:
+        _check_voter(disk, config)
     fresh: list[str] = []
     for directory in _all_dirs(config):
         meta = _read_meta(disk, directory)
@@ -227,6 +230,28 @@ def _can_do_without(config: Config, directory: str, error: OSError) -> bool:
     return is_of_disk(error) and directory != config.metadata_dir and config.is_broker
 
 
+def _voter_elsewhere(disk: Disk, config: Config) -> str | None:
+    """The order of log.dirs, or metadata.log.dir, has changed under a controller: a new voter in its place
+    would know nothing of what it has voted and acknowledged. What is wrong then. Raises OSError."""
+    for directory in config.data_dirs if not is_formatted(disk, config.raft_dir) else ():
+        if is_formatted(disk, f"{directory}/{RAFT_DIR}"):
+            return (
+                f"the metadata of this controller is in {directory}, not in {config.metadata_dir}: "
+                f"set metadata.log.dir={directory}"
+            )
+    return None
+
+
+def _check_voter(disk: Disk, config: Config) -> None:
+    """Raises `FatalError`."""
+    try:
+        problem = _voter_elsewhere(disk, config)
+    except OSError as error:
+        raise _cannot_read(config.raft_dir, error) from None
+    if problem is not None:
+        raise FatalError(ExitCode.LOG_DIR_UNUSABLE, problem)
+
+
 def check_ours(disk: Disk, config: Config) -> None:
     """A controller neither starts nor is formatted beside what Apache Kafka's has left: of the metadata
     that is there, a quorum of ours would keep nothing that it did not write. Raises `FatalError`."""
@@ -245,6 +270,7 @@ def hold_against_kafka(disk: Disk, config: Config) -> None:
     """A controller starts: Apache Kafka's, started here by mistake, would take its metadata log for all of
     it. Raises `FatalError`, `OSError`."""
     check_ours(disk, config)
+    _check_voter(disk, config)
     if is_formatted(disk, config.raft_dir):
         mark_ours(disk, config)
 
@@ -280,6 +306,23 @@ def boot_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return ""
+
+
+def check_apart(config: Config) -> None:
+    """A directory that has two names, by a link or a mount: each of its logs would be found twice, and one of
+    the two be removed. Raises FatalError."""
+    names: dict[tuple[int, int], str] = {}
+    for directory in _all_dirs(config):
+        try:
+            found = os.stat(directory)
+        except OSError:
+            continue  # whoever reads it says so
+        other = names.setdefault((found.st_dev, found.st_ino), directory)
+        if other != directory:
+            raise FatalError(
+                ExitCode.LOG_DIR_UNUSABLE,
+                f"{directory} is {other} by another name: name it once (log.dirs, metadata.log.dir)",
+            )
 
 
 def _all_dirs(config: Config) -> list[str]:

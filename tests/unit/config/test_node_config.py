@@ -41,6 +41,12 @@ BROKER = COMBINED | {
 }
 
 
+def test_directories_are_spelled_as_java_spells_them():
+    config = Config.from_properties(COMBINED | {"log.dirs": "/a/,/b//c", "metadata.log.dir": "/a//"})
+    assert config.data_dirs == ("/a", "/b/c")
+    assert config.metadata_dir == "/a"
+
+
 def test_a_combined_node():
     config = Config.from_properties(COMBINED)
     assert config.is_broker
@@ -114,6 +120,7 @@ BOOTSTRAP_ALONE = {"controller.quorum.voters": None, "controller.quorum.bootstra
         (BROKER, {"inter.broker.listener.name": "THERE"}, "is not among the broker's listeners"),
         (COMBINED, {"controller.listener.names": None}, "controller.listener.names is not set"),
         (COMBINED, {"log.dirs": None}, "log.dirs is not set"),
+        (COMBINED, {"log.dirs": "/a,/b,/a/"}, "log.dirs=/a,/b,/a/: names a directory twice"),
         (COMBINED, {"auto.create.topics.enable": "yes"}, "auto.create.topics.enable=yes: must be true or"),
         (COMBINED, {"log.segment.bytes": "10"}, "log.segment.bytes=10: must be at least 1048576"),
         (COMBINED, {"compression.zstd.level": "99"}, "compression.zstd.level=99: must be at most 22"),

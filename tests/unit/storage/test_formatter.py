@@ -15,7 +15,9 @@ import pytest
 from chaos.sim.disk import SimDisk
 from kraft.config.node_config import Config
 from kraft.storage.formatter import (
+    check_apart,
     format_storage,
+    hold_against_kafka,
     inspect_storage,
     lock_storage,
     read_storage,
@@ -159,6 +161,37 @@ def test_no_two_directories_have_one_id(tmp_path):
     with pytest.raises(FatalError, match=r"/b has the directory\.id of .*/a: ") as refused:
         read_storage(DISK, config)
     assert refused.value.exit_code == ExitCode.LOG_DIR_UNUSABLE
+
+
+@pytest.mark.parametrize(
+    "dirs", [{"log.dirs": "{0}/a,{0}/link"}, {"log.dirs": "{0}/a", "metadata.log.dir": "{0}/link"}]
+)
+def test_a_directory_has_one_name(tmp_path, dirs):
+    """By two, a start finds each log twice, and removes one of the two."""
+    config = config_for(tmp_path)
+    format_storage(DISK, config, "cluster-1", RNG)
+    check_apart(config)
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    given = {**config.given, **{key: text.format(tmp_path) for key, text in dirs.items()}}
+    with pytest.raises(FatalError, match=r"/link is .*/a by another name: name it once") as refused:
+        check_apart(Config.from_properties(given))
+    assert refused.value.exit_code == ExitCode.LOG_DIR_UNUSABLE
+
+
+def test_a_controller_whose_directories_were_put_in_another_order_finds_its_voter(tmp_path):
+    """It was to be formatted: a voter that has forgotten what it acknowledged."""
+    config = config_for(tmp_path)
+    format_storage(DISK, config, "cluster-1", RNG)
+    swapped = Config.from_properties({**config.given, "log.dirs": f"{tmp_path}/b,{tmp_path}/a"})
+    moved = Config.from_properties({**config.given, "metadata.log.dir": f"{tmp_path}/m"})
+    for other in (swapped, moved):
+        for attempt in (
+            lambda other=other: hold_against_kafka(DISK, other),
+            lambda other=other: format_storage(DISK, other, "cluster-1", RNG, ignore_formatted=True),
+        ):
+            with pytest.raises(FatalError, match=r"set metadata\.log\.dir=.*/a$"):
+                attempt()
+    assert "set metadata.log.dir=" in (inspect_storage(DISK, swapped)[0].problem or "")
 
 
 @pytest.mark.row("L8")
