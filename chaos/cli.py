@@ -16,6 +16,7 @@ from kraft.cli.bootstrap import first_broker
 from kraft.cli.errors import CliError, UsageError
 from kraft.cli.interruption import stop_in_order
 from kraft.cli.tables import prints_table, show
+from kraft.cli.text_file import text_of
 
 if TYPE_CHECKING:
     from chaos.checker import Verdict as Judgement
@@ -196,7 +197,7 @@ def _steps(path: Path, scenario: Scenario) -> Schedule:
 
     nodes = range(1, scenario.nodes + 1)
     try:
-        steps = schedule.parse(path.read_text())
+        steps = schedule.parse(text_of(path))
         for step in steps:
             faults.parse(roles.fill_with(step.fault, nodes), nodes, scenario.clients)
     except (schedule.BadSchedule, BadFault) as error:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kraft.cli.errors import CliError, UsageError
+from kraft.cli.text_file import text_of
 
 if TYPE_CHECKING:
     from chaos.simulator.faults import SimFault
@@ -224,11 +225,11 @@ def _software(directory: Path | None) -> Software:
 def _faults(path: Path) -> list[SimFault]:
     from chaos.simulator.faults import SimFault
 
+    lines = [line for line in text_of(path).splitlines() if line and not line.startswith("#")]
     try:
-        lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
         return [SimFault.parse(line) for line in lines]
-    except (OSError, ValueError) as error:
-        raise CliError(str(error)) from None
+    except ValueError as error:
+        raise CliError(f"{path}: {error}") from None
 
 
 def _range(text: str) -> range:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import typer
@@ -21,7 +22,7 @@ def addresses(bootstrap: str) -> list[Address]:
 
 def _address(text: str, bootstrap: str) -> Address:
     host, colon, port = text.rpartition(":")
-    if not (host and colon and port.isdecimal() and 0 < int(port) <= MAX_PORT):
+    if not (host and colon and re.fullmatch("[0-9]{1,5}", port) and 0 < int(port) <= MAX_PORT):
         raise UsageError(f"{bootstrap}: a bootstrap server is HOST:PORT")
     return host.strip("[]"), int(port)
 

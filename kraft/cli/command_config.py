@@ -20,6 +20,7 @@ import typer
 
 from kraft.cli.added_option import option_of
 from kraft.cli.errors import CliError, UsageError
+from kraft.cli.text_file import text_of
 
 if TYPE_CHECKING:
     from kraft.net.connection_security import ConnectionSecurity
@@ -42,13 +43,7 @@ def load(path: str) -> dict[str, str]:
     """Raises `CliError`."""
     from kraft.config.properties import parse_properties
 
-    try:
-        with open(path, encoding="utf-8") as file:
-            properties = parse_properties(file.read())
-    except OSError as error:
-        raise CliError(f"cannot read {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise CliError(f"cannot read {path}: it is no text") from None
+    properties = parse_properties(text_of(path))
     unused = sorted(properties.keys() - _UNDERSTOOD)
     if unused:
         print(f"kraft: {path}: not used: {', '.join(unused)}", file=sys.stderr)

@@ -23,7 +23,7 @@ from typing import Final, NoReturn
 from kraft.cli.interruption import CtrlC, none_is_lost
 from kraft.cli.printable import printable_lines
 from kraft.monitoring import standard_error
-from kraft.wire.malformed import MalformedMessage
+from kraft.wire.malformed import MalformedMessage, UnencodableMessage
 from metadata_quorum.foundation.errors import BrokerError, ExitCode, FatalError
 
 INTERRUPTED = 130
@@ -117,6 +117,8 @@ def plain_errors() -> Iterator[None]:
         _end(f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error), 1)
     except MalformedMessage as error:
         _end(f"a broker answers what we do not understand: {error}", 1)
+    except UnencodableMessage as error:  # of a name that is too long, or a number too large
+        _end(f"Kafka's protocol cannot say this: {error.__cause__ or error}", 1)
     except SystemError as error:
         if not (interruption.came and _INTERRUPTED_IN_C in str(error)):
             raise

@@ -21,6 +21,7 @@ from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap
 from kraft.cli.errors import CliError, UsageError
 from kraft.cli.group_view import EMPTY, committed, group_of, offsets_at, partitions_of
 from kraft.cli.tables import prints_table, show
+from kraft.cli.text_file import text_of
 from kraft.cli.wire_client import at_coordinator, raise_for, request
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.coordinator_type import CoordinatorType
@@ -105,7 +106,7 @@ def _now_ms() -> int:
 
 
 def _from_file(path: Path, group_id: str) -> reset.FromFile:
-    return reset.FromFile(reset.read_csv(path.read_text().splitlines(), group_id, str(path)))
+    return reset.FromFile(reset.read_csv(text_of(path).splitlines(), group_id, str(path)))
 
 
 def _the_one(rules: Sequence[reset.Rule | None]) -> reset.Rule:

@@ -135,15 +135,15 @@ def read_csv(lines: Iterable[str], group_id: str, name: str) -> dict[TopicPartit
     """`topic,partition,offset`, or with the group before them; lines of other groups are left out.
     Raises CliError."""
     offsets: dict[TopicPartition, int] = {}
-    for number, row in enumerate(csv.reader(lines), start=1):
-        match [cell.strip() for cell in row]:
-            case []:
-                continue
-            case [group, topic, partition, offset] if partition.isdecimal() and offset.isdecimal():
-                if group == group_id:
-                    offsets[TopicPartition(topic, int(partition))] = int(offset)
-            case [topic, partition, offset] if partition.isdecimal() and offset.isdecimal():
-                offsets[TopicPartition(topic, int(partition))] = int(offset)
-            case _:
-                raise UsageError(f"{name}, line {number}: a line is topic,partition,offset")
+    for number, line in enumerate(lines, start=1):
+        try:
+            for row in filter(None, csv.reader([line])):
+                *groups, topic, partition, offset = (cell.strip() for cell in row)
+                place, new = TopicPartition(topic, int(partition)), int(offset)
+                if len(groups) > 1 or place.partition < 0 or new < 0:
+                    raise ValueError
+                if groups in ([], [group_id]):
+                    offsets[place] = new
+        except (ValueError, csv.Error):
+            raise UsageError(f"{name}, line {number}: a line is topic,partition,offset") from None
     return offsets

@@ -38,7 +38,7 @@ def dump(
     problems: list[str] = []
     for path in files:
         if not path.is_file():
-            raise CliError(f"{path}: no such file")
+            raise CliError(f"{path}: {'a directory: name files in it' if path.is_dir() else 'no such file'}")
         try:
             for line in dumps.dump(disk, str(path), print_records=records):
                 print(line)

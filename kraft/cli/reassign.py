@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,6 +14,7 @@ from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap
 from kraft.cli.errors import CliError, UsageError
 from kraft.cli.reassignment_plan import PlacedPartition, decode, encode, propose
 from kraft.cli.tables import prints_table, show
+from kraft.cli.text_file import text_of
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -91,9 +91,8 @@ def run(
 
 
 def _read(file: Path) -> list[PlacedPartition]:
-    text = sys.stdin.read() if str(file) == "-" else file.read_text()
     try:
-        return decode(text)
+        return decode(text_of(file))
     except ValueError as error:
         raise CliError(f"{file}: {error}") from None
 

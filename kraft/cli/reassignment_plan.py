@@ -66,14 +66,18 @@ def decode(text: str) -> list[PlacedPartition]:
 
 
 def _placed(entry: Mapping[str, Any]) -> PlacedPartition:
-    replicas = tuple(int(broker) for broker in entry["replicas"])
-    log_dirs = tuple(str(path) for path in entry.get("log_dirs", ()))
-    name = f"{entry['topic']}-{entry['partition']}"
+    topic, partition, replicas = entry["topic"], entry["partition"], tuple(entry["replicas"])
+    log_dirs = tuple(entry.get("log_dirs", ()))
+    if {type(number) for number in (partition, *replicas)} != {int}:
+        raise TypeError
+    if {type(text) for text in (topic, *log_dirs)} != {str}:
+        raise TypeError
+    name = f"{topic}-{partition}"
     if len(set(replicas)) != len(replicas) or not replicas:
         raise ValueError(f"{name}: replicas are some brokers, each named once")
     if log_dirs and len(log_dirs) != len(replicas):
         raise ValueError(f"{name}: {len(log_dirs)} log_dirs for {len(replicas)} replicas")
-    return PlacedPartition(str(entry["topic"]), int(entry["partition"]), replicas, log_dirs)
+    return PlacedPartition(topic, partition, replicas, log_dirs)
 
 
 def propose(

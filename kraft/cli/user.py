@@ -7,7 +7,6 @@ see it; it is hashed here, and is neither sent nor stored.
 from __future__ import annotations
 
 import random
-import sys
 from typing import Annotated
 
 import typer
@@ -16,6 +15,7 @@ from kraft.cli.bootstrap import any_broker
 from kraft.cli.confluent_client import DEFAULT_BOOTSTRAP, Bootstrap, ReadingBootstrap
 from kraft.cli.errors import CliError, UsageError
 from kraft.cli.tables import prints_table, show
+from kraft.cli.text_file import opened
 from kraft.cli.wire_client import raise_for, request
 from kraft.wire.api_keys import ApiKey
 from metadata_quorum.security.scram import (
@@ -106,12 +106,8 @@ def _mechanisms(names: list[str]) -> list[ScramMechanism]:
 def _password(user: str, file: str | None) -> str:
     if file is None:
         return str(typer.prompt(f"Password of {user}", hide_input=True, confirmation_prompt=True, err=True))
-    if file == "-":
-        line = sys.stdin.readline()
-    else:
-        with open(file, encoding="utf-8") as source:
-            line = source.readline()
-    password = line.rstrip("\r\n")
+    with opened(file) as text:
+        password = text.readline().rstrip("\r\n")
     if not password:
         raise CliError(f"{file}: its first line is empty: it should be the password")
     return password

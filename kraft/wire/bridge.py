@@ -14,8 +14,8 @@ from functools import cache
 
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.decoding import Meter, decode, reader_of
-from kraft.wire.encoding import Fields, UnencodableMessage, encode, writer_of
-from kraft.wire.malformed import MalformedMessage
+from kraft.wire.encoding import Fields, encode, writer_of
+from kraft.wire.malformed import MalformedMessage, UnencodableMessage
 from kraft.wire.message import Message, replaced
 from kraft.wire.schemas import REQUEST, RESPONSE, MessageId, plan_for, versions_of
 

@@ -15,16 +15,13 @@ from functools import cache
 from typing import Any, Final
 
 from kraft.wire.limits import shortened
+from kraft.wire.malformed import UnencodableMessage
 from kraft.wire.message import Message, default_value
 from kraft.wire.schemas import FieldPlan, MessageId, StructPlan, default_in_any_version, plan_for
 from metadata_quorum.foundation.primitives import INT16, INT32, MAX_STRING_BYTES, uvarint
 
 Fields = Mapping[str, Any] | Message
 """What is written: a handler's dict, or a received message that is forwarded."""
-
-
-class UnencodableMessage(ValueError):
-    """Values that the API's version cannot represent."""
 
 
 Write = Callable[[bytearray, Any], None]

@@ -1,4 +1,5 @@
-"""What is no message of an API, or no answer to what was asked; beside message.py, which loads schemas."""
+"""What is no message of an API, or no answer to what was asked, and what no message can say; beside
+message.py, which loads schemas."""
 
 from __future__ import annotations
 
@@ -10,6 +11,10 @@ ItemT = TypeVar("ItemT")
 
 class MalformedMessage(ValueError):
     """Bytes that are no message of that API and version, or a message that does not answer ours."""
+
+
+class UnencodableMessage(ValueError):
+    """Values that the API's version cannot represent."""
 
 
 def only(answered: Sequence[ItemT]) -> ItemT:

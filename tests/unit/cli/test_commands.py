@@ -16,7 +16,7 @@ from kraft.cli.confluent_client import key_values
 from kraft.cli.errors import INTERRUPTED, CliError, UsageError, plain_errors, say
 from kraft.cli.main import cli
 from kraft.cli.perf import Latencies
-from kraft.wire.malformed import MalformedMessage
+from kraft.wire.malformed import MalformedMessage, UnencodableMessage
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode, ExitCode, FatalError
 
 COMMANDS = [
@@ -51,6 +51,7 @@ def test_every_command_explains_itself(command):
         ),
         (BrokerError(ErrorCode.INVALID_CONFIG, "no"), 1, "kraft: INVALID_CONFIG: no\n"),
         (MalformedMessage("oh"), 1, "kraft: a broker answers what we do not understand: oh\n"),
+        (UnencodableMessage("so long"), 1, "kraft: Kafka's protocol cannot say this: so long\n"),
         (FileNotFoundError(2, "No such file", "x"), 1, "kraft: x: No such file\n"),
         (KeyboardInterrupt(), 130, ""),
     ],
@@ -223,7 +224,7 @@ def test_pairs_and_addresses():
         key_values(["oops"], "it")
     assert addresses("a:1, b:2") == [("a", 1), ("b", 2)]
     assert addresses("[::1]:9092") == [("::1", 9092)]
-    for nonsense in ("nonsense", "a:0", "a:65536", ":9092"):
+    for nonsense in ("nonsense", "a:0", "a:65536", ":9092", f"a:{'1' * 5000}"):
         with pytest.raises(UsageError, match=nonsense):
             addresses(nonsense)
 

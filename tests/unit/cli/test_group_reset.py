@@ -79,5 +79,12 @@ def test_selections_and_files() -> None:
         reset.parse_selection(["b:x"])
     lines = ["orders,0,12", "", "mine,orders,1,13", "other,orders,2,14"]
     assert reset.read_csv(lines, "mine", "f.csv") == {HERE: 12, TopicPartition("orders", 1): 13}
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["orders,zero,12", "orders,0", "orders,0,-1", "a,b,orders,0,1", f"orders,0,{'1' * 5000}", "x" * 200_000],
+)
+def test_what_is_no_line_of_offsets(line: str) -> None:
     with pytest.raises(CliError, match=r"f\.csv, line 2: a line is topic,partition,offset"):
-        reset.read_csv(["orders,0,12", "orders,zero,12"], "mine", "f.csv")
+        reset.read_csv(["orders,0,12", line], "mine", "f.csv")
