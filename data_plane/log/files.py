@@ -8,6 +8,7 @@ A segment's files share a stem of twenty digits, the offset of its first record:
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from metadata_quorum.foundation.blocking import MayBlock
@@ -28,6 +29,7 @@ LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 
 _STEM_DIGITS: Final = 20
+_STEM: Final = re.compile(f"[0-9]{{{_STEM_DIGITS}}}")
 
 
 def path_of(directory: str, base_offset: int, suffix: str) -> str:
@@ -37,10 +39,10 @@ def path_of(directory: str, base_offset: int, suffix: str) -> str:
 
 def offset_of(name: str, suffix: str) -> int | None:
     """The offset in a file's name, or None where it is not a file of that kind."""
-    stem = name[: -len(suffix)]
-    if name.endswith(suffix) and len(stem) == _STEM_DIGITS and stem.isdigit():
-        return int(stem)
-    return None
+    if not name.endswith(suffix) or not _STEM.fullmatch(name.removesuffix(suffix)):
+        return None
+    offset = int(name.removesuffix(suffix))
+    return offset if offset < 1 << 63 else None
 
 
 def offsets_in(disk: Disk, directory: str, suffix: str, may_block: MayBlock) -> list[int]:

@@ -34,7 +34,7 @@ from metadata_quorum.foundation.batch import CorruptBatchError
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.disk import Disk, is_of_disk, make_dirs_durably
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from metadata_quorum.foundation.model import METADATA_TOPIC, ZERO_UUID, TopicPartition
+from metadata_quorum.foundation.model import METADATA_TOPIC, TOPIC_NAME, ZERO_UUID, TopicPartition
 from metadata_quorum.foundation.supervision import ends_node
 
 logger = logging.getLogger(__name__)
@@ -48,10 +48,12 @@ SYNCED_ONE_BY_ONE: Final = 100
 """After a death of the process, up to this many logs are synced one by one; if there are more, the whole file
 system is synced at once."""
 
-_PARTITION_DIR: Final = re.compile(r"(.+)-(\d+)\Z")
-_FUTURE: Final = re.compile(r"(.+)-(\d+)\.[0-9a-f]{32}-future\Z")
+_REPLICA: Final = rf"({TOPIC_NAME})-(0|[1-9][0-9]{{0,8}})"
+"""A directory that no broker names so is somebody else's: "photos of 2024-12", "t-00"."""
+_PARTITION_DIR: Final = re.compile(rf"{_REPLICA}\Z")
+_FUTURE: Final = re.compile(rf"{_REPLICA}\.[0-9a-f]{{32}}-future\Z")
 _MAX_NAME_BYTES: Final = 255
-_LEAVING: Final = re.compile(r"(.+)-(\d+)\.[0-9a-f]{32}-(delete|stray)\Z")
+_LEAVING: Final = re.compile(rf"{_REPLICA}\.[0-9a-f]{{32}}-(delete|stray)\Z")
 
 
 class LogDir:

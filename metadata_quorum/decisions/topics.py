@@ -15,7 +15,7 @@ from uuid import UUID
 from metadata_quorum.decisions.decision import Decision
 from metadata_quorum.decisions.placement import place
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from metadata_quorum.foundation.model import METADATA_TOPIC, UNASSIGNED_DIR, ResourceType
+from metadata_quorum.foundation.model import METADATA_TOPIC, TOPIC_NAME, UNASSIGNED_DIR, ResourceType
 from metadata_quorum.foundation.topic_configs import topic_config_problem
 from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.metadata.records import (
@@ -37,7 +37,7 @@ from metadata_quorum.protocol.replies import TopicResult
 
 MAX_NAME_LENGTH: Final = 249
 MAX_PARTITIONS_PER_COMMAND: Final = 10_000
-_LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
+_LEGAL_NAME: Final = re.compile(TOPIC_NAME)
 
 
 @dataclass(slots=True)

@@ -23,6 +23,8 @@ NO_EPOCH: Final = -1
 
 ZERO_UUID: Final = UUID(int=0)
 
+TOPIC_NAME: Final = "[a-zA-Z0-9._-]+"
+"""What a topic may be called, as a pattern."""
 METADATA_TOPIC: Final = "__cluster_metadata"
 METADATA_TOPIC_ID: Final = UUID(int=1)
 """The reserved id of the metadata topic."""

@@ -390,6 +390,29 @@ def test_a_file_that_has_the_name_of_a_replica_is_none() -> None:
     assert (logs.keys(), corrupt) == ({BAD, GOOD}, {})
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["photo s-2024", "caf\udce9-1", "line\nfeed-1", "good-00", "bad-1_0", "\u0663-\u0663", "x-9999999999"],
+)
+def test_what_no_broker_has_made_is_left_alone(name: str) -> None:
+    """Its name could not be written into a checkpoint, or made that unreadable for all logs."""
+    disk = filled(clean=False)
+    disk.make_dirs(f"/data/{name}")
+    disk.open(f"/data/{name}/{0:020d}.log", create=True).append([b"mine"])
+    logs, corrupt = log_dir(disk).load(SMALL, {}, NOW_MS, MAY_BLOCK)
+    assert (logs.keys(), corrupt) == ({BAD, GOOD}, {})
+    assert log_dir(disk).load(SMALL, {}, NOW_MS, MAY_BLOCK)[0].keys() == {BAD, GOOD}
+    assert disk.list(f"/data/{name}", MAY_BLOCK) == [f"{0:020d}.log"]
+
+
+@pytest.mark.parametrize("name", ["\u00b2" * 20, "\u0663" * 20, "9" * 20])
+def test_a_file_whose_name_is_no_offset_is_none_of_a_log(name: str) -> None:
+    disk = filled(clean=False)
+    disk.open(f"/data/bad-0/{name}.log", create=True)
+    logs, corrupt = log_dir(disk).load(SMALL, {}, NOW_MS, MAY_BLOCK)
+    assert (logs.keys(), corrupt) == ({BAD, GOOD}, {})
+
+
 def test_of_two_unfinished_copies_of_a_replica_one_is_left() -> None:
     """The first one is removed when the second has been begun: the node died in between."""
     disk = filled(clean=False)
