@@ -164,16 +164,16 @@ class Leading:
             if index > self._journal.last_index:
                 raise MalformedFrame(f"voter {peer} acknowledges {index}, the log ends before")
             if message.counts:
-                follower.mute_index = None
+                follower.answered_counting()
                 self._core.matched(peer, index)
             else:
-                follower.mute_index = max(follower.mute_index or 0, index)
+                follower.answered_mute(index)
             follower.advanced_to(message.next_index)
             if follower.transfer is not None and index >= follower.transfer.snapshot.index:
                 follower.transfer = None
         elif message.ack == Ack.REWIND:
-            if not message.counts and follower.mute_index is None:
-                follower.mute_index = 0
+            if not message.counts:
+                follower.answered_mute(0)
             known = self._known_index(peer)
             target = min(max(message.next_index, known + 1), self._journal.last_index + 1)
             follower.rewind(message.seq, target)

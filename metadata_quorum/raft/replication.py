@@ -31,6 +31,8 @@ class FollowerProgress:
     """The highest commit index that it was sent."""
     mute_index: int | None = None
     """What it has, while it is mute and its answers do not count; else None."""
+    counts: bool = False
+    """It has given an answer that counts."""
     transfer: OutgoingSnapshot | None = None
     reading: bool = False
     """The snapshot for a transfer is being read."""
@@ -48,6 +50,16 @@ class FollowerProgress:
 
     def answered(self, seq: int) -> None:
         self.answered_seq = max(self.answered_seq, min(seq, self.seq))
+
+    def answered_mute(self, index: int) -> None:
+        """It says that it is mute, and has everything up to `index`. A voter that counts does not become mute
+        but as another incarnation: what it said before that may come late."""
+        if not self.counts:
+            self.mute_index = max(self.mute_index or 0, index)
+
+    def answered_counting(self) -> None:
+        """Its answers count (again)."""
+        self.counts, self.mute_index = True, None
 
     def advanced_to(self, next_index: int) -> None:
         """The follower holds everything below `next_index`."""

@@ -11,6 +11,7 @@ from metadata_quorum.raft.identity import is_formatted
 from metadata_quorum.raft.journal import FILE_NAME
 from metadata_quorum.raft.leading import Leading
 from metadata_quorum.raft.messages import AppendReply, Hello, VoteReply, decode
+from metadata_quorum.raft.replication import FollowerProgress
 from metadata_quorum.raft.voter import SyncObjRaft
 from tests.unit.raft.rig import DIRECTORY, Mutant, Rig, expecting
 
@@ -78,6 +79,44 @@ def test_a_wiped_voter_stays_mute_until_every_other_voter_has_its_nonce(
         lonely = rig.propose(1, b"z")
         rig.settle()
         assert not rig.committed(lonely)
+
+
+def _mute_again(self: FollowerProgress, index: int) -> None:
+    self.mute_index = max(self.mute_index or 0, index)
+
+
+@pytest.mark.row("Q9")
+@pytest.mark.parametrize("mutant", [None, Mutant(FollowerProgress, "answered_mute", _mute_again)])
+def test_what_a_voter_said_while_it_was_mute_may_come_late(
+    mutant: Mutant | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By then it counts: who loses its disk next needs the nonce in that voter's log, too."""
+    with expecting(mutant, monkeypatch):
+        rig = Rig(5)
+        rig.elect(1)
+        rig.kill(2)
+        rig.wipe(2)
+        rig.start(2)
+        rig.run(1.5, 0.05)
+        assert not rig.rafts[2].is_mute
+        said_before = [f for f in rig.messages(2, 1, AppendReply) if not _counts(f)]
+        rig.kill(3)
+        rig.wipe(3)
+        rig.cut_between((2,), (1, 3, 4, 5))
+        rig.start(3)
+        for frame in said_before:
+            rig.inject(2, 1, frame)
+        rig.run(1.5, 0.05)
+        assert rig.rafts[3].is_mute
+        rig.cut.clear()
+        rig.run(1.5, 0.05)
+        assert not rig.rafts[3].is_mute
+
+
+def _counts(frame: bytes) -> bool:
+    reply = decode(frame).message
+    assert isinstance(reply, AppendReply)
+    return reply.counts
 
 
 @pytest.mark.row("Q9")
