@@ -71,15 +71,10 @@ class SimController:
         if leader not in self.active or leader not in isr:
             leader = next((b for b in placed.replicas if b in isr and b in self.active), NO_LEADER)
         new_epoch = leader != before.leader or not set(before.replicas) <= set(placed.replicas)
-        self._commit(
-            replace(
-                placed,
-                isr=isr,
-                leader=leader,
-                leader_epoch=before.leader_epoch + new_epoch,
-                partition_epoch=before.partition_epoch + 1,
-            )
-        )
+        changed = replace(placed, isr=isr, leader=leader, leader_epoch=before.leader_epoch + new_epoch)
+        if changed != before:  # else only who is active has changed
+            changed = replace(changed, partition_epoch=before.partition_epoch + 1)
+        self._commit(changed)
 
     def alter_partition(self, broker_id: int, item: AlterPartitionItem) -> AlterPartitionResult:
         """As the controller decides it (metadata_quorum/decisions/isr.py), for one partition."""

@@ -24,7 +24,7 @@ from chaos.sim.replication_controller import SimController
 from data_plane.purgatory.timing_wheel import WheelTimer
 from data_plane.quotas.replication import ReplicationQuota
 from data_plane.replication.delayed_produce import await_replication
-from data_plane.replication.leader_state import AlterPartitionResult, IsrOutcome
+from data_plane.replication.leader_state import AlterPartitionItem, AlterPartitionResult, IsrOutcome
 from data_plane.replication.partition import ALL_REPLICAS, Partition
 from fetch.fetcher import process_partition_data, truncation_offset_for
 from fetch.follower import (
@@ -35,7 +35,7 @@ from fetch.follower import (
     fetch_outcome,
     resolve_out_of_range,
 )
-from fetch.messages import FetchParams, FetchPartition, FetchRequest, LogBounds
+from fetch.messages import FetchedPartition, FetchParams, FetchPartition, FetchRequest, LogBounds
 from fetch.reader import read_session
 from fetch.sessions import FetchSession
 from metadata_quorum.foundation.batch import Record, encode_batch
@@ -62,6 +62,10 @@ class ReplicationWorld:
         self._values = 0
         self.acked: dict[bytes, int] = {}  # value -> offset
         self._checks = ReplicationChecks()
+        self.fetches: list[tuple[int, FetchRequest]] = []
+        """Which broker was asked, and what: copies may come late."""
+        self.isr_requests: list[tuple[int, AlterPartitionItem]] = []
+        """By whom, and what; copies of these may come late, too."""
         ids = range(1, replicas + spare + 1)
         self.brokers = {i: SimBroker(i, self.clock, rules, min_insync) for i in ids}
         for broker in self.brokers.values():
@@ -126,6 +130,12 @@ class ReplicationWorld:
             mine.log.log_start_offset,
         )
         request = FetchRequest([fetch_partition], replica_id=follower_id, replica_epoch=follower.broker_epoch)
+        self.fetches.append((mine.leader_id, request))
+        follower.answer = (mine.leader_epoch, self._answer(leader, request))
+        self.check()
+        return True
+
+    def _answer(self, leader: SimBroker, request: FetchRequest) -> FetchedPartition:
         params = FetchParams(request, request.min_bytes, request.max_bytes)
         session = FetchSession(0, request, self.clock.now)
         reading = read_session(session, params, leader, self.clock.now, ReplicationQuota())
@@ -134,9 +144,15 @@ class ReplicationWorld:
         session.close()
         if answer.slice is not None:
             answer.records = memoryview(bytes(answer.slice.read(SIMULATED)))
-        follower.answer = (mine.leader_epoch, answer)
-        self.check()
-        return True
+        return answer
+
+    def ask_late(self, number: int) -> None:
+        """A copy of an earlier fetch comes, on a connection that is gone: nobody gets its answer."""
+        leader_id, request = self.fetches[number]
+        leader = self.brokers[leader_id]
+        if leader.partition is not None:
+            self._answer(leader, request)
+            self.check()
 
     def take(self, follower_id: int) -> bool:
         """The follower gets the answer that is on its way."""
@@ -179,12 +195,17 @@ class ReplicationWorld:
         partition = broker.partition
         if partition is None or not partition.awaits(item):
             return
+        self.isr_requests.append((broker_id, item))
         answer = self.controller.alter_partition(broker_id, item)
         if lose_answer:
             answer = AlterPartitionResult(ErrorCode.UNKNOWN_SERVER_ERROR)
         if partition.handle_alter_partition_response(item, answer, self.clock.now) is IsrOutcome.ASK_AGAIN:
             broker.asked.append(item)
         self.check()
+
+    def ask_isr_late(self, number: int) -> None:
+        """A copy of an earlier AlterPartition comes; nobody gets its answer."""
+        self.controller.alter_partition(*self.isr_requests[number])
 
     def publish(self, broker_id: int, upto: int | None = None) -> None:
         """Committed metadata reaches a broker."""

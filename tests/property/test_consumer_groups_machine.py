@@ -1,5 +1,5 @@
-"""Groups of both protocols under any order of heartbeats, silences, lost answers, refused appends,
-failovers and changes of topics.
+"""Groups of both protocols under any order of heartbeats, silences, lost answers, late copies of requests,
+refused appends, failovers and changes of topics.
 
 Held after every step: no partition is read by two members, epochs do not fall, and the log tells a
 new coordinator what the old one knows. And whenever trouble ends: every partition of a topic that
@@ -21,6 +21,8 @@ from data_plane.coordinator.groups.classic.group import ClassicGroup
 from data_plane.coordinator.groups.classic.states import ClassicGroupConfig
 from data_plane.coordinator.groups.consumer import group as consumer_group
 from data_plane.coordinator.groups.consumer.group import ConsumerGroup
+from data_plane.coordinator.groups.consumer.messages import ConsumerHeartbeat
+from data_plane.coordinator.groups.consumer.state import JOINING
 from data_plane.coordinator.groups.group_metadata_manager import GroupLimits
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.support.suite.examples import examples
@@ -118,6 +120,19 @@ class Groups(RuleBasedStateMachine):
         self.living.discard(client.name)
 
     # --- what happens to them
+
+    @precondition(lambda self: self.driver.sent)
+    @rule(data=st.data())
+    def late_copy(self, data: st.DataObject) -> None:
+        """But not of a join of who is a member still: that says that it has given up all, as with Apache
+        Kafka, and others may have it before the member hears of it."""
+        number = data.draw(st.integers(0, len(self.driver.sent) - 1))
+        _, request = self.driver.sent[number]
+        group = self.driver.manager.group(GROUP)
+        members = group.state.members if isinstance(group, ConsumerGroup) else {}
+        joins = isinstance(request, ConsumerHeartbeat) and request.member_epoch == JOINING
+        if not (joins and request.member_id in members):
+            self.driver.late_copy(number)
 
     @rule(seconds=st.sampled_from([1.0, 20.0, 46.0, 61.0]))
     def time_passes(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Groups under any order of requests, silences, refused appends and failovers.
+"""Groups under any order of requests, late copies of them, silences, refused appends and failovers.
 
 Clients behave as clients do, one step at a time, in whatever order; the leader hands out disjoint
 partitions. Held after every step: the invariants of groups (generation monotonic, at most
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from data_plane.coordinator.groups.classic import group as classic_group
 from data_plane.coordinator.groups.classic.group import ClassicGroup
@@ -157,6 +157,20 @@ class Groups(RuleBasedStateMachine):
                 assert generation < 0
 
     # --- what happens to them
+
+    @precondition(lambda self: self.driver.sent)
+    @rule(data=st.data())
+    def late_copy(self, data: st.DataObject) -> None:
+        """Offsets of the same generation go back with it, as with Apache Kafka; those of an earlier one are
+        refused."""
+        number = data.draw(st.integers(0, len(self.driver.sent) - 1))
+        _, request = self.driver.sent[number]
+        generation = self.current_generation()
+        reply = self.driver.late_copy(number)
+        taken = isinstance(reply, CommitReply) and set(reply.errors.values()) == {ErrorCode.NONE}
+        if taken and isinstance(request, CommitOffsets):
+            assert request.generation < 0 or request.generation == generation
+            self.acknowledged = request.offsets[0].offset
 
     @rule(seconds=st.sampled_from([0.5, 3.0, 6.0, 16.0]))
     def time_passes(self, seconds: float) -> None:

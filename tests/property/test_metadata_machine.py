@@ -29,10 +29,21 @@ from metadata_quorum.metadata.records import (
 )
 from metadata_quorum.metadata.snapshot import decode_checkpoint, encode_checkpoint
 from metadata_quorum.protocol import commands as c
+from metadata_quorum.protocol import stamped_command
 from tests.support.metadata_machine import MetadataMachine
 from tests.support.suite.examples import examples
 
 BROKERS = (1, 2, 3, 4)
+OF_BROKERS = (
+    c.RegisterBroker,
+    c.FenceBroker,
+    c.UnfenceBroker,
+    c.BeginControlledShutdown,
+    c.FailLogDirs,
+    c.AssignReplicasToDirs,
+    c.AlterPartitions,
+    c.AllocateProducerIds,
+)
 TOPICS = ("a", "b")
 
 
@@ -59,6 +70,7 @@ class Chaos:
             self._reassign, self._reassign, self._join,
             self._shut_down, self._alter, self._alter, self._elect, self._config, self._grow, self._claim,
             self._acls, self._quotas, self._users, self._all_configs, self._forget, self._producer_ids,
+            self._late_copy, self._late_copy,
         )  # fmt: skip
         try:
             self.random.choice(actions)(broker, topic)
@@ -219,6 +231,32 @@ class Chaos:
 
     def _producer_ids(self, broker: int, topic: str) -> None:
         self.machine.run(c.AllocateProducerIds(broker_id=broker, broker_epoch=self._epoch(broker)))
+
+    def _late_copy(self, broker: int, topic: str) -> None:
+        """Of what a broker asked for some time ago. That of an earlier incarnation changes nothing, nor does
+        a leader's for an earlier state of its partition."""
+        _, _, sent = self.random.choice(self.machine.history)
+        command = stamped_command.decode(sent).command
+        if not isinstance(command, OF_BROKERS):
+            return
+        before = self.machine.image
+        known = before.brokers.get(command.broker_id)
+        if isinstance(command, c.RegisterBroker):
+            replaced = known is not None and command.incarnation_id != known.incarnation_id
+            is_over = replaced and known.broker_epoch != command.replaces_epoch
+        else:
+            is_over = known is None or known.broker_epoch != command.broker_epoch
+        if isinstance(command, c.AlterPartitions):
+            is_over |= all(self._is_over(change) for change in command.changes)
+        try:
+            self.machine.run(command)
+        finally:
+            assert self.machine.image is before or not is_over, command
+
+    def _is_over(self, change: c.IsrChange) -> bool:
+        topic = self.machine.image.topics_by_id.get(change.topic_id)
+        partition = None if topic is None else topic.partitions.get(change.partition)
+        return partition is None or partition.partition_epoch != change.partition_epoch
 
     def check(self, before: MetadataImage, after: MetadataImage) -> None:
         for topic, number, p in after.each_partition():

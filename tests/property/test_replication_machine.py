@@ -1,4 +1,5 @@
-"""Replication of one partition under every order of steps that hypothesis can think of.
+"""Replication of one partition under every order of steps that hypothesis can think of, and late copies of
+fetches and of changes of the ISR.
 
 The world checks the invariants of logs after each step; at the end everything heals, all replicas must be in
 sync again, and nothing that was acknowledged may be gone.
@@ -48,6 +49,16 @@ class ReplicationMachine(RuleBasedStateMachine):
     @rule(broker=BROKERS, lose_answer=st.booleans())
     def answer_isr(self, broker: int, lose_answer: bool) -> None:
         self.world.answer_isr(broker, lose_answer=lose_answer)
+
+    @precondition(lambda self: self.world.fetches)
+    @rule(data=st.data())
+    def ask_late(self, data: st.DataObject) -> None:
+        self.world.ask_late(-data.draw(st.integers(1, len(self.world.fetches))))
+
+    @precondition(lambda self: self.world.isr_requests)
+    @rule(data=st.data())
+    def ask_isr_late(self, data: st.DataObject) -> None:
+        self.world.ask_isr_late(-data.draw(st.integers(1, len(self.world.isr_requests))))
 
     @rule(broker=BROKERS, behind=st.integers(0, 2))
     def publish(self, broker: int, behind: int) -> None:

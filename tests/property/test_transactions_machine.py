@@ -3,7 +3,8 @@
 A model keeps what every client believes. Held after every step: who was replaced is never served again;
 no transaction ends in two ways, nor in another way than its client was answered; markers of a producer never
 go back in epoch, nor is it given an epoch that a marker has; a late copy of a request to continue changes
-nothing; and the log says all that the live manager knows.
+nothing, nor does one to end a transaction that had an epoch of its own; and the log says all that the live
+manager knows.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from data_plane.coordinator.state_machine import ProducerIdAndEpoch
 from data_plane.coordinator.transactions.records import NO_PRODUCER_EPOCH, TransactionState
-from data_plane.coordinator.transactions.transaction_state_manager import PREPARED
+from data_plane.coordinator.transactions.transaction_state_manager import EPOCH_PER_TRANSACTION, PREPARED
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from tests.support.suite.examples import examples
@@ -48,6 +49,8 @@ class Transactions(RuleBasedStateMachine):
         self.marked: dict[int, int] = {}
         self.settled: set[ProducerIdAndEpoch] = set()
         """Of requests to continue, after which a transaction was begun."""
+        self.ended: set[ProducerIdAndEpoch] = set()
+        """Of transactions with an epoch of their own that their client has ended."""
         self.owner: Client | None = None
         """Whoever was let in last."""
 
@@ -112,6 +115,8 @@ class Transactions(RuleBasedStateMachine):
         if known.state in PREPARED:
             assert known.partitions == wrote
         client.producer, client.touched = reply, frozenset()
+        if client.version >= EPOCH_PER_TRANSACTION:
+            self.ended.add(asked)
         if repeated:
             again = self.driver.end(NAME, asked, commit=commit, version=client.version)
             assert again in (reply, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.INVALID_TXN_STATE)
@@ -123,6 +128,17 @@ class Transactions(RuleBasedStateMachine):
         before = self.driver.state(NAME)
         for producer in self.settled:
             assert isinstance(self.driver.init(NAME, producer), ErrorCode)
+            assert self.driver.state(NAME) == before
+
+    @precondition(lambda self: self.ended)
+    @rule(commit=st.booleans(), partition=st.sampled_from(PARTITIONS))
+    def end_late(self, commit: bool, partition: TopicPartition) -> None:
+        """Or in the other way, or write in it: its client has gone on."""
+        before = self.driver.state(NAME)
+        for producer in self.ended:
+            self.driver.end(NAME, producer, commit=commit, version=EPOCH_PER_TRANSACTION)
+            refusal = self.driver.add(NAME, producer, [partition], EPOCH_PER_TRANSACTION)
+            assert refusal is not ErrorCode.NONE
             assert self.driver.state(NAME) == before
 
     # --- what the coordinator does

@@ -6,20 +6,30 @@ does it; with `refusal` set, appends fail. `reloaded()` is what a new coordinato
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
 from data_plane.coordinator.groups.classic.states import ClassicGroupConfig
 from data_plane.coordinator.groups.consumer.cluster_view import ClusterView
+from data_plane.coordinator.groups.consumer.messages import ConsumerHeartbeat
 from data_plane.coordinator.groups.group_metadata_manager import (
     GroupLimits,
     GroupMetadataManager,
     GroupResult,
 )
-from data_plane.coordinator.groups.messages import JoinGroup, MemberProtocol
+from data_plane.coordinator.groups.messages import (
+    CommitOffsets,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    MemberProtocol,
+    SyncGroup,
+)
 from data_plane.coordinator.state_machine import Instant, Replies
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
+GroupRequest = ConsumerHeartbeat | JoinGroup | SyncGroup | Heartbeat | LeaveGroup | CommitOffsets
 EPOCH_MS = 1_700_000_000_000
 NO_DELAY = GroupLimits(rules=ClassicGroupConfig(initial_rebalance_delay=0.0))
 
@@ -33,6 +43,8 @@ class GroupDriver:
         self.log: list[tuple[bytes, bytes | None]] = []
         self.refusal: ErrorCode | None = None
         self.answers: dict[int, object] = {}
+        self.sent: list[tuple[str, GroupRequest]] = []
+        """What clients have sent: copies of it may come late."""
         self._tickets = 0
 
     @property
@@ -42,6 +54,8 @@ class GroupDriver:
     def ask(self, kind: str, *arguments: object) -> int:
         """Put a request to the manager's method of that name; its ticket. A refusal is an answer, too."""
         self._tickets += 1
+        if isinstance(arguments[0], GroupRequest):
+            self.sent.append((kind, arguments[0]))
         try:
             self._carry_out(getattr(self.manager, kind)(*arguments, self._tickets, self.at))
         except BrokerError as refusal:
@@ -51,6 +65,16 @@ class GroupDriver:
     def answer(self, kind: str, *arguments: object) -> object:
         """A request that is answered at once."""
         return self.answers.pop(self.ask(kind, *arguments))
+
+    def late_copy(self, number: int) -> object:
+        """A copy of what was sent comes, on a connection that is gone: nobody gets its answer, which is
+        returned if it comes at once."""
+        kind, request = self.sent[number]
+        if isinstance(request, JoinGroup):  # an id is drawn for each copy
+            request = replace(request, new_member_id=f"late-{self._tickets}")
+        ticket = self.ask(kind, request)
+        self.sent.pop()
+        return self.answers.get(ticket)
 
     def listed(self) -> object:
         """All groups."""
@@ -84,6 +108,7 @@ class GroupDriver:
         successor = GroupDriver(self.limits, self.view)
         successor.now = self.now
         successor.log = list(self.log)
+        successor.sent = self.sent
         for key, value in self.log:
             record = successor.manager.decode(key, value)
             assert record is not None
