@@ -6,7 +6,7 @@ librdkafka is imported in the functions, so that `kraft --help` does not wait fo
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
@@ -47,6 +47,10 @@ ReadingBootstrap = Annotated[str, _bootstrap_option(notice.begin_reading)]
 SurveyedBootstrap = Annotated[str, _bootstrap_option(checked)]
 """For commands that say themselves what is missing."""
 Result = TypeVar("Result")
+_NAMES: Final = frozenset(
+    ("client.id", "group.id", "group.instance.id", "transactional.id", "sasl.username", "sasl.password")
+)
+"""Settings that mean what they are, to the last letter."""
 
 
 def settings(bootstrap: str, **more: object) -> dict[str, Any]:
@@ -58,7 +62,19 @@ def settings(bootstrap: str, **more: object) -> dict[str, Any]:
         "log_level": 0,  # errors are raised; its log lines would repeat them
         "error_cb": _ignore,
     }
-    return base | librdkafka_settings() | {name.replace("_", "."): value for name, value in more.items()}
+    own = {name.replace("_", "."): value for name, value in more.items()}
+    return _as_librdkafka_takes_them(base | librdkafka_settings() | own)
+
+
+def _as_librdkafka_takes_them(values: dict[str, Any]) -> dict[str, Any]:
+    """librdkafka drops the space at the beginning of a value: with " boards" it would read as group "boards",
+    and a group's name of nothing else ends the process. Raises `UsageError`."""
+    for name in _NAMES & values.keys():
+        if values[name][:1].isspace():
+            raise UsageError(f"{name}={values[name]!r}: librdkafka drops the space at its beginning")
+    if values.get("group.id") == "":
+        raise UsageError("group.id: a group has a name")
+    return values
 
 
 def _ignore(error: KafkaError) -> None:
@@ -131,4 +147,4 @@ def key_values(pairs: list[str], what: str) -> dict[str, str]:
 
 def extra_settings(pairs: list[str]) -> dict[str, Any]:
     """librdkafka's own settings from `-X key=value`."""
-    return dict(key_values(pairs, "a client setting"))
+    return _as_librdkafka_takes_them(dict(key_values(pairs, "a client setting")))

@@ -218,15 +218,14 @@ def consume(
     """Print messages as lines, until Ctrl-C or the end that the options name."""
     from confluent_kafka import Consumer
 
-    if group == "":
-        raise UsageError("--group: a group has a name")
+    config = settings(
+        bootstrap, group_id="kraft-cli" if group is None else group, isolation_level=isolation,
+        enable_auto_commit=group is not None, auto_offset_reset="earliest" if from_beginning else "latest",
+        enable_partition_eof=exit_at_end,
+    ) | extra_settings(extra)  # fmt: skip
     count = require_topic(bootstrap, topic)
     require_partitions(topic, count, partition)
-    config = settings(
-        bootstrap, group_id=group or "kraft-cli", enable_partition_eof=exit_at_end, isolation_level=isolation,
-        enable_auto_commit=group is not None, auto_offset_reset="earliest" if from_beginning else "latest",
-    )  # fmt: skip
-    consumer = Consumer(config | extra_settings(extra))
+    consumer = Consumer(config)
     try:
         if group is not None:
             consumer.subscribe([topic])
@@ -255,7 +254,7 @@ def _starts(consumer: Consumer, topic: str, partitions: list[int], offset: str) 
     if offset in ("beginning", "end"):
         place = OFFSET_BEGINNING if offset == "beginning" else OFFSET_END
         return [TopicPartition(topic, p, place) for p in partitions]
-    if not re.fullmatch(r"[-@]?\d+", offset) or int(offset.strip("-@")) > MAX_INT64:
+    if not re.fullmatch(r"[-@]?\d{1,19}", offset) or int(offset.strip("-@")) > MAX_INT64:
         raise UsageError(f"--offset {offset}: beginning, end, a number, -N or @MS")
     if offset.startswith("@"):
         asked = [TopicPartition(topic, p, int(offset[1:])) for p in partitions]

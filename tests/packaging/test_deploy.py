@@ -69,6 +69,14 @@ def test_the_image_runs_as_nobody_in_particular_and_is_looked_at() -> None:
     ]  # fmt: skip
 
 
+def test_the_single_node_of_the_image_needs_no_other() -> None:
+    config = config_of(dict(re.findall(r"-e (KAFKA_\w+)=(\S+)", (CONTAINER / "Dockerfile").read_text())))
+    assert [voter.node_id for voter in config.voters] == [config.node_id]
+    assert config.broker_listeners[0].host == ""  # a published port comes in from outside
+    copies = (config.offsets_topic_replication_factor, config.transaction_state_log_replication_factor)
+    assert {*copies, config.transaction_state_log_min_isr} == {1}
+
+
 # ---- compose ------------------------------------------------------------------------------------------
 
 
