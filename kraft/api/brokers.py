@@ -87,7 +87,7 @@ async def handle_heartbeat(controller: ControllerContext, ctx: RequestContext, r
     if is_new and not ctx.connection.gone:  # of one that is, the end has been told already
         if state.heartbeats_of is not None:
             controller.quorum_controller.connection_closed(state.heartbeats_of)
-        state.heartbeats_of = controller.quorum_controller.connection_up(*incarnation)
+        state.heartbeats_of = controller.quorum_controller.connection_up(*incarnation, state.number)
         controller.broker_heard(request.broker_id)
     reply = await controller.quorum_controller.heartbeat(
         BrokerHeartbeatRequest(

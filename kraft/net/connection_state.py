@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import count
 from types import TracebackType
 
 from kraft.net.sasl import Exchange
@@ -45,6 +46,9 @@ class InOrder:
 @dataclass(slots=True, eq=False)
 class ConnectionState:
     """Lives as long as the connection. Each field is written by one API, named beside it."""
+
+    number: int = field(default_factory=count().__next__)
+    """Of all connections: the newer, the higher."""
 
     client_software_name: str = ""  # ApiVersions
     client_software_version: str = ""  # ApiVersions

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import count
 from typing import Final, NamedTuple
 
 CLAIM_SHARE: Final = 1 / 3
@@ -33,7 +32,7 @@ class Link(NamedTuple):
     broker_id: int
     broker_epoch: int
     number: int
-    """The newer, the higher."""
+    """Of the connection: the newer, the higher."""
 
 
 @dataclass(slots=True)
@@ -65,7 +64,6 @@ class BrokerSessions:
         self.timeout_s = timeout_s
         self.link_grace_s = link_grace_s
         self._brokers: dict[int, _BrokerSession] = {}
-        self._links = count()
 
     def __len__(self) -> int:
         """Brokers that something is known of."""
@@ -73,12 +71,14 @@ class BrokerSessions:
 
     # -- links, also on standbys ------------------------------------------------
 
-    def connection_up(self, broker_id: int, broker_epoch: int) -> Link:
-        """Heartbeats of this incarnation come on another connection. A broker has one at a time."""
-        link = Link(broker_id, broker_epoch, next(self._links))
+    def connection_up(self, broker_id: int, broker_epoch: int, number: int) -> Link:
+        """Heartbeats of this incarnation come on another connection. A broker has one at a time; what it sent
+        on an earlier one may be read after the first on its newest."""
+        link = Link(broker_id, broker_epoch, number)
         broker = self._incarnation(broker_id, broker_epoch)
         if broker is not None:
-            broker.link = link
+            if broker.link is None or broker.link.number <= number:
+                broker.link = link
             if broker.last_contact is None:
                 broker.broken_at = None  # a standby does not check heartbeats; the connection counts
         return link

@@ -178,10 +178,10 @@ class QuorumController:
 
     # -- liveness of brokers, also on standbys -----------------------------------------
 
-    def connection_up(self, broker_id: int, broker_epoch: int) -> Link:
-        """Heartbeats of this incarnation come on another connection. Every call is to be followed, at
-        the connection's end, by one of `connection_broken` or `connection_closed`."""
-        return self._liveness.sessions.connection_up(broker_id, broker_epoch)
+    def connection_up(self, broker_id: int, broker_epoch: int, number: int) -> Link:
+        """Heartbeats of this incarnation come on another connection, of that `number`. Every call is to be
+        followed, at the connection's end, by one of `connection_broken` or `connection_closed`."""
+        return self._liveness.sessions.connection_up(broker_id, broker_epoch, number)
 
     def connection_broken(self, link: Link) -> bool:
         """The other end closed or reset such a connection. Whether the broker's process has probably died."""

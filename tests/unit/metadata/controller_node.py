@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from itertools import count
 from random import Random
 from uuid import UUID
 
@@ -35,6 +36,8 @@ class Node:
         self.machine = MetadataStateMachine(MetadataLog(SimDisk(), "/node/__cluster_metadata-0"))
         self.raft = OneVoter(self.machine)
         self.links: dict[int, Link] = {}
+        self.connections = count()
+        """Numbers of connections, in the order in which they are made."""
         """Of each broker the newest connection."""
         self.controller = QuorumController(
             1,
@@ -79,7 +82,8 @@ class Node:
 
     def connection_up(self, broker: int) -> Link:
         """Another one that its present incarnation sends heartbeats on."""
-        self.links[broker] = self.controller.connection_up(broker, self.epoch(broker))
+        number = next(self.connections)
+        self.links[broker] = self.controller.connection_up(broker, self.epoch(broker), number)
         return self.links[broker]
 
     def connection_broken(self, broker: int) -> None:

@@ -23,7 +23,7 @@ def test_one_that_shows_nothing_is_believed_for_the_grace_only(sessions):
 
 
 def test_a_link_or_a_heartbeat_speaks_for_it(sessions):
-    sessions.connection_up(1, broker_epoch=5)
+    sessions.connection_up(1, broker_epoch=5, number=0)
     sessions.begin({1: 5, 2: 6}, now=10.0, offset=0)
     sessions.touch(2, now=10.1, metadata_offset=0)
     for broker_id in (1, 2):

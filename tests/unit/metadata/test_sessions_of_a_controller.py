@@ -71,7 +71,7 @@ async def test_a_connection_of_an_earlier_incarnation_says_nothing_of_the_presen
     assert not node.controller.connection_broken(before)
     await asyncio.sleep(1)
     assert not node.fenced(1)
-    node.controller.connection_up(1, before.broker_epoch)
+    node.controller.connection_up(1, before.broker_epoch, next(node.connections))
     node.connection_broken(1)
     assert await node.until(lambda: node.fenced(1), 1) < 0.25
 
@@ -87,7 +87,7 @@ async def test_a_connection_that_has_been_replaced_says_nothing() -> None:
     node.connection_up(1)
     await node.beat(1)
     assert not node.controller.connection_broken(first)
-    node.controller.connection_up(1, first.broker_epoch - 1)
+    node.controller.connection_up(1, first.broker_epoch - 1, next(node.connections))
     await asyncio.sleep(1)
     assert not node.fenced(1)
     first = node.connection_up(1)
@@ -98,12 +98,30 @@ async def test_a_connection_that_has_been_replaced_says_nothing() -> None:
 
 @pytest.mark.row("Q2")
 @virtual
+async def test_the_end_of_an_earlier_connection_fences_nobody_whose_newest_was_read_first() -> None:
+    """A controller that stood still reads its connections in any order."""
+    node = Node()
+    await node.lead()
+    await node.brokers(1)
+    earlier, newest = next(node.connections), next(node.connections)
+    epoch = node.epoch(1)
+    node.controller.connection_up(1, epoch, newest)
+    await node.beat(1)
+    late = node.controller.connection_up(1, epoch, earlier)
+    await node.beat(1)
+    assert not node.controller.connection_broken(late)
+    await asyncio.sleep(1)
+    assert not node.fenced(1)
+
+
+@pytest.mark.row("Q2")
+@virtual
 async def test_a_heartbeat_of_an_incarnation_that_is_not_registered_displaces_no_connection() -> None:
     """With an epoch out of the air it did: no connection counted any more, and a kill went unnoticed."""
     node = Node()
     await node.lead()
     await node.brokers(1)
-    node.controller.connection_up(1, 1 << 60)
+    node.controller.connection_up(1, 1 << 60, next(node.connections))
     node.connection_up(1)
     node.connection_broken(1)
     assert await node.until(lambda: node.fenced(1), 1) < 0.25
@@ -153,7 +171,7 @@ async def test_heartbeats_in_the_name_of_brokers_that_there_are_not_leave_nothin
     for stranger in range(100, 200):
         if stranger == 150:
             liveness.begin()
-        link = sessions.connection_up(stranger, 7)
+        link = sessions.connection_up(stranger, 7, stranger)
         sessions.heartbeat_came(stranger, 1.0)
         if stranger % 2:
             liveness.connection_closed(link)
@@ -170,12 +188,12 @@ async def test_a_standby_may_hear_of_a_broker_before_its_registration() -> None:
     """An earlier connection in its name, which ends meanwhile, takes nothing away."""
     liveness = await liveness_of(Node())
     sessions = liveness.sessions
-    earlier = sessions.connection_up(2, 7)
-    newer = sessions.connection_up(2, 7)
+    earlier = sessions.connection_up(2, 7, 0)
+    newer = sessions.connection_up(2, 7, 1)
     liveness.connection_closed(earlier)
     assert len(sessions) == 1
     assert liveness.connection_broken(newer)
     assert len(sessions) == 0
-    broken = sessions.connection_up(1, 1)
+    broken = sessions.connection_up(1, 1, 2)
     assert liveness.connection_broken(broken)
     assert len(sessions) == 1  # of a broker that there is
