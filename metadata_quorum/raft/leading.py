@@ -7,6 +7,7 @@ and the heartbeat only keeps silent links awake.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Final
 
@@ -29,6 +30,8 @@ from metadata_quorum.raft.outbox import Outbox
 from metadata_quorum.raft.replication import FollowerProgress
 from metadata_quorum.raft.snapshots import OutgoingSnapshot, Snapshot
 from metadata_quorum.raft.syncobj import Core
+
+logger = logging.getLogger(__name__)
 
 _MS: Final = 0.001
 
@@ -174,9 +177,22 @@ class Leading:
         elif message.ack == Ack.REWIND:
             if not message.counts:
                 follower.answered_mute(0)
+            elif message.next_index <= self._known_index(peer) and message.seq >= follower.floor:
+                self._forgot(peer, message.next_index)
             known = self._known_index(peer)
             target = min(max(message.next_index, known + 1), self._journal.last_index + 1)
             follower.rewind(message.seq, target)
+
+    def _forgot(self, peer: int, index: int) -> None:
+        """It asks for what it has acknowledged: its directory is a copy from before, or its disk lost pages.
+        It gets that again, and counts with it from then on."""
+        logger.error(
+            "voter %d has lost the metadata log from index %d to %d, which it had acknowledged: is its "
+            "directory an older copy? It gets them again",
+            peer, index, self._known_index(peer),
+        )  # fmt: skip
+        self._core.matches_nothing(peer)
+        self.followers[peer].answered_counting()
 
     def snapshot_reply(self, peer: int, message: SnapshotReply, now: float) -> None:
         """The follower needs the next chunk."""

@@ -13,6 +13,7 @@ from metadata_quorum.raft.leading import Leading
 from metadata_quorum.raft.messages import AppendReply, Hello, VoteReply, decode
 from metadata_quorum.raft.replication import FollowerProgress
 from metadata_quorum.raft.voter import SyncObjRaft
+from tests.support.may_block import MAY_BLOCK
 from tests.unit.raft.rig import DIRECTORY, Mutant, Rig, expecting
 
 
@@ -153,6 +154,34 @@ def test_what_the_lost_disk_acknowledged_is_not_counted(
             assert not rig.committed(ends)
         else:
             raise AssertionError("the new incarnation counts at once")
+
+
+@pytest.mark.row("Q9")
+def test_a_voter_that_was_given_an_older_copy_of_its_directory_is_brought_up_to_date(caplog) -> None:
+    """The leader sent it again and again what it could not take yet."""
+    rig = Rig()
+    rig.elect(1)
+    rig.propose(1, b"a")
+    rig.run(1.0, 0.05)
+    rig.kill(2)
+    path = f"{DIRECTORY}/{FILE_NAME}"
+    backup = rig.disks[2].read_bytes(path, MAY_BLOCK)
+    rig.start(2)
+    rig.propose(1, b"b", b"c")
+    rig.run(1.0, 0.05)
+    held = rig.rafts[1].state().match_index[2]
+    rig.kill(2)
+    rig.disks[2].write_atomic(path, backup, MAY_BLOCK)
+    rig.start(2)
+    rig.cut_between((1,), (3,))
+    ends = rig.propose(1, b"d")
+    rig.tick(1)
+    assert rig.rafts[1].state().match_index[2] == held
+    rig.settle(1, 2)
+    assert rig.machines[2].values[:3] == [b"a", b"b", b"c"]
+    assert rig.committed(ends)
+    assert rig.rafts[1].state().match_index[2] > held
+    assert caplog.text.count("voter 2 has lost the metadata log") == 1
 
 
 @pytest.mark.row("Q9")
