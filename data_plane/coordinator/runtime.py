@@ -156,6 +156,7 @@ class Shard(Generic[RecordT]):
             return await answer
         finally:
             self._waiting.pop(ticket, None)
+            del answer  # an error's traceback has this frame, and the future has the error
 
     async def ask(
         self, reply_type: type[ReplyT], decide: Callable[[Ticket, Instant], CoordinatorResult[RecordT]]

@@ -14,7 +14,7 @@ from data_plane.replication.partition import Partition
 from metadata_quorum.foundation.batch import CorruptBatchError
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.disk import is_gone
-from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode, detached
 from metadata_quorum.foundation.offset_timestamps import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,
@@ -56,7 +56,10 @@ class OffsetSearch:
         if partition.leader_epoch != self._leader_epoch or partition.removed:
             partition.refuse_as_not_leader()
         if isinstance(found, Exception):
-            self._refuse(found)
+            try:
+                self._refuse(found)
+            finally:
+                detached(found)
         if found is not None and found.offset < _visible_end(partition, self._replica, self._committed_only):
             return found
         if not _end_is_known(partition, self._replica):
@@ -72,7 +75,7 @@ class OffsetSearch:
         if isinstance(error, CorruptBatchError):
             partition.refuse_as_corrupt(error)
         if isinstance(error, BrokerError):
-            raise error
+            raise BrokerError(error.code, error.message)
         partition.fault(f"the search by time in {partition.tp}", error)
         raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{partition.tp}: {error}") from error
 

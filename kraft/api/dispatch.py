@@ -51,7 +51,7 @@ from kraft.wire.header import (
     read_request_header,
     schema_of,
 )
-from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode, detached
 from metadata_quorum.foundation.supervision import awaited, report_fault
 
 MAX_DECODED_BYTES: Final = 64 * 1024 * 1024
@@ -348,6 +348,7 @@ class Dispatcher:
         else:
             self._log_error(ctx, error)
         self._node.requests.refused(ctx.api_key.api_name, code.name)
+        detached(error)  # whoever keeps it, such as the future that it came by, does not keep the request
         return code, message
 
     def _encode(self, call: _Call, response: Response | None) -> Buffers:

@@ -38,7 +38,7 @@ from kraft.wire.fast_produce import LeaderHint
 from metadata_quorum.foundation.batch import CorruptBatchError
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.disk import is_gone
-from metadata_quorum.foundation.errors import NO_ERROR, BrokerError, ErrorCode
+from metadata_quorum.foundation.errors import NO_ERROR, BrokerError, ErrorCode, detached
 from metadata_quorum.foundation.supervision import awaited, report_fault
 
 SMALL_BYTES: Final = 8 * 1024
@@ -236,12 +236,12 @@ class _Fetch:
 
     def _note(self, unread: Unread) -> None:
         for each, error in unread:
-            if each.slice is not None and each.slice.is_stale():  # it was truncated: nothing is wrong with it
-                continue
-            corrupt = isinstance(error, CorruptBatchError)
-            each.error = ErrorCode.CORRUPT_MESSAGE if corrupt else ErrorCode.KAFKA_STORAGE_ERROR
-            log_path = "" if each.slice is None else _log_path(each.slice)
-            _read_failed(self._broker, each.topic, each.topic_id, each.partition, log_path, error)
+            if each.slice is None or not each.slice.is_stale():  # truncated: nothing is wrong with it
+                corrupt = isinstance(error, CorruptBatchError)
+                each.error = ErrorCode.CORRUPT_MESSAGE if corrupt else ErrorCode.KAFKA_STORAGE_ERROR
+                log_path = "" if each.slice is None else _log_path(each.slice)
+                _read_failed(self._broker, each.topic, each.topic_id, each.partition, log_path, error)
+            detached(error)
 
     def _reply(self, response: FetchResponse) -> None:
         if self._answer is not None:  # else it was found in this turn of the loop

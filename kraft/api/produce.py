@@ -51,7 +51,7 @@ from kraft.wire.fast_produce import (
 )
 from metadata_quorum.foundation.batch import codec_of, is_transactional
 from metadata_quorum.foundation.compression import CompressionType
-from metadata_quorum.foundation.errors import NO_ERROR, BrokerError, ErrorCode
+from metadata_quorum.foundation.errors import NO_ERROR, BrokerError, ErrorCode, detached
 from metadata_quorum.foundation.supervision import awaited
 
 _WITHOUT_LOG_START: Final = frozenset(
@@ -185,7 +185,7 @@ class _Produce:
                 checked = check(records, config, now_ms, CLIENT, budget, partition.tp)
                 done.append((partition, checked, config))
             except BrokerError as error:
-                done.append(error)
+                done.append(detached(error))
 
     async def check_long(self, work: LongRequest) -> None:
         """Check all that are left, in several turns; records that take long in another thread."""
@@ -206,7 +206,7 @@ class _Produce:
                     checked = await self._node.loop.run_in_executor(None, job)
                     self._checked.append((partition, checked, config))
                 except BrokerError as error:
-                    self._checked.append(error)
+                    self._checked.append(detached(error))
 
     @property
     def invalid(self) -> dict[int, BrokerError]:
@@ -251,11 +251,12 @@ class _Produce:
             wanted = self._request.partitions[place]
             found = self._checked[place]
             appending: Partition | None = None
+            refusal = refusals.get(place, found if isinstance(found, BrokerError) else None)
+            if refusal is not None:
+                self._results.append(self._refused(wanted, refusal, None))
+                continue
+            assert not isinstance(found, BrokerError)
             try:
-                if place in refusals:
-                    raise refusals[place]
-                if isinstance(found, BrokerError):
-                    raise found
                 partition, checked, checked_under = found
                 if self._waited:
                     partition = self._find(wanted)  # it may be gone, or a new one of that name

@@ -47,14 +47,17 @@ class _TimedSteps(Generic[Result]):
     def __await__(self) -> Generator[object, object, Result]:
         value: object = None
         error: BaseException | None = None
-        while True:
-            try:
-                with self._cost:
-                    waits_for = self._steps.send(value) if error is None else self._steps.throw(error)
-            except StopIteration as done:
-                result: Result = done.value
-                return result
-            try:
-                value, error = (yield waits_for), None
-            except BaseException as thrown:  # noqa: BLE001 (a cancellation goes where it was meant to)
-                value, error = None, thrown
+        try:
+            while True:
+                try:
+                    with self._cost:
+                        waits_for = self._steps.send(value) if error is None else self._steps.throw(error)
+                except StopIteration as done:
+                    result: Result = done.value
+                    return result
+                try:
+                    value, error = (yield waits_for), None
+                except BaseException as thrown:  # noqa: BLE001 (a cancellation goes where it was meant to)
+                    value, error = None, thrown
+        finally:
+            del error  # its traceback has this frame

@@ -25,7 +25,7 @@ from kraft.api.slices import in_batches, in_slices
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message
 from metadata_quorum.decisions.topics import already_exists, check_total
-from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode, detached
 from metadata_quorum.foundation.model import ZERO_UUID
 from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.protocol.replies import TopicResult
@@ -58,7 +58,7 @@ async def _within_bounds(
             made = max(partitions(wish), 0)
             check_total(total + made)
         except BrokerError as error:
-            refused.append((wish, error))
+            refused.append((wish, detached(error)))
         else:
             total += made
             allowed.append(wish)
@@ -81,7 +81,7 @@ async def _within_quota(
                 mutation_quota.count(count)
             allowed.append(wish)
         except BrokerError as error:
-            refused.append((wish, error))
+            refused.append((wish, detached(error)))
     return allowed, refused
 
 

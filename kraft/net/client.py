@@ -200,6 +200,7 @@ class PeerClient(asyncio.BufferedProtocol):
             return await answer
         finally:
             timer.cancel()
+            del answer  # an error's traceback has this frame, and the future has the error
 
     def send(self, api_key: ApiKey, version: int, body: Sequence[BytesLike]) -> asyncio.Future[memoryview]:
         """Send now; a future of the answer's body. Raises `ConnectionError`."""

@@ -66,40 +66,41 @@ class Proposer:
         """The decision's reply. Raises `BrokerError`: NOT_CONTROLLER, POLICY_VIOLATION (not done),
         REQUEST_TIMED_OUT (the outcome is unknown), or the error that the decision refused it with."""
         self.check_active()
-        reply: asyncio.Future[ReplyT] = self._loop.create_future()
+        reply: asyncio.Future[ReplyT | Refused] = self._loop.create_future()
         limit_ms = self._request_timeout_ms if timeout_ms is None else timeout_ms
         timer = self._loop.call_later(limit_ms / 1000, _time_out, reply)
         self._submit(self.term, command, lambda applied: _settle(reply, applied))
         try:
-            return await reply
+            answer = await reply
         finally:
             timer.cancel()
+        if isinstance(answer, Refused):
+            raise BrokerError(answer.error, answer.message)
+        return answer
 
     def _submit(self, term: int, command: Command[object], settle: Callable[[Applied], None]) -> None:
         self._raft.propose(stamped_command.encode(StampedCommand(term, self._now_ms(), command)), settle)
 
 
-def _settle(reply: asyncio.Future[ReplyT], applied: Applied) -> None:
-    if reply.done():
-        return
+def _settle(reply: asyncio.Future[ReplyT | Refused], applied: Applied) -> None:
+    """A refusal is a result: a future with an exception makes a cycle with the frames that this passes."""
+    if not reply.done():
+        reply.set_result(cast(ReplyT, _answer(applied)))
+
+
+def _answer(applied: Applied) -> object:
     if applied.outcome is ProposalOutcome.COMMITTED:
-        if isinstance(applied.result, Refused):
-            reply.set_exception(BrokerError(applied.result.error, applied.result.message))
-        else:
-            reply.set_result(cast(ReplyT, applied.result))  # Raft carries it as an object
-    elif applied.outcome is ProposalOutcome.TOO_LARGE:
+        return applied.result
+    if applied.outcome is ProposalOutcome.TOO_LARGE:
         # Not NOT_CONTROLLER: brokers would look for another controller, and send all of it again and again.
-        reply.set_exception(
-            BrokerError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
-        )
-    elif applied.outcome is ProposalOutcome.REFUSED:
-        reply.set_exception(BrokerError(ErrorCode.NOT_CONTROLLER, "No longer the active controller."))
-    else:
-        lost = "The controller lost its leadership: the outcome is unknown."
-        reply.set_exception(BrokerError(ErrorCode.REQUEST_TIMED_OUT, lost))
+        return Refused(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+    if applied.outcome is ProposalOutcome.REFUSED:
+        return Refused(ErrorCode.NOT_CONTROLLER, "No longer the active controller.")
+    lost = "The controller lost its leadership: the outcome is unknown."
+    return Refused(ErrorCode.REQUEST_TIMED_OUT, lost)
 
 
-def _time_out(reply: asyncio.Future[ReplyT]) -> None:
+def _time_out(reply: asyncio.Future[ReplyT | Refused]) -> None:
     if not reply.done():
         late = "Not committed in time: the outcome is unknown."
-        reply.set_exception(BrokerError(ErrorCode.REQUEST_TIMED_OUT, late))
+        reply.set_result(Refused(ErrorCode.REQUEST_TIMED_OUT, late))

@@ -17,7 +17,7 @@ from metadata_quorum.decisions.elections import (
     config_changed,
 )
 from metadata_quorum.decisions.topics import name_problem
-from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode, detached
 from metadata_quorum.foundation.features import ELR_VERSION
 from metadata_quorum.foundation.model import ResourceType
 from metadata_quorum.foundation.topic_configs import (
@@ -61,7 +61,7 @@ def incremental_alter_configs(image: MetadataImage, command: IncrementalAlterCon
                 _operate(values, operation, _keys(resource))
             requested.append((resource, named, values))
         except BrokerError as e:
-            requested.append((resource, named, e))
+            requested.append((resource, named, detached(e)))
     return _decide(image, requested, command.controllers)
 
 
@@ -80,7 +80,7 @@ def alter_configs(image: MetadataImage, command: AlterConfigs) -> Decision:
             values = {entry.name: entry.value for entry in replacement.configs if entry.value is not None}
             requested.append((resource, named, values))
         except BrokerError as e:
-            requested.append((resource, named, e))
+            requested.append((resource, named, detached(e)))
     return _decide(image, requested, command.controllers)
 
 
@@ -90,9 +90,10 @@ def _decide(image: MetadataImage, requested: list[RequestedChange], controllers:
     seen: set[Resource] = set()
     topics: set[str] = set()
     for resource, named, values in requested:
+        if isinstance(values, BrokerError):
+            results.append(ConfigResult(*resource, error=values.code, message=values.message))
+            continue
         try:
-            if isinstance(values, BrokerError):
-                raise values
             if resource in seen:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             seen.add(resource)

@@ -12,7 +12,9 @@ Numbers and names: the "Error Codes" table of Kafka's protocol guide.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final
+from typing import Final, TypeVar
+
+ErrorT = TypeVar("ErrorT", bound=BaseException)
 
 
 class ErrorCode(IntEnum):
@@ -214,6 +216,17 @@ class BrokerError(Exception):
         super().__init__(f"{code.name}: {message}" if message else code.name)
         self.code = code
         self.message = message
+
+
+def detached(error: ErrorT) -> ErrorT:
+    """The error as a value, without the frames that it came through. They keep what was in hand, such as a
+    whole request; and where one of them keeps the error, only the collector of cycles would free it all."""
+    chain: list[BaseException] = [error]
+    while chain:
+        link = chain.pop()
+        chain += (each for each in (link.__cause__, link.__context__) if each is not None)
+        link.__traceback__ = link.__cause__ = link.__context__ = None
+    return error
 
 
 class ExitCode(IntEnum):

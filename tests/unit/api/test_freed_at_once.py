@@ -8,19 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import random
 import struct
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+from uuid import UUID
 
 import pytest
 
 from benchmarks.memory_loop import MemoryLoop
 from benchmarks.scripted import PRODUCE_VERSION, TOPIC, Client, Cluster, fetch_frame, framed
+from kraft.api.request_context import Role
+from kraft.api.table import ROWS
+from kraft.net.client import PeerClient
 from kraft.wire.api_keys import ApiKey
+from kraft.wire.header import request_header
+from kraft.wire.schemas import versions_of
 from metadata_quorum.foundation.batch import Record, encode_batch
+from tests.support.clients.hostile_requests import HostileRequest, hostile_requests
 
 SESSION_ID = struct.Struct(">i")
 SESSION_ID_AT = 15
@@ -29,6 +37,12 @@ LARGE_BYTES = 700_000
 """Of a batch: more than an answer copies at once, so that it is sent from its file."""
 
 TOO_MANY_PARTITIONS = 2_000
+METADATA_VERSION: Final = 12
+"""With topic ids."""
+SHARE: Final = 0.05
+"""Of all hostile requests."""
+ENDS_CLUSTERS: Final = {ApiKey.UNREGISTER_BROKER}
+"""A broker that is no longer registered ends what it does, with cycles of its own."""
 
 
 @contextmanager
@@ -42,14 +56,57 @@ def collector_off() -> Iterator[None]:
         gc.collect()
 
 
-def left_in_cycles() -> Counter[str]:
+@contextmanager
+def cycles() -> Iterator[list[object]]:
+    """All that is in some."""
     gc.set_debug(gc.DEBUG_SAVEALL)
     try:
         gc.collect()
-        return Counter(type(each).__qualname__ for each in gc.garbage)
+        yield gc.garbage
     finally:
         gc.set_debug(0)
         gc.garbage.clear()
+
+
+def left_in_cycles() -> Counter[str]:
+    with cycles() as found:
+        return Counter(type(each).__qualname__ for each in found)
+
+
+def errors_in_cycles() -> list[str]:
+    with cycles() as found:
+        return [repr(each)[:200] for each in found if isinstance(each, BaseException)]
+
+
+class Deaf(asyncio.Protocol):
+    """A client that reads no answer."""
+
+
+async def send_apart(cluster: Cluster, requests: Sequence[HostileRequest]) -> None:
+    """Each on a connection of its own, which ends with it."""
+    transports = []
+    for each in requests:
+        at = cluster.addresses[0]
+        transport, _ = await asyncio.get_running_loop().create_connection(Deaf, at.host, at.port)
+        frame = request_header(each.api_key, each.version, 1, "hostile") + each.body
+        transport.write(struct.pack(">i", len(frame)) + frame)
+        transports.append(transport)
+    await asyncio.sleep(3)
+    for transport in transports:
+        transport.close()
+    await asyncio.sleep(1)
+
+
+def some_refused(topic_id: UUID) -> list[HostileRequest]:
+    """Of the newest version of each API."""
+    chance = random.Random(1)
+    return [
+        request
+        for row in ROWS.values()
+        if Role.BROKER in row.listeners and row.key not in ENDS_CLUSTERS and versions_of(row.key)
+        for place, request in enumerate(hostile_requests(row.key, row.max_version, topic_id))
+        if place == 0 or chance.random() < SHARE
+    ]
 
 
 def produce_frame(partition: int, acks: int, value: bytes) -> bytes:
@@ -115,3 +172,27 @@ def test_a_request_that_ends_its_connection_leaves_no_cycle(tmp_path: Path):
             assert "managedbuffer" not in left_in_cycles(), "the frame is still there"
 
     run(tmp_path, body)
+
+
+@pytest.mark.row("C9")
+def test_what_is_refused_leaves_no_cycle(tmp_path: Path):
+    """A list of errors in a frame that is in their tracebacks did: two hundred refused produces of 8 MB, of
+    anybody, kept 1.5 GB."""
+    loop = MemoryLoop()
+
+    async def go() -> None:
+        cluster = Cluster(loop, tmp_path)
+        await cluster.start()
+        try:
+            await cluster.create_topic()
+            asker = await PeerClient.connect(loop, cluster.addresses[0], "test")
+            found = await asker.request(ApiKey.METADATA, METADATA_VERSION, {"topics": [{"name": TOPIC}]})
+            requests = some_refused(found.topics[0].topic_id)
+            with collector_off():
+                await send_apart(cluster, requests)
+                assert not errors_in_cycles()
+        finally:
+            await cluster.stop()
+
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(go())
