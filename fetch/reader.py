@@ -103,9 +103,7 @@ class Reading:
                 if params.may_read is not None and not params.may_read(wanted.topic, wanted.topic_id):
                     raise BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 replica = wanted.resolve(self._source)
-                result: FetchedPartition | None = _read_partition(
-                    wanted, replica, params, session, self, self._budget, now
-                )
+                result: FetchedPartition | None = _read_partition(wanted, replica, params, session, self, now)
             except BrokerError as error:
                 result = _refusal(wanted, error.code)
             except Exception as error:  # noqa: BLE001 - one partition's affair: the others are read all the same
@@ -124,13 +122,27 @@ class Reading:
         if self._absent == len(session.partitions):
             self.urgent = True
 
-    def holds_back(self, replica: Partition, follower_id: int, now: float) -> bool:
-        """Whether a follower must wait because the replication quota is used up."""
+    def piece_of(self, wanted: CachedPartition, replica: Partition, end: int, now: float) -> LogSlice | None:
+        """Records before `end`, which is ahead, as many as fit; notes a partition that gets none."""
+        first = self.size == 0
+        limit = min(wanted.max_bytes, self._budget)
+        held_back = self._session.from_follower and self._holds_back(replica, now)
+        if not held_back and (first or limit > 0):
+            piece = replica.read(wanted.fetch_offset, limit, end, at_least_one_batch=first)
+            if piece is not None:
+                return piece
+        self.starved.add(wanted)
+        if not held_back and self._budget < wanted.max_bytes:
+            self.limit_reached = True
+        return None
+
+    def _holds_back(self, replica: Partition, now: float) -> bool:
+        """Whether the follower must wait because the replication quota is used up."""
         quota, leader = self._quota, replica.leader
         return (
             quota.binds(replica.tp)
             and leader is not None
-            and follower_id not in leader.isr
+            and self._params.request.replica_id not in leader.isr
             and quota.exceeded(now)
         )
 
@@ -233,7 +245,6 @@ def _read_partition(
     params: FetchParams,
     session: FetchSession,
     reading: Reading,
-    budget: int,
     now: float,
 ) -> FetchedPartition | None:
     """The answer for one partition; None if there is nothing but offsets. Notes a follower's progress. Raises
@@ -258,17 +269,9 @@ def _read_partition(
                 session.clock,
                 now,
             )
-        limit = min(wanted.max_bytes, budget)
-        first = reading.size == 0
         end = replica.read_limit(for_follower=follower, committed_only=request.committed_only)
         if offset < end:
-            held_back = follower and reading.holds_back(replica, request.replica_id, now)
-            if (first or limit > 0) and not held_back:
-                piece = replica.read(offset, limit, end, at_least_one_batch=first)
-            if piece is None:
-                reading.starved.add(wanted)
-                if not held_back and budget < wanted.max_bytes:
-                    reading.limit_reached = True
+            piece = reading.piece_of(wanted, replica, end, now)
     wanted.listed = False
     if piece is None and diverging is None:
         return None

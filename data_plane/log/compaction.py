@@ -140,17 +140,19 @@ class CompactionPass:
             self.needed_markers.add(header.last_offset)
         horizon = header.base_timestamp if header.has_delete_horizon else None
         due = horizon is not None and horizon <= self.now_ms
-        if header.is_control:
-            kept = [] if outcome is BatchRetention.MARKER_SPENT and due and not needed else records
-            awaits_horizon = outcome is BatchRetention.MARKER_SPENT and horizon is None
-        elif outcome is BatchRetention.ABORTED:
-            kept, awaits_horizon = [], False
-        else:
-            kept = [record for record in records if self._is_retained(record, due)]
-            awaits_horizon = horizon is None and any(record.value is None for record in kept)
+        match outcome:
+            case BatchRetention.KEEP:
+                kept = [record for record in records if self._is_retained(record, due)]
+                expires = any(record.value is None for record in kept)
+            case BatchRetention.ABORTED:
+                kept, expires = [], False
+            case BatchRetention.MARKER_NEEDED:
+                kept, expires = records, False
+            case BatchRetention.MARKER_SPENT:
+                kept, expires = [] if due and not needed else records, True
         if not kept and not needed and (self._is_newest(header) or (header.is_control and records)):
             self.removed.add(header.last_offset)
-        if awaits_horizon:
+        if expires and horizon is None:
             horizon = self.now_ms + self.delete_retention_ms
         elif len(kept) == len(records) > 0:
             return data

@@ -140,14 +140,22 @@ def _recover(
                 "machine went down or the disk failed, and nothing from offset %d on had been synced",
                 segment.path, position, end, lost, damage, recovery_point,
             )  # fmt: skip
-        for later in reversed(bases[i + 1 :]):  # newest first: a crash leaves no hole
-            remove_segment(disk, segments.pop(later))
-        segment.truncate_file(position)
-        # Nothing of it may reappear among what is written in its place.
-        segment.file.sync(may_block)
-        disk.sync_dir(segment.path.rpartition("/")[0], may_block)
+        _cut(disk, segments, base, position, may_block)
         break
     return end, bases[first]
+
+
+def _cut(
+    disk: Disk, segments: SortedDict[int, LogSegment], base: int, position: int, may_block: MayBlock
+) -> None:
+    """End the log in the segment of that base offset, at that byte."""
+    while segments.peekitem(-1)[0] > base:  # newest first: a crash leaves no hole
+        remove_segment(disk, segments.popitem(-1)[1])
+    segment: LogSegment = segments[base]
+    segment.truncate_file(position)
+    # Nothing of it may reappear among what is written in its place.
+    segment.file.sync(may_block)
+    disk.sync_dir(segment.path.rpartition("/")[0], may_block)
 
 
 def _write_again(segment: LogSegment, end: int) -> None:
