@@ -205,7 +205,7 @@ class BrokerLifecycle:
                     ApiKey.BROKER_REGISTRATION, BROKER_REGISTRATION_VERSION, fields
                 )
             except BrokerError as error:
-                log.info("not registered yet: %s", error)
+                log.warning("not registered yet: %s", error)
                 continue
             if answer.error_code == ErrorCode.NONE:
                 self.broker_epoch = answer.broker_epoch

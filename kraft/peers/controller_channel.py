@@ -15,6 +15,7 @@ Those get requests only while they are known to be active, from the metadata tha
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -28,9 +29,34 @@ from kraft.wire.bridge import Fields, MalformedMessage, Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.supervision import restarted
 
+log = logging.getLogger(__name__)
+
 CONNECT_TIMEOUT_S: Final = 1.0
+UNREACHED_S: Final = 5.0
+"""A controller that starts is reached before that."""
 
 OnConnected = Callable[[int], None]
+
+
+class Outage:
+    """A controller that is not reached: said once, where it lasts. Its address may be a wrong one."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._is_told = False
+
+    def failed(self, address: Address, error: OSError, now: float) -> None:
+        """An attempt to connect, in seconds of the loop's time."""
+        if self._since is None:
+            self._since = now
+        if not self._is_told and now - self._since >= UNREACHED_S:
+            self._is_told = True
+            why = error.strerror or str(error) or "it does not answer"
+            log.warning("the controller at %s is not reached: %s", address, why)
+
+    def over(self) -> None:
+        """It is reached."""
+        self._since, self._is_told = None, False
 
 
 class ControllerChannel:
@@ -180,15 +206,17 @@ class ControllerChannel:
         return [voter for voter in self._voters if self.may_ask(voter)]
 
     async def _keep_connected(self, voter: int) -> None:
-        redial = ReconnectBackoff(self._random)
+        redial, outage = ReconnectBackoff(self._random), Outage()
         while True:
             lost = asyncio.Event()
             began = self._loop.time()
             try:
                 client = await self._dial(voter, on_lost=lambda _, lost=lost: lost.set())  # type: ignore[misc]
-            except OSError:
+            except OSError as error:
                 held_s = 0.0
+                outage.failed(self._voters[voter], error, self._loop.time())
             else:
+                outage.over()
                 try:
                     self._clients[voter] = client
                     if self.on_connected is not None:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from kraft.net.client import Address
-from kraft.peers.controller_channel import ControllerChannel
+from kraft.peers.controller_channel import ControllerChannel, Outage
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import encode_response
 from metadata_quorum.foundation.errors import ErrorCode
@@ -124,3 +124,18 @@ def test_voters_are_learned_by_who_knows_bootstrap_servers_alone(api_keys: tuple
         controllers.close()
 
     asyncio.run(run())
+
+
+def test_a_controller_that_is_not_reached_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    outage, address = Outage(), Address("nowhere", 9093)
+    unknown = OSError(-2, "Name or service not known")
+    for now in (0.0, 4.9):
+        outage.failed(address, unknown, now)
+    assert not caplog.messages, "it may be starting"
+    for now in (5.0, 6.0, 100.0):
+        outage.failed(address, unknown, now)
+    assert caplog.messages == ["the controller at nowhere:9093 is not reached: Name or service not known"]
+    outage.over()
+    outage.failed(address, TimeoutError(), 200.0)
+    outage.failed(address, TimeoutError(), 205.0)
+    assert caplog.messages[1:] == ["the controller at nowhere:9093 is not reached: it does not answer"]
