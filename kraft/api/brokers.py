@@ -107,9 +107,21 @@ async def handle_heartbeat(controller: ControllerContext, ctx: RequestContext, r
     }
 
 
+def _check_not_late(controller: ControllerContext, ctx: RequestContext, request: Message) -> None:
+    """A broker sends again, on its new connection, what nobody answered on the one before. Once that is heard
+    of, the first copy counts no more: by the answer to the second, a leader may have given up what it asked
+    for. (Brokers of Apache Kafka send their heartbeats on a connection apart.) Raises `BrokerError`."""
+    link = ctx.connection.state.heartbeats_of
+    if link is None or link[:2] != (request.broker_id, request.broker_epoch):
+        return
+    if controller.quorum_controller.is_replaced(link):
+        raise BrokerError(ErrorCode.NETWORK_EXCEPTION, "The broker has a newer connection.")
+
+
 async def handle_alter_partition(
     controller: ControllerContext, ctx: RequestContext, request: Message
 ) -> Response:
+    _check_not_late(controller, ctx, request)
     work = controller.node.long_work
     named = each_within(request.topics, "partitions")
     changes = [
@@ -174,6 +186,7 @@ def _members(partition: Message) -> tuple[IsrMember, ...]:
 async def handle_assign_replicas(
     controller: ControllerContext, ctx: RequestContext, request: Message
 ) -> Response:
+    _check_not_late(controller, ctx, request)
     work = controller.node.long_work
     assignments = [
         DirectoryAssignment(topic_id=topic.topic_id, partition=each.partition_index, directory=directory.id)

@@ -83,6 +83,12 @@ class BrokerSessions:
                 broker.broken_at = None  # a standby does not check heartbeats; the connection counts
         return link
 
+    def is_replaced(self, link: Link) -> bool:
+        """Whether its incarnation has a newer connection: what still comes on this one was sent before."""
+        broker = self._brokers.get(link.broker_id)
+        newest = None if broker is None else broker.link
+        return newest is not None and newest[:2] == link[:2] and newest.number > link.number
+
     def connection_broken(self, link: Link, now: float) -> bool:
         """The other end closed or reset it; whether it was the newest of the newest incarnation."""
         broker = self._broker(link.broker_id)

@@ -43,10 +43,7 @@ from metadata_quorum.foundation.model import (
     TopicPartition,
 )
 from metadata_quorum.metadata.image import MetadataImage
-from metadata_quorum.metadata.records import (
-    endpoint_fields,
-    feature_fields,
-)
+from metadata_quorum.metadata.records import endpoint_fields, feature_fields
 from metadata_quorum.protocol import commands as c
 from metadata_quorum.protocol.replies import (
     BrokerHeartbeatReply,
@@ -182,6 +179,10 @@ class QuorumController:
         """Heartbeats of this incarnation come on another connection, of that `number`. Every call is to be
         followed, at the connection's end, by one of `connection_broken` or `connection_closed`."""
         return self._liveness.sessions.connection_up(broker_id, broker_epoch, number)
+
+    def is_replaced(self, link: Link) -> bool:
+        """Whether heartbeats of its incarnation come on a newer connection."""
+        return self._liveness.sessions.is_replaced(link)
 
     def connection_broken(self, link: Link) -> bool:
         """The other end closed or reset such a connection. Whether the broker's process has probably died."""

@@ -35,7 +35,8 @@ class Peer:
     """Broker 2, and whatever else the node may take the test for."""
 
     def __init__(self, wire: Wire, heartbeats: Wire, nodes: RoleNodes) -> None:
-        """Heartbeats have a connection of their own: where it breaks, the broker counts as dead."""
+        """Heartbeats have a connection of their own: where it breaks, the broker counts as dead. It is made
+        before the other: of a broker's connections the newest counts."""
         self._wire = wire
         self._nodes = nodes
         self._heartbeats = heartbeats
@@ -51,7 +52,8 @@ class Peer:
 
     def join(self) -> None:
         """Registered, unfenced, a replica of `TOPIC`, and in its ISRs."""
-        answer = self.controller(ApiKey.BROKER_REGISTRATION, 4, **registration(self))
+        port = self._nodes.quorum_ports[NODE]
+        answer = self._heartbeats.ask(port, ApiKey.BROKER_REGISTRATION, 4, **registration(self))
         assert answer.error_code == 0, answer
         self.epoch = answer.broker_epoch
         wait_until(lambda: not self._beat().is_fenced, "the peer is unfenced")

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any
 from uuid import UUID
 
 import pytest
 
+from kraft.api import brokers
+from kraft.net.connection_state import ConnectionState
 from metadata_quorum.controller.broker_liveness import BrokerLiveness
 from metadata_quorum.controller.broker_sessions import BrokerSessions
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.metadata.records import endpoint_fields
 from metadata_quorum.protocol import commands as c
 from metadata_quorum.protocol import stamped_command
@@ -112,6 +117,27 @@ async def test_the_end_of_an_earlier_connection_fences_nobody_whose_newest_was_r
     assert not node.controller.connection_broken(late)
     await asyncio.sleep(1)
     assert not node.fenced(1)
+
+
+@pytest.mark.row("Q2")
+@virtual
+async def test_what_a_broker_asked_for_on_a_connection_that_it_has_replaced_is_refused() -> None:
+    """It has asked again, and the answer may have been another one: after INELIGIBLE_REPLICA a leader does
+    not wait for that replica, and the first copy would have put it into the ISR."""
+    node = Node()
+    await node.lead()
+    await node.brokers(1)
+    late = ConnectionState(heartbeats_of=node.connection_up(1))
+    controller: Any = SimpleNamespace(quorum_controller=node.controller)
+    ctx: Any = SimpleNamespace(connection=SimpleNamespace(state=late))
+    request: Any = SimpleNamespace(broker_id=1, broker_epoch=node.epoch(1), topics=[], directories=[])
+    assert not node.controller.is_replaced(node.links[1])
+    node.connection_up(1)
+    for handle in (brokers.handle_alter_partition, brokers.handle_assign_replicas):
+        with pytest.raises(BrokerError) as refusal:
+            await handle(controller, ctx, request)
+        assert refusal.value.code is ErrorCode.NETWORK_EXCEPTION
+    assert not node.controller.is_replaced(node.links[1])
 
 
 @pytest.mark.row("Q2")
