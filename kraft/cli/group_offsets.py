@@ -78,7 +78,7 @@ def reset_offsets(
         None if to_offset is None else reset.ToOffset(to_offset),
         None if shift_by is None else reset.ShiftBy(shift_by),
         None if to_datetime is None else reset.ToTime(reset.parse_time(to_datetime)),
-        None if by_duration is None else reset.ToTime(_now_ms() - reset.parse_duration(by_duration)),
+        None if by_duration is None else reset.ToTime(reset.time_ago(by_duration, _now_ms())),
         None if from_file is None else _from_file(from_file, group_id),
     ]
     rule = _the_one(rules)

@@ -19,6 +19,7 @@ _DURATION: Final = re.compile(
     r"P(?=.)(?:(?P<days>\d+)D)?"
     r"(?:T(?=.)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?"
 )
+_EVER_MS: Final = 2**63 - 1
 _SECONDS: Final = {"days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
 
 
@@ -100,14 +101,15 @@ def new_offset(rule: Rule, place: PartitionOffsets) -> int:
 
 
 def parse_time(text: str) -> int:
-    """`2026-11-21T09:00:00.000`, in UTC where it names no zone: ms since 1970. Raises CliError."""
+    """`2026-11-21T09:00:00.000`, in UTC where it names no zone: ms since 1970, and not before: to ListOffsets
+    -1 is the end of the log. Raises CliError."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
         raise UsageError(
             f"{text}: a time is written as 2026-11-21T09:00:00.000, with or without a zone"
         ) from None
-    return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+    return max(int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000), 0)
 
 
 def parse_duration(text: str) -> int:
@@ -116,7 +118,13 @@ def parse_duration(text: str) -> int:
     if match is None:
         raise UsageError(f"{text}: a duration is written as P1DT2H3M4S, any of its parts may be missing")
     parts = match.groupdict(default="0")
-    return int(1000 * sum(float(parts[name]) * seconds for name, seconds in _SECONDS.items()))
+    ms = 1000 * sum(float(parts[name]) * seconds for name, seconds in _SECONDS.items())
+    return int(min(ms, _EVER_MS))
+
+
+def time_ago(text: str, now_ms: int) -> int:
+    """As `parse_time`, of a time so long before now. Raises CliError."""
+    return max(now_ms - parse_duration(text), 0)
 
 
 def parse_selection(texts: Iterable[str]) -> dict[str, list[int]]:

@@ -67,6 +67,14 @@ def test_durations(text: str, expected: int) -> None:
     assert reset.parse_duration(text) == expected
 
 
+@pytest.mark.parametrize("text", ["1969-12-31T23:59:59.999", "0001-01-01T00:00:00+14:00"])
+def test_no_time_is_before_1970(text: str) -> None:
+    """-1 would be the end of the log."""
+    assert reset.parse_time(text) == 0
+    assert reset.time_ago("PT1S", 1500) == 500
+    assert [reset.time_ago(f"P{'9' * digits}D", 999) for digits in (1, 20, 400)] == [0, 0, 0]
+
+
 @pytest.mark.parametrize("text", ["", "P", "PT", "P1DT", "1D", "P1H", "P-1D"])
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(CliError, match="P1DT2H3M4S"):
