@@ -13,6 +13,7 @@ import fcntl
 import logging
 import os
 import random
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from kraft.storage.quorum_state import has_quorum_state, mark_ours
 from metadata_quorum.foundation.blocking import NOT_SERVING
 from metadata_quorum.foundation.disk import PRIVATE_FILE, Disk, is_of_disk, make_dirs_durably
 from metadata_quorum.foundation.errors import ExitCode, FatalError
+from metadata_quorum.foundation.model import TOPIC_NAME
 from metadata_quorum.foundation.uuids import parse_uuid, random_uuid
 from metadata_quorum.metadata.records import UserScramCredentialRecord
 from metadata_quorum.raft.identity import (
@@ -39,6 +41,7 @@ from metadata_quorum.raft.journal import has_taken_part
 
 logger = logging.getLogger(__name__)
 
+_LIKE_A_PARTITION: Final = re.compile(f"{TOPIC_NAME}-[0-9]+")
 LOCK_FILE: Final = ".lock"
 """Kafka's name: both brokers respect each other's."""
 
@@ -310,8 +313,16 @@ def boot_id() -> str:
 
 def check_apart(config: Config) -> None:
     """A directory that has two names, by a link or a mount: each of its logs would be found twice, and one of
-    the two be removed. Raises FatalError."""
+    the two be removed. And one in another that is named like a partition (/data, /data/disk-1): it would be
+    set aside as one that nobody knows. Raises FatalError."""
     names: dict[tuple[int, int], str] = {}
+    for directory in _all_dirs(config):
+        parent, name = os.path.split(directory)
+        if parent in config.data_dirs and _LIKE_A_PARTITION.fullmatch(name):
+            raise FatalError(
+                ExitCode.LOG_DIR_UNUSABLE,
+                f"{directory} has a name like a partition's in {parent}: call it otherwise (log.dirs)",
+            )
     for directory in _all_dirs(config):
         try:
             found = os.stat(directory)

@@ -178,6 +178,15 @@ def test_a_directory_has_one_name(tmp_path, dirs):
     assert refused.value.exit_code == ExitCode.LOG_DIR_UNUSABLE
 
 
+def test_no_directory_is_taken_for_a_partition_of_another(tmp_path):
+    """It would be set aside: nobody knows such a topic."""
+    config = config_for(tmp_path)
+    check_apart(Config.from_properties({**config.given, "log.dirs": f"{tmp_path},{tmp_path}/disk1"}))
+    nested = Config.from_properties({**config.given, "log.dirs": f"{tmp_path},{tmp_path}/disk-1"})
+    with pytest.raises(FatalError, match="/disk-1 has a name like a partition's in "):
+        check_apart(nested)
+
+
 def test_a_controller_whose_directories_were_put_in_another_order_finds_its_voter(tmp_path):
     """It was to be formatted: a voter that has forgotten what it acknowledged."""
     config = config_for(tmp_path)
