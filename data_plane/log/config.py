@@ -116,6 +116,8 @@ class LogConfig:
                 pass_over(f"Unknown topic config name: {name}")
             elif (problem := key.problem(text)) is not None:
                 pass_over(problem)
+                if name == "cleanup.policy":  # nothing says what may be removed
+                    changes[field] = ()
             else:
                 changes[field] = key.parse(text)
         config = _replaced(base, changes)

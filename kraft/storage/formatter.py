@@ -236,7 +236,9 @@ def _can_do_without(config: Config, directory: str, error: OSError) -> bool:
 def _voter_elsewhere(disk: Disk, config: Config) -> str | None:
     """The order of log.dirs, or metadata.log.dir, has changed under a controller: a new voter in its place
     would know nothing of what it has voted and acknowledged. What is wrong then. Raises OSError."""
-    for directory in config.data_dirs if not is_formatted(disk, config.raft_dir) else ():
+    if is_formatted(disk, config.raft_dir):
+        return None
+    for directory in config.data_dirs:
         if is_formatted(disk, f"{directory}/{RAFT_DIR}"):
             return (
                 f"the metadata of this controller is in {directory}, not in {config.metadata_dir}: "

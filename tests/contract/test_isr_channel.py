@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 from uuid import UUID
 
 import pytest
@@ -18,6 +18,7 @@ from data_plane.replication.leader_state import AlterPartitionItem, AlterPartiti
 from kraft.api.brokers import handle_alter_partition
 from kraft.broker.controller_requests import ControllerRequests
 from kraft.broker.isr_channel import BrokerIsrChannel
+from kraft.net.connection_state import ConnectionState
 from kraft.peers.controller_channel import ControllerChannel
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import (
@@ -136,7 +137,8 @@ class QuorumChannel(ControllerChannel):
         node = node_context(asyncio.get_running_loop())
         context = controller_context(node, quorum_controller=quorum)
         request = decode_request(api_key, version, encode_request(api_key, version, fields))
-        answer = await handle_alter_partition(context, cast(Any, None), request)
+        ctx: Any = SimpleNamespace(connection=SimpleNamespace(state=ConnectionState()))
+        answer = await handle_alter_partition(context, ctx, request)
         return decode_response(api_key, version, encode_response(api_key, version, answer))
 
 

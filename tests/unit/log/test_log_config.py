@@ -83,6 +83,15 @@ def test_a_key_that_the_log_does_not_know_costs_the_others_nothing(key: str):
     assert (config.min_compaction_lag_ms, config.retention_ms) == (0, 7)
 
 
+def test_a_policy_of_another_version_removes_nothing():
+    """With the broker's own in its place, a topic that is to be kept would lose its records by their age."""
+    said: list[str] = []
+    config = LogConfig.understood({"cleanup.policy": "archive"}, LogConfig(), said.append)
+    assert not config.delete
+    assert not config.compact
+    assert len(said) == 1
+
+
 def test_a_brokers_bad_default_costs_the_others_nothing():
     delta = MetadataDelta(EMPTY_IMAGE)
     for name, text in {"log.retention.ms": "soon", "log.segment.bytes": "2000000"}.items():
