@@ -251,11 +251,11 @@ class _Produce:
             wanted = self._request.partitions[place]
             found = self._checked[place]
             appending: Partition | None = None
-            refusal = refusals.get(place, found if isinstance(found, BrokerError) else None)
-            if refusal is not None:
+            if place in refusals or isinstance(found, BrokerError):
+                refusal = refusals.get(place, found)
+                assert isinstance(refusal, BrokerError)
                 self._results.append(self._refused(wanted, refusal, None))
                 continue
-            assert not isinstance(found, BrokerError)
             try:
                 partition, checked, checked_under = found
                 if self._waited:
