@@ -104,13 +104,12 @@ def handle(broker: BrokerContext, ctx: RequestContext, body: memoryview) -> Repl
 
 def _refusals(node: NodeContext, ctx: RequestContext, request: ProduceRequest) -> Mapping[int, BrokerError]:
     """By place in the request. Who writes for a transaction and does not name it has no right to anything."""
-    if request.transactional_id is None and any(
-        each.records is not None and is_transactional(each.records) for each in request.partitions
-    ):
-        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        return dict.fromkeys(
-            range(len(request.partitions)), BrokerError(code, "no transactional id is given")
-        )
+    if request.transactional_id is None:
+        for each in request.partitions:
+            if each.records is not None and is_transactional(each.records):
+                code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+                refusal = BrokerError(code, "no transactional id is given")
+                return dict.fromkeys(range(len(request.partitions)), refusal)
     return NO_REFUSALS if node.authorizer is None else unauthorized_writes(node, ctx, request)
 
 

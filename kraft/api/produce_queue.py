@@ -123,11 +123,11 @@ class QueuedProduce:
         self._refused = {**invalid, **self._refused}
         if self._request.transactional_id is None:
             return dict(self._refused)
-        count = len(self._request.partitions)
-        for first in range(0, count, PARTITIONS_PER_TURN):
+        places = range(len(self._request.partitions))
+        for first in places[::PARTITIONS_PER_TURN]:
             if first:
                 await work.pause()
-            self._start_verification(range(first, min(first + PARTITIONS_PER_TURN, count)))
+            self._start_verification(places[first : first + PARTITIONS_PER_TURN])
         return {**await self._refusals(self._request.transactional_id), **self._refused}
 
     def _start_verification(self, places: range) -> None:
