@@ -20,6 +20,7 @@ Off the path of the data: written every few seconds and on shutdown, read at the
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -40,6 +41,9 @@ _LOST: Final = "pages-may-be-lost"
 """`RUNNING` under another name, where it could not be emptied."""
 
 _VERSION: Final = "0"
+_COUNT: Final = re.compile("[0-9]{1,9}")
+_NUMBER: Final = re.compile("-?[0-9]{1,19}")
+"""What `int` takes is wider: digits of other scripts, and it fails at very many."""
 
 
 class CheckpointError(Exception):
@@ -56,14 +60,14 @@ def _decode(path: str, data: bytes, fields: int) -> list[list[str]]:
     if not lines:
         return []  # created and never written
     if lines[0] != _VERSION:
-        raise CheckpointError(f"{path}: unknown version {lines[0]!r} in line 1")
-    if len(lines) < 2 or not lines[1].isdigit():
+        raise CheckpointError(f"{path}: unknown version {lines[0][:20]!r} in line 1")
+    if len(lines) < 2 or not _COUNT.fullmatch(lines[1]):
         raise CheckpointError(f"{path}: line 2 is not a count")
     entries = [line.split() for line in lines[2:] if line.strip()]
     if len(entries) != int(lines[1]):
         raise CheckpointError(f"{path}: {lines[1]} entries announced, {len(entries)} found")
     for number, entry in enumerate(entries, start=3):
-        if len(entry) != fields or not entry[-1].lstrip("-").isdigit():
+        if len(entry) != fields or not all(map(_NUMBER.fullmatch, entry[-2:])):
             raise CheckpointError(f"{path}: line {number} is malformed")
     return entries
 
@@ -80,10 +84,7 @@ def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 def read_offsets(disk: Disk, path: str, may_block: MayBlock) -> dict[TopicPartition, int]:
     """An offset checkpoint; empty where there is none. Raises CheckpointError."""
     entries = _decode(path, _read(disk, path, may_block), fields=3)
-    try:
-        return {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in entries}
-    except ValueError as e:
-        raise CheckpointError(f"{path}: {e}") from e
+    return {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in entries}
 
 
 def encode_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
@@ -96,10 +97,7 @@ def read_epochs(disk: Disk, path: str, may_block: MayBlock) -> list[tuple[int, i
     data = _read(disk, path, may_block)
     if data and not data.endswith(b"\n"):  # written without a sync: the last number may be cut short
         raise CheckpointError(f"{path}: the last line is torn")
-    try:
-        return [(int(epoch), int(start)) for epoch, start in _decode(path, data, fields=2)]
-    except ValueError as e:
-        raise CheckpointError(f"{path}: {e}") from e
+    return [(int(epoch), int(start)) for epoch, start in _decode(path, data, fields=2)]
 
 
 def write_unsynced(disk: Disk, path: str, data: bytes) -> None:

@@ -40,7 +40,9 @@
                                                                be in the page cache only
     no segment at all                                          an empty one at the log start offset
     as it was made: one segment without a byte                 taken over; nothing of it can be torn
-    log start offset ahead of the end                          the log restarts there, empty
+    log start offset ahead of the end                          the log restarts there, empty: the end is lost
+    - and ahead of the high watermark                          not believed, the records stay: what was not
+                                                               committed cannot have been deleted
     `.txnindex` of segments that were scanned                  rebuilt from their abort markers
 
 The parts: recovery.py finds the end of the log, segment_scan.py checks one segment's batches,
@@ -51,6 +53,7 @@ Path of the data: log_manager/log_dirs.py -> here, in an executor -> UnifiedLog(
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -72,10 +75,12 @@ from data_plane.log.producer_recovery import (
     remove_stray_snapshots,
 )
 from data_plane.log.producers import ProducerStateManager
-from data_plane.log.segment import LogSegment, headers_in
+from data_plane.log.segment import MAX_OFFSET, LogSegment, headers_in
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.disk import Disk
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -119,6 +124,7 @@ def load(
     *,
     recovery_point: int,
     log_start_offset: int,
+    high_watermark: int = MAX_OFFSET,
     clean: bool,
     machine_restarted: bool = False,
     disk_failed: bool = False,
@@ -131,8 +137,8 @@ def load(
     """Open or create the log in `directory`, and recover what a crash may have torn. `clean`: it was closed;
     `machine_restarted`: the machine was restarted since it was written, so any page that was not synced may
     be lost; `disk_failed`: under the same boot even, and the page cache may have what no fsync would write.
-    `stored`: its partition.metadata, where that is known. Without `sync` the caller makes the directory
-    durable before the log takes appends.
+    `high_watermark`: by the checkpoint, where there is one. `stored`: its partition.metadata, where that is
+    known. Without `sync` the caller makes the directory durable before the log takes appends.
 
     Raises LogCorruptError, and BrokerError(INCONSISTENT_TOPIC_ID) where the directory belongs to another
     topic.
@@ -147,7 +153,7 @@ def load(
         contents = _without_records(place, directory, config, now_ms, sizes)
     else:
         contents = _recovered(
-            place, directory, config, recovery_point, log_start_offset, now_ms, may_block,
+            place, directory, config, recovery_point, log_start_offset, high_watermark, now_ms, may_block,
             clean=clean, machine_restarted=machine_restarted, disk_failed=disk_failed,
         )  # fmt: skip
     active: LogSegment = contents.segments.peekitem(-1)[1]
@@ -182,6 +188,7 @@ def _recovered(
     config: LogConfig,
     recovery_point: int,
     log_start_offset: int,
+    high_watermark: int,
     now_ms: int,
     may_block: MayBlock,
     *,
@@ -206,7 +213,15 @@ def _recovered(
     )
     if epochs is None:
         epochs = _epochs_of_batches(segments)
-    log_start_offset = max(log_start_offset, segments.peekitem(0)[0])
+    begin = segments.peekitem(0)[0]
+    if log_start_offset > max(end, high_watermark):
+        logger.error(
+            "%s ends at offset %d, and log-start-offset-checkpoint says that it begins at %d, which nothing "
+            "else knows of: the log keeps its records",
+            directory, end, log_start_offset,
+        )  # fmt: skip
+        log_start_offset = begin
+    log_start_offset = max(log_start_offset, begin)
     if log_start_offset > end:
         for segment in segments.values():
             recovery.remove_segment(place, segment)

@@ -230,8 +230,9 @@ class LogDir:
         return not self._left.isdisjoint(_name_aside(tp, ZERO_UUID, kind) for kind in ("delete", "stray"))
 
     def _known_end(self, tp: TopicPartition) -> int:
-        """The end of the records that were durable or committed, according to the checkpoints."""
-        return max(self._recovery_points.get(tp, 0), self.high_watermarks.get(tp, 0))
+        """The end of the records that were durable, committed or deleted, according to the checkpoints."""
+        known = (self._recovery_points, self.high_watermarks, self._log_starts)
+        return max(offsets.get(tp, 0) for offsets in known)
 
     def open_log(
         self, tp: TopicPartition, topic_id: UUID | None, config: LogConfig, now_ms: int, may_block: MayBlock
@@ -265,6 +266,7 @@ class LogDir:
                 config,
                 recovery_point=self._recovery_points.get(tp, 0),
                 log_start_offset=self._log_starts.get(tp, 0),
+                high_watermark=self.high_watermarks.get(tp, 0),
                 clean=self.clean,
                 machine_restarted=self._machine_restarted,
                 disk_failed=self._disk_failed,

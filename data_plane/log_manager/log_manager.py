@@ -237,13 +237,13 @@ class LogManager:
     def get_or_create(self, tp: TopicPartition, topic_id: UUID, config: LogConfig) -> PlacedLog | None:
         """The log of a replica that is new here: found at the start, or created. None where there cannot be
         one now. Raises OSError that is not the disk's (no file descriptor left)."""
-        self.clear_way(tp, topic_id, DELETED)
+        self.clear_way(tp, topic_id, STRAY)
         found: UnclaimedLog | None = None
         for each in sorted(self.unclaimed.take(tp), key=lambda each: each.topic_id != topic_id):
             if found is None and each.belongs_to(topic_id):
                 found = each
-            else:  # of an older topic of the name
-                self.set_aside(tp, each.log, each.directory, DELETED)
+            else:
+                self._set_other_aside(tp, each)
         if found is not None:
             found.log.config = config
             placed = PlacedLog(found.log, found.directory, found.directory.high_watermarks.get(tp, 0))
@@ -291,7 +291,7 @@ class LogManager:
         """Where `get_or_create` would create the logs of these partitions, which are new here."""
         held = self._held.copy()
         for tp, topic_id, registration, config in new:
-            self.clear_way(tp, topic_id, DELETED)
+            self.clear_way(tp, topic_id, STRAY)
             self.unclaimed.suspect(tp, registration, broker_id)
             directory = self._directory_for(tp, held)
             if directory is not None and not self.unclaimed.is_offline(tp, topic_id):
@@ -317,6 +317,15 @@ class LogManager:
             if self._failures.report(directory, e):
                 return
         self._rename(tp, log, directory, suffix)
+
+    def _set_other_aside(self, tp: TopicPartition, found: UnclaimedLog) -> None:
+        """Another topic's log under the partition's name. Nobody has said that this topic was deleted: the
+        quorum may have begun anew, or be restored from before it was created."""
+        log = found.log
+        kept = log.log_end_offset > log.log_start_offset
+        if kept:
+            logger.warning("%s in %s is of another topic of that name; set aside", tp, found.directory.path)
+        self.set_aside(tp, log, found.directory, STRAY if kept else DELETED)
 
     def forget(self, topic_id: UUID) -> None:
         """The topic is deleted: what could not be opened of it goes, too."""

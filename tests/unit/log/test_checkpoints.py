@@ -40,7 +40,12 @@ def test_no_file_is_an_empty_checkpoint(tmp_path):
         ("0\n2\nflights 0 1\n", "2 entries announced, 1 found"),
         ("0\n1\nflights 0\n", "line 3"),
         ("0\n1\nflights 0 x\n", "line 3"),
-        ("0\n1\nflights x 1\n", "invalid literal"),
+        ("0\n1\nflights x 1\n", "line 3"),
+        ("0\n1\nflights 0 --1\n", "line 3"),
+        ("0\n1\nflights 0 \u00b2\n", "line 3"),
+        ("0\n\u00b2\nflights 0 1\n", "count"),
+        (f"0\n{'1' * 5000}\nflights 0 1\n", "count"),
+        (f"0\n1\nflights 0 {'1' * 5000}\n", "line 3"),
     ],
 )
 def test_malformed_checkpoints_say_where(tmp_path, text: str, complaint: str):

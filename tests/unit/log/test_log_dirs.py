@@ -120,6 +120,25 @@ def test_the_checkpoints_go_on_telling_of_a_log_that_is_not_open() -> None:
     assert again.high_watermarks == {BAD: 6, GOOD: 7}
 
 
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("committed", [0, 6, 1000])
+def test_a_log_start_of_which_nothing_else_knows_takes_no_records_away(committed: int, clean: bool) -> None:
+    """Of a damaged file, or one that was copied from elsewhere. What was committed may have been deleted, and
+    the log's end be lost."""
+    disk = filled(clean=clean)
+    both = (BAD, GOOD)
+    log_dir(disk).checkpoint(
+        MAY_BLOCK, dict.fromkeys(both, committed), dict.fromkeys(both, 6), {BAD: 1000, GOOD: 1}
+    )
+    directory = log_dir(disk)
+    logs, _ = directory.load(SMALL, {}, NOW_MS, MAY_BLOCK)
+    bad, good = (logs[tp][0] for tp in both)
+    assert (good.log_start_offset, good.log_end_offset) == (1, 6)
+    assert (bad.log_start_offset, bad.log_end_offset) == ((1000, 1000) if committed == 1000 else (0, 6))
+    assert len(read_all(bad)) == (0 if committed == 1000 else 6)
+    assert directory.last_run.broker_epoch == -1, "something may be lost in any case"
+
+
 class SwitchingThreads(dict[TopicPartition, int]):
     """What the loop may do while the executor writes checkpoints, it does when they look for an offset."""
 
@@ -295,7 +314,7 @@ async def test_a_disk_that_comes_back_with_a_deleted_topic_takes_nothing_from_th
         cluster.directories = TWO
         cluster.start(1)
         assert cluster.replica(1).log.log_end_offset == 1
-        assert [n[-7:] for n in cluster.disks[1].list(away, MAY_BLOCK) if n.startswith("t-0")] == ["-delete"]
+        assert [n[-6:] for n in cluster.disks[1].list(away, MAY_BLOCK) if n.startswith("t-0")] == ["-stray"]
 
 
 @pytest.mark.row("L8")
@@ -467,6 +486,6 @@ async def test_a_damaged_log_of_a_topic_that_is_gone_lies_in_nobodys_way(fate: s
             assert await produce_outcome(cluster, b"new") == ErrorCode.NONE
             assert cluster.replica(1).log.log_end_offset == 1
         kept = [name for name in cluster.disks[1].list("/data", MAY_BLOCK) if name.endswith("-stray")]
-        assert len(kept) == (fate == "deleted while it was down")
+        assert len(kept) == (fate != "deleted")
         await cluster.brokers.pop(1).partitions.close(broker_epoch=7)
         assert cluster.disks[1].exists("/data/.kafka_cleanshutdown")

@@ -8,9 +8,10 @@ from uuid import UUID
 import pytest
 
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.metadata.image import EMPTY_IMAGE
 from metadata_quorum.metadata.records import PartitionChangeRecord
 from tests.support.may_block import MAY_BLOCK
-from tests.unit.replication.cluster import Broker, Cluster, in_loop, until
+from tests.unit.replication.cluster import Broker, Cluster, in_loop, produce_outcome, until
 
 pytestmark = pytest.mark.row("R8", "L8")
 
@@ -200,3 +201,20 @@ async def test_a_replica_that_cannot_be_opened_may_be_reassigned_away_and_back(l
         )
         await until(lambda: cluster.isr() == (2, 1))
         assert cluster.replica(1).log.log_end_offset == 1
+
+
+@pytest.mark.parametrize("records", [0, 1])
+@in_loop
+async def test_what_another_topic_of_the_name_has_is_set_aside_not_deleted(records: int):
+    """The quorum was begun anew, and a client had the topic created again before the broker started."""
+    async with Cluster(1) as cluster:
+        cluster.create_topic("t", [[1]])
+        for _ in range(records):
+            await produce_outcome(cluster, b"x")
+        await cluster.crash(1)
+        cluster.image = EMPTY_IMAGE
+        cluster.create_topic("t", [[1]])
+        cluster.start(1)
+        assert cluster.replica(1).log.log_end_offset == 0
+        left = {n[-6:] for n in cluster.disks[1].list("/data", MAY_BLOCK) if n.startswith("t-0")}
+        assert left - {"t-0", "delete"} == ({"-stray"} if records else set())
