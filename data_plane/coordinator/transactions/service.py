@@ -21,7 +21,14 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from data_plane.coordinator.loading import Loads
 from data_plane.coordinator.partition_log import PartitionLog
-from data_plane.coordinator.runtime import ANSWERED_PER_TURN, CoordinatorState, Shard, ShardLimits
+from data_plane.coordinator.runtime import (
+    ANSWERED_PER_TURN,
+    GRACE_S,
+    STOOD_STILL_S,
+    CoordinatorState,
+    Shard,
+    ShardLimits,
+)
 from data_plane.coordinator.state_machine import Instant, ProducerIdAndEpoch, Ticket
 from data_plane.coordinator.topics import partition_for_key
 from data_plane.coordinator.transactions.records import (
@@ -371,11 +378,18 @@ class TransactionCoordinator:
     # --- time ----------------------------------------------------------------------------------
 
     def _every(self, name: str, interval: float, work: Callable[[], None]) -> None:
-        def run() -> None:
-            self._timers[name] = self._loop.call_later(interval, run)
+        def wait(pause: float, *, for_clients: bool = False) -> None:
+            due = self._loop.time() + pause
+            self._timers[name] = self._loop.call_at(due, run, due, for_clients)
+
+        def run(due: float, has_waited: bool) -> None:
+            if self._loop.time() - due > STOOD_STILL_S and not has_waited:
+                wait(GRACE_S, for_clients=True)  # the end of a transaction may be among what is read first
+                return
+            wait(interval)
             work()
 
-        self._timers[name] = self._loop.call_later(interval, run)
+        wait(interval)
 
     def _abort_timed_out(self) -> None:
         at = Instant(self._loop.time(), self._now_ms())

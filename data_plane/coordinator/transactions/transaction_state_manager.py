@@ -40,6 +40,7 @@ from data_plane.coordinator.transactions.records import (
     TransactionRecord,
     TransactionState,
 )
+from data_plane.coordinator.transactions.unfinished import ONGOING, PREPARED, UnfinishedTransactions
 from metadata_quorum.foundation.batch import NO_PRODUCER_ID
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
@@ -50,9 +51,6 @@ EPOCH_PER_TRANSACTION: Final = 2
 """The transaction.version from which on every transaction has an epoch of its own."""
 
 EMPTY = TransactionState.EMPTY
-ONGOING = TransactionState.ONGOING
-PREPARED: Final = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
-_UNFINISHED: Final = (ONGOING, *PREPARED)
 COMPLETE: Final = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 
 MOST_PARTITIONS: Final = 60_000
@@ -79,8 +77,7 @@ class TransactionStateManager:
         self._limits = limits
         self._transactions: dict[str, TransactionMetadata] = {}
         """Those that have been idle for longest first: the order of their last records."""
-        self._unfinished: dict[str, None] = {}
-        """Transactional ids that are due at some time: few, where many are kept for a week."""
+        self._unfinished = UnfinishedTransactions()
 
     # --- InitProducerId ------------------------------------------------------------------------
 
@@ -272,7 +269,7 @@ class TransactionStateManager:
         """Abort a transaction that is open for longer than its timeout, and fence its producer, which may
         continue as after an error (KIP-588). The reply is whether it was."""
         known = self._transactions.get(transactional_id)
-        if known is None or not _is_timed_out(known, at):
+        if known is None or not self._unfinished.is_timed_out(transactional_id, at):
             return CoordinatorResult(replies=[(ticket, False)])
         aborted = dataclasses.replace(_fenced(known, at), former_epoch=known.producer_epoch)
         return CoordinatorResult([TransactionRecord(transactional_id, aborted)], [(ticket, True)])
@@ -338,7 +335,7 @@ class TransactionStateManager:
 
     def timed_out(self, at: Instant) -> Iterator[str]:
         """Transactional ids whose transaction is open for too long."""
-        return (name for name in self._unfinished if _is_timed_out(self._transactions[name], at))
+        return self._unfinished.timed_out(at)
 
     def expire(self, at: Instant) -> TransactionResult:
         """Remove ids that have been idle for transactional.id.expiration.ms, some at a time."""
@@ -367,7 +364,7 @@ class TransactionStateManager:
         name, value = record
         if value is None:
             self._transactions.pop(name, None)
-            self._unfinished.pop(name, None)
+            self._unfinished.changed(name, None, None, at)
             return []
         known = self._transactions.get(name)
         if (
@@ -378,10 +375,7 @@ class TransactionStateManager:
             raise ValueError(f"{name} falls back from {known} to {value}")
         self._transactions.pop(name, None)
         self._transactions[name] = value  # behind all others
-        if value.state in _UNFINISHED:
-            self._unfinished[name] = None
-        else:
-            self._unfinished.pop(name, None)
+        self._unfinished.changed(name, known, value, at)
         return []
 
     def hold(self, record: TransactionRecord, producer_id: int) -> None:
@@ -493,7 +487,3 @@ def _fenced(known: TransactionMetadata, at: Instant) -> TransactionMetadata:
         producer_epoch=min(known.producer_epoch, LAST_EPOCH) + 1,
         former_epoch=NO_PRODUCER_EPOCH,
     )
-
-
-def _is_timed_out(known: TransactionMetadata, at: Instant) -> bool:
-    return known.state is ONGOING and known.started_ms + known.timeout_ms < at.now_ms

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from dataclasses import replace
-from itertools import count
 
 import pytest
 
-from data_plane.coordinator.runtime import ShardLimits
+from data_plane.coordinator.runtime import GRACE_S, ShardLimits
 from data_plane.coordinator.state_machine import ProducerIdAndEpoch
 from data_plane.coordinator.transactions.records import (
-    TransactionMetadata,
     TransactionRecord,
     TransactionState,
     encode,
@@ -21,7 +17,6 @@ from data_plane.coordinator.transactions.records import (
 from data_plane.coordinator.transactions.service import (
     ENDED_PER_TURN,
     LARGE,
-    TransactionCoordinator,
     TransactionCoordinatorConfig,
     TransactionMarker,
 )
@@ -29,100 +24,23 @@ from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from tests.unit.groups.memory_log import MemoryLog
+from tests.unit.transactions.driven_service import (
+    CONFIG,
+    T0,
+    Clock,
+    MarkerLog,
+    begun,
+    listed,
+    refusal,
+    run,
+    run_virtually,
+    service,
+    settle,
+    stand_still,
+    until,
+    until_state,
+)
 from tests.unit.transactions.transaction_driver import EPOCH_MS, TIMEOUT_MS
-
-T0 = TopicPartition("t", 0)
-CONFIG = TransactionCoordinatorConfig(timeout_check_interval=0.01, expiry_check_interval=0.01)
-
-
-class MarkerLog:
-    """A marker channel that writes at once, or (`held`) when its test says so."""
-
-    def __init__(self) -> None:
-        self.written: list[TransactionMarker] = []
-        self.begun: list[TransactionMarker] = []
-        self.open = asyncio.Event()
-        self.open.set()
-
-    async def write(self, marker: TransactionMarker) -> None:
-        self.begun.append(marker)
-        await self.open.wait()
-        self.written.append(marker)
-
-
-class Clock:
-    now_ms = EPOCH_MS
-
-
-@asynccontextmanager
-async def service(
-    log: MemoryLog,
-    markers: MarkerLog,
-    *,
-    epoch: int = 1,
-    clock: Clock | None = None,
-    config: TransactionCoordinatorConfig = CONFIG,
-) -> AsyncIterator[TransactionCoordinator]:
-    """Leading the partition of `x`, loaded."""
-    ids = count(1000)
-    time = clock or Clock()
-
-    async def next_id() -> int:
-        await asyncio.sleep(0)
-        return next(ids)
-
-    transactions = TransactionCoordinator(
-        config, log, markers, next_id, asyncio.get_running_loop(), lambda: time.now_ms
-    )
-    try:
-        transactions.become_leader(transactions.partition_for("x"), epoch)
-        await transactions.loaded()
-        yield transactions
-    finally:
-        transactions.close()
-
-
-def run(test: Callable[[], Awaitable[None]]) -> None:
-    async def main() -> None:
-        await test()
-
-    asyncio.run(main())
-
-
-async def refusal(asked: Awaitable[object]) -> ErrorCode:
-    with pytest.raises(BrokerError) as refused:
-        await asked
-    return refused.value.code
-
-
-async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    for _ in range(1_000):
-        if await holds():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("waited in vain")
-
-
-async def until_state(transactions: TransactionCoordinator, state: TransactionState) -> None:
-    async def reached() -> bool:
-        return (await transactions.describe("x")).state is state
-
-    await until(reached)
-
-
-async def listed(transactions: TransactionCoordinator) -> list[tuple[str, TransactionMetadata]]:
-    return [each async for part in transactions.list() for each in part]
-
-
-async def settle() -> None:
-    for _ in range(20):
-        await asyncio.sleep(0)
-
-
-async def begun(transactions: TransactionCoordinator) -> ProducerIdAndEpoch:
-    producer = await transactions.init_producer_id("x", TIMEOUT_MS, None)
-    await transactions.add_partitions("x", producer, [T0], 0)
-    return producer
 
 
 @pytest.mark.row("P4")
@@ -253,7 +171,7 @@ def test_what_is_open_for_too_long_is_aborted_and_idle_ids_are_forgotten() -> No
         log, markers, clock = MemoryLog(), MarkerLog(), Clock()
         async with service(log, markers, clock=clock) as transactions:
             producer = await begun(transactions)
-            clock.now_ms += TIMEOUT_MS + 1
+            stand_still(TIMEOUT_MS + 1)
             await until_state(transactions, TransactionState.COMPLETE_ABORT)
             fenced = ProducerIdAndEpoch(producer.producer_id, producer.epoch + 1)
             assert markers.written == [TransactionMarker(fenced, 1, False, frozenset({T0}))]
@@ -264,7 +182,21 @@ def test_what_is_open_for_too_long_is_aborted_and_idle_ids_are_forgotten() -> No
 
             await until(nothing_is_left)
 
-    run(test)
+    run_virtually(test)
+
+
+@pytest.mark.row("P4")
+def test_an_end_that_came_while_the_broker_stood_still_is_not_too_late() -> None:
+    async def test() -> None:
+        log, markers = MemoryLog(), MarkerLog()
+        async with service(log, markers) as transactions:
+            producer = await begun(transactions)
+            stand_still(TIMEOUT_MS + 1)
+            await asyncio.sleep(GRACE_S / 2)  # what clients sent meanwhile is read
+            await transactions.end("x", producer, commit=True, client_version=0)
+            await until_state(transactions, TransactionState.COMPLETE_COMMIT)
+
+    run_virtually(test)
 
 
 def test_a_partition_that_moves_while_transactions_are_listed_has_no_part_in_the_list() -> None:
@@ -386,22 +318,23 @@ def test_producers_that_died_together_are_aborted_some_in_each_turn_of_the_loop(
     names = [f"x{number}" for number in range(8 * ENDED_PER_TURN)]
 
     async def test() -> None:
-        log, markers, clock = CountedLog(), MarkerLog(), Clock()
-        async with service(log, markers, clock=clock, config=replace(CONFIG, partitions=1)) as transactions:
+        log, markers = CountedLog(), MarkerLog()
+        async with service(log, markers, config=replace(CONFIG, partitions=1)) as transactions:
             for name in names:
                 producer = await transactions.init_producer_id(name, TIMEOUT_MS, None)
                 await transactions.add_partitions(name, producer, [T0], 0)
             assert len(list(transactions.unfinished())) == len(names)
-            clock.now_ms += TIMEOUT_MS + 1
+            stand_still(TIMEOUT_MS + 1)
             most = 0
             while any(transactions.unfinished()):
                 log.appended = 0
+                stand_still(10)
                 await asyncio.sleep(0)
                 most = max(most, log.appended)
             assert len(markers.written) == len(names)
             assert most <= 3 * ENDED_PER_TURN  # some begin to end, some have ended
 
-    run(test)
+    run_virtually(test)
 
 
 class InterruptedMarkers(MarkerLog):

@@ -20,6 +20,7 @@ from metadata_quorum.foundation.model import TopicPartition
 from tests.support.bytecodes import cost
 from tests.unit.transactions.transaction_driver import TIMEOUT_MS, TransactionDriver, at_epoch
 
+YEAR_MS = 365 * 24 * 3_600_000
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 V1, V2 = 0, 2
 
@@ -264,6 +265,7 @@ def test_what_another_coordinator_has_open_in_the_epoch_of_a_fence_is_aborted_al
     at_epoch(driver, "x", LAST_EPOCH + 1)
     opened = dataclasses.replace(driver.state("x"), state=TransactionState.ONGOING, started_ms=0)
     driver.carry_out(CoordinatorResult([TransactionRecord("x", opened)]))
+    driver.now_ms += 1
     assert driver.carry_out(driver.manager.abort_if_timed_out("x", 0, driver.at)) is True
     assert driver.complete("x").producer_epoch == LAST_EPOCH + 1
 
@@ -281,6 +283,45 @@ def test_a_transaction_that_takes_too_long_is_aborted() -> None:
     assert driver.carry_out(driver.manager.abort_if_timed_out("x", 0, driver.at)) is True
     assert driver.carry_out(driver.manager.abort_if_timed_out("x", 0, driver.at)) is False
     assert driver.end("x", producer, commit=True) is ErrorCode.PRODUCER_FENCED
+
+
+@pytest.mark.row("P4")
+def test_a_clock_that_is_set_neither_ends_nor_prolongs_a_transaction() -> None:
+    driver = TransactionDriver()
+    producer = begun(driver)
+    driver.add("x", producer, [T0])
+    driver.ahead_ms = YEAR_MS
+    driver.add("x", producer, [T1])
+    assert list(driver.manager.timed_out(driver.at)) == []
+    driver.ahead_ms = -driver.now_ms
+    driver.now_ms += TIMEOUT_MS + 1
+    assert list(driver.manager.timed_out(driver.at)) == ["x"]
+    assert driver.carry_out(driver.manager.abort_if_timed_out("x", 0, driver.at)) is True
+
+
+@pytest.mark.row("P4")
+def test_what_a_coordinator_began_whose_clock_was_ahead_has_its_timeout_anew_and_no_more() -> None:
+    driver = TransactionDriver()
+    producer = begun(driver)
+    driver.ahead_ms = YEAR_MS
+    driver.add("x", producer, [T0])
+    driver.ahead_ms = 0
+    driver.failover()
+    driver.now_ms += TIMEOUT_MS
+    assert list(driver.manager.timed_out(driver.at)) == []
+    driver.now_ms += 1
+    assert list(driver.manager.timed_out(driver.at)) == ["x"]
+
+
+@pytest.mark.row("P4")
+def test_a_new_coordinator_goes_on_with_the_rest_of_the_timeout() -> None:
+    driver = TransactionDriver()
+    driver.add("x", begun(driver), [T0])
+    driver.now_ms += TIMEOUT_MS - 1
+    driver.failover()
+    assert list(driver.manager.timed_out(driver.at)) == []
+    driver.now_ms += 2
+    assert list(driver.manager.timed_out(driver.at)) == ["x"]
 
 
 @pytest.mark.row("P4")

@@ -26,11 +26,13 @@ class TransactionDriver:
         self.manager = TransactionStateManager(self.limits)
         self.log: list[tuple[bytes, bytes | None]] = []
         self.now_ms = EPOCH_MS
+        self.ahead_ms = 0
+        """Of the wall clock: how far it was set forward."""
         self.next_producer_id = 1000
 
     @property
     def at(self) -> Instant:
-        return Instant(self.now_ms / 1000, self.now_ms)
+        return Instant(self.now_ms / 1000, self.now_ms + self.ahead_ms)
 
     def init(
         self, name: str, expected: ProducerIdAndEpoch | None = None, timeout_ms: int = TIMEOUT_MS
