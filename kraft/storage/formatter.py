@@ -79,6 +79,7 @@ class Inspected:
 
 def inspect_storage(disk: Disk, config: Config) -> list[Inspected]:
     """Every directory of the node, metadata's included. Changes nothing; the node may be running."""
+    check_apart(config)
     found, cluster_id = [], ""
     for directory in _all_dirs(config):
         try:
@@ -137,6 +138,7 @@ def format_storage(
         raise FatalError(
             ExitCode.BAD_CONFIG, f"{cluster_id!r} is no cluster id: `kraft storage random-uuid` makes one"
         )
+    check_apart(config)
     if config.is_controller:
         _check_voter(disk, config)
     fresh: list[str] = []

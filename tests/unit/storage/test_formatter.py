@@ -187,6 +187,16 @@ def test_no_directory_is_taken_for_a_partition_of_another(tmp_path):
         check_apart(nested)
 
 
+def test_directories_that_no_node_starts_on_are_neither_formatted_nor_called_good(tmp_path):
+    config = config_for(tmp_path)
+    nested = Config.from_properties({**config.given, "log.dirs": f"{tmp_path},{tmp_path}/disk-1"})
+    with pytest.raises(FatalError, match="/disk-1 has a name like a partition's in "):
+        format_storage(DISK, nested, "cluster-1", RNG)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(FatalError, match="/disk-1 has a name like a partition's in "):
+        inspect_storage(DISK, nested)
+
+
 def test_a_controller_whose_directories_were_put_in_another_order_finds_its_voter(tmp_path):
     """It was to be formatted: a voter that has forgotten what it acknowledged."""
     config = config_for(tmp_path)
