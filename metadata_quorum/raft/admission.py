@@ -16,6 +16,7 @@ sending, never the commit index. Two ways lead out:
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
@@ -23,12 +24,24 @@ from uuid import UUID
 
 from metadata_quorum.raft.messages import EntryKind
 
+logger = logging.getLogger(__name__)
+
 _NONCE: Final = struct.Struct(">BiQ")  # entry kind, voter, nonce
 
 
 def nonce_entry(voter: int, nonce: int) -> bytes:
     """The log entry that carries a mute voter's nonce."""
     return _NONCE.pack(EntryKind.NONCE, voter, nonce)
+
+
+def warn_of_replaced(voter: int) -> None:
+    """It says hello from the directory that it had before the present one was formatted."""
+    logger.error(
+        "voter %d runs on a directory that another one had replaced, and is not listened to: what it has "
+        "acknowledged since is not there. Give it the other one back, or remove its raft directory and "
+        "format it again (kraft storage format)",
+        voter,
+    )
 
 
 class VoterAdmission:

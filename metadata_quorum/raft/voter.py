@@ -24,7 +24,7 @@ from uuid import UUID
 from metadata_quorum.foundation.disk import Disk
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.invariants import Invariant, InvariantViolation
-from metadata_quorum.raft.admission import VoterAdmission
+from metadata_quorum.raft.admission import VoterAdmission, warn_of_replaced
 from metadata_quorum.raft.applier import Applier
 from metadata_quorum.raft.config import RaftConfig
 from metadata_quorum.raft.election import Elections, Votes
@@ -338,6 +338,8 @@ class SyncObjRaft(Raft):
 
     def _on_hello(self, peer: int, incarnation: UUID, message: Hello, now: float) -> None:
         if message.nonce:
+            if incarnation in self._retired:
+                warn_of_replaced(peer)
             vouch = self.admission.vouches_for(peer, incarnation)
             self.outbox.put(peer, self._hello(0, echo=message.nonce, vouch=vouch))
         if message.echo == self.admission.nonce:

@@ -331,3 +331,32 @@ def test_a_nonce_is_forgotten_with_the_leadership_in_which_it_was_appended() -> 
     rig.run(1.5, 0.05)
     assert not rig.rafts[2].is_mute
     assert all(map(has_it, rig.ids))
+
+
+def test_a_replaced_directory_that_is_back_does_not_count_and_the_others_say_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It has neither the votes nor the entries that the one in its place has given."""
+    rig = Rig()
+    rig.elect(1)
+    rig.propose(1, b"x")
+    rig.settle()
+    rig.kill(3)
+    disk = rig.disks[3]
+    paths = [f"{DIRECTORY}/{name}" for name in disk.list(DIRECTORY, MAY_BLOCK)]
+    replaced = {path: disk.read_bytes(path, MAY_BLOCK) for path in paths}
+    rig.wipe(3)
+    rig.start(3)
+    rig.run(1.5, 0.05)
+    assert not rig.rafts[3].is_mute
+    assert "replaced" not in caplog.text
+    rig.kill(3)
+    for path, data in replaced.items():
+        disk.write_atomic(path, data, MAY_BLOCK)
+    rig.start(3)
+    rig.run(1.5, 0.05)
+    assert caplog.text.count("voter 3 runs on a directory that another one had replaced") == 2
+    rig.cut_between((2,), (1, 3))
+    ends = rig.propose(1, b"y")
+    rig.run(0.3, 0.05)
+    assert not rig.committed(ends)
