@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from metadata_quorum.foundation.blocking import MayBlock
@@ -189,10 +189,18 @@ def _listed(directories: Iterable[UUID]) -> list[str]:
     return sorted(uuid_text(each) for each in directories)
 
 
+def _json(data: bytes) -> Any:
+    """Raises ValueError, whatever is in it."""
+    try:
+        return json.loads(data)
+    except RecursionError as e:
+        raise ValueError("nested beyond all sense") from e
+
+
 def _decode_run(data: bytes, boot_id: str | None = None) -> BrokerRun:
     """UNKNOWN_RUN where it cannot be understood, or is of another boot than this."""
     try:
-        fields = json.loads(data)
+        fields = _json(data)
         if boot_id is not None and fields["bootId"] != boot_id:
             return UNKNOWN_RUN
         log_dirs, failed = (
@@ -265,7 +273,7 @@ def machine_restarted(disk: Disk, log_dir: str, boot_id: str, may_block: MayBloc
     if disk.exists(f"{log_dir}/{_LOST}"):
         return True
     try:
-        return bool(json.loads(disk.read_bytes(path, may_block))["bootId"] != boot_id)
+        return bool(_json(disk.read_bytes(path, may_block))["bootId"] != boot_id)
     except (ValueError, KeyError, TypeError):
         return True
 

@@ -88,7 +88,7 @@ class BrokerRole:
             node.node_id, self.lifecycle, node.controller_channel, node.config.socket_request_max_bytes
         )
         log_dirs = [
-            LogDir(environment.disk, path, storage.directories.get(path), environment.boot_id)
+            LogDir(environment.disk, path, storage.directories.get(path), _boot_of(environment, path))
             for path in node.config.data_dirs
         ]
         self._build_replicas(node, log_dirs, blocking, environment.boundary.end_node)
@@ -280,6 +280,11 @@ class BrokerRole:
         await self.fetcher_manager.close()
         await self.replica_manager.close(self.lifecycle.broker_epoch)
         self.timer.close()
+
+
+def _boot_of(environment: NodeEnvironment, log_dir: str) -> str:
+    """Empty where the machine's boot is not known."""
+    return environment.boot_id and environment.boot_id + environment.which_copy(log_dir)
 
 
 def _identity(node: NodeContext, log_dirs: tuple[UUID, ...]) -> BrokerIdentity:

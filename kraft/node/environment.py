@@ -27,6 +27,9 @@ class NodeEnvironment:
     """For what may wait for a device; None: the loop's default executor, which is for what computes."""
     boot_id: str = ""
     """The machine's present boot; a node that is killed under it has lost nothing."""
+    which_copy: Callable[[str], str] = lambda directory: ""
+    """Tells a log directory from a copy of it, which may lack what the node has written since, and have files
+    of different moments: as after another boot."""
     stopwatch: Callable[[], float] = lambda: 0.0
     """Seconds, finely enough to measure one request."""
     cpu_time: Callable[[], float] = lambda: 0.0

@@ -36,6 +36,7 @@ from kraft.storage.formatter import (
     hold_against_kafka,
     lock_storage,
     read_storage,
+    which_copy,
     without_read_only,
 )
 from kraft.variant import described, refuse_stale_modules
@@ -123,6 +124,7 @@ async def _serve(
             boundary,
             blocking_threads=blocking,
             boot_id=boot_id(),
+            which_copy=which_copy,
             stopwatch=time.perf_counter,
             cpu_time=time.thread_time,
         ),

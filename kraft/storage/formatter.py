@@ -315,6 +315,15 @@ def boot_id() -> str:
         return ""
 
 
+def which_copy(directory: str) -> str:
+    """`meta.properties` is written once: whoever copies or restores the directory makes another one, whatever
+    times that is given."""
+    try:
+        return f"/{os.stat(f'{directory}/{META_PROPERTIES}').st_ctime_ns}"
+    except OSError:
+        return ""
+
+
 def check_apart(config: Config) -> None:
     """A directory that has two names, by a link or a mount: each of its logs would be found twice, and one of
     the two be removed. And one in another that is named like a partition (/data, /data/disk-1): it would be

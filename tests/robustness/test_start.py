@@ -12,13 +12,17 @@ from pathlib import Path
 import psutil
 import pytest
 
-from data_plane.log.checkpoints import CLEAN_SHUTDOWN
+from data_plane.log.checkpoints import CLEAN_SHUTDOWN, UNKNOWN_RUN, BrokerRun
+from data_plane.log_manager.log_dirs import LogDir
 from kraft.local.free_ports import HOST
 from kraft.node.process import run_node
 from kraft.node.serve import SIGNALS
+from kraft.storage.formatter import boot_id, which_copy
+from metadata_quorum.foundation.disk import OsDisk
 from metadata_quorum.foundation.errors import ExitCode
 from tests.robustness.conftest import MakeNode
 from tests.robustness.nodes import NODE_ID, UP, NodeFiles
+from tests.support.may_block import MAY_BLOCK
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.row("U1")
@@ -299,3 +303,27 @@ HttpPort.close = fail
         assert process.wait(180) == 0
     assert "this part does not end" in node.said
     assert (node.data / CLEAN_SHUTDOWN).exists()
+
+
+def test_a_directory_that_was_copied_under_a_running_node_is_not_taken_for_whole(
+    lived: Callable[[], NodeFiles], tmp_path: Path
+):
+    """It names the present run, and the machine has not been booted since. What was acknowledged behind the
+    copy is not there: the broker must not register as one that has lost nothing."""
+    node = lived()
+    with node.running() as process:
+        wait_until(lambda: _last_run(node).broker_epoch >= 0, "the broker is registered")
+        shutil.copytree(node.data, tmp_path / "copy")
+        process.kill()
+    assert _last_run(node).broker_epoch >= 0
+    shutil.rmtree(node.data)
+    shutil.copytree(tmp_path / "copy", node.data)
+    assert _last_run(node) == UNKNOWN_RUN
+    with node.running() as process:
+        wait_until(lambda: _last_run(node).broker_epoch >= 0, "it goes on from there")
+    assert "Traceback" not in node.said
+
+
+def _last_run(node: NodeFiles) -> BrokerRun:
+    data = str(node.data)
+    return LogDir(OsDisk(), data, boot_id=boot_id() + which_copy(data)).look_up_last_run(MAY_BLOCK)

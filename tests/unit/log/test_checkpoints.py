@@ -76,7 +76,9 @@ def test_clean_shutdown_marker(tmp_path):
     assert checkpoints.read_clean_shutdown(DISK, str(tmp_path), MAY_BLOCK) == run
     marker.write_text('{"version":0,"brokerEpoch":12}')  # Kafka's, and that of our older versions
     assert checkpoints.read_clean_shutdown(DISK, str(tmp_path), MAY_BLOCK) == BrokerRun(12, frozenset())
-    for damaged in ("", "{}", "12", '{"brokerEpoch":12,"logDirs":["?"]}', '{"brokerEpoch":12,"logDirs":3}'):
+    for damaged in (
+        "", "{}", "12", '{"brokerEpoch":12,"logDirs":["?"]}', '{"brokerEpoch":12,"logDirs":3}', "[" * 200_000,
+    ):  # fmt: skip
         marker.write_text(damaged)
         assert checkpoints.read_clean_shutdown(DISK, str(tmp_path), MAY_BLOCK) == UNKNOWN_RUN
     checkpoints.remove_clean_shutdown(DISK, str(tmp_path), MAY_BLOCK)
@@ -94,3 +96,9 @@ def test_a_torn_file_of_epochs_is_not_taken_for_a_whole_one(tmp_path):
         path.write_bytes(whole[:length])
         with pytest.raises(CheckpointError):
             checkpoints.read_epochs(DISK, str(path), MAY_BLOCK)
+
+
+def test_a_run_that_is_nested_beyond_all_sense_is_of_another_boot(tmp_path):
+    (tmp_path / checkpoints.RUNNING).write_text("[" * 200_000)
+    assert checkpoints.machine_restarted(DISK, str(tmp_path), "this boot", MAY_BLOCK)
+    assert checkpoints.read_running(DISK, str(tmp_path), "this boot", MAY_BLOCK) == UNKNOWN_RUN
