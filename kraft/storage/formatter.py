@@ -133,6 +133,7 @@ def format_storage(
     `users`: the SCRAM users of a new cluster. `new_cluster`: see `identity.format_voter`. Raises FatalError
     where a directory is formatted already (unless `ignore_formatted`), or for another cluster or node, or
     cannot be written. A controller that lost the quorum's directory gets a new one, and keeps its partitions.
+    One without a directory.id (Apache Kafka's before 3.7 had none) gets one, and keeps everything.
     """
     if not cluster_id or any(c.isspace() for c in cluster_id):
         raise FatalError(
@@ -142,8 +143,11 @@ def format_storage(
     if config.is_controller:
         _check_voter(disk, config)
     fresh: list[str] = []
+    nameless: list[str] = []
     for directory in _all_dirs(config):
         meta = _read_meta(disk, directory)
+        if not _has_id(meta):
+            nameless.append(directory)
         if not meta:
             fresh.append(directory)
         else:
@@ -168,9 +172,8 @@ def format_storage(
                 if users:
                     write_users(disk, config, users)
                 format_voter(disk, config.raft_dir, identity, new_cluster=new_cluster)
-            if disk.exists(f"{directory}/{META_PROPERTIES}"):
-                continue  # it has an id, and partitions under it
-            # Last: a directory with meta.properties is formatted completely.
+        # Last: a directory with meta.properties is formatted completely. One that has an id keeps it.
+        for directory in nameless:
             write_meta_properties(
                 disk, f"{directory}/{META_PROPERTIES}", cluster_id=cluster_id, node_id=config.node_id,
                 directory_id=random_uuid(rng), may_block=NOT_SERVING,
@@ -179,7 +182,7 @@ def format_storage(
         raise FatalError(
             ExitCode.LOG_DIR_UNUSABLE, f"cannot format {error.filename}: {error.strerror}"
         ) from None
-    return fresh
+    return [directory for directory in _all_dirs(config) if directory in {*fresh, *nameless}]
 
 
 def read_storage(disk: Disk, config: Config) -> Storage:
@@ -387,10 +390,19 @@ def _check_meta(directory: str, meta: dict[str, str], cluster_id: str, node_id: 
         )
 
 
+def _has_id(meta: dict[str, str]) -> bool:
+    try:
+        return bool(parse_uuid(meta.get("directory.id", "")))
+    except ValueError:
+        return False
+
+
 def _directory_id(directory: str, meta: dict[str, str]) -> UUID:
     try:
         return parse_uuid(meta["directory.id"])
     except (KeyError, ValueError):
         raise FatalError(
-            ExitCode.LOG_DIR_UNUSABLE, f"{directory}/{META_PROPERTIES} has no readable directory.id"
+            ExitCode.LOG_DIR_UNUSABLE,
+            f"{directory}/{META_PROPERTIES} has no readable directory.id: `kraft storage format "
+            "--ignore-formatted` gives it one",
         ) from None

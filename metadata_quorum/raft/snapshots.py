@@ -17,6 +17,7 @@ File `snapshot-<index>`, big-endian:
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from dataclasses import dataclass, replace
@@ -30,6 +31,7 @@ from metadata_quorum.raft.messages import MalformedFrame, SnapshotChunk
 _HEADER: Final = struct.Struct(">4sQQIQI")
 _MAGIC: Final = b"KRS1"
 _PREFIX: Final = "snapshot-"
+_NAME: Final = re.compile(_PREFIX + "[0-9]{20}")
 _TEMPORARY: Final = ".tmp"
 
 
@@ -99,7 +101,7 @@ class SnapshotStore:
         return [
             name
             for name in self._disk.list(self._directory, RAFT)
-            if name.startswith(_PREFIX) and not name.endswith(_TEMPORARY)
+            if _NAME.fullmatch(name)  # whatever else is here is somebody's copy
         ]
 
     def _path(self, index: int) -> str:

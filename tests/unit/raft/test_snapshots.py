@@ -374,3 +374,21 @@ def test_a_state_machine_whose_disk_fails_answers_nobody(monkeypatch: pytest.Mon
     rig.run(1.0, 0.05)
     assert rig.committed(ends)
     assert rig.machines[2].values == rig.machines[3].values == [b"x", b"y"]
+
+
+def test_somebodys_copy_of_a_snapshot_is_none() -> None:
+    """By its name it was the newest, and the voter did not start."""
+    disk = SimDisk()
+    disk.make_dirs(DIRECTORY)
+    store = snapshots.SnapshotStore(disk, DIRECTORY)
+    store.save(Snapshot.of(20, 1, 0, b"old"))
+    old = disk.read_bytes(f"{DIRECTORY}/snapshot-{20:020d}", MAY_BLOCK)
+    copies = [f"{DIRECTORY}/snapshot-old", f"{DIRECTORY}/snapshot-{20:020d}.bak"]
+    for path in copies:
+        disk.write_atomic(path, old, MAY_BLOCK)
+    store.save(Snapshot.of(30, 1, 0, b"new"))
+    store.prune(30)
+    latest = store.latest()
+    assert latest is not None
+    assert latest.data == b"new"
+    assert all(disk.exists(path) for path in copies)

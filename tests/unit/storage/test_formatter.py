@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -185,6 +186,22 @@ def test_no_directory_is_taken_for_a_partition_of_another(tmp_path):
     nested = Config.from_properties({**config.given, "log.dirs": f"{tmp_path},{tmp_path}/disk-1"})
     with pytest.raises(FatalError, match="/disk-1 has a name like a partition's in "):
         check_apart(nested)
+
+
+@pytest.mark.parametrize("line", ["", "directory.id=?\n"])
+def test_a_directory_without_an_id_gets_one_and_keeps_what_it_has(tmp_path, line):
+    config = config_for(tmp_path)
+    format_storage(DISK, config, "cluster-1", RNG)
+    kept = {path: path.read_bytes() for path in tmp_path.rglob("raft/*")}
+    path = Path(config.metadata_dir) / "meta.properties"
+    path.write_text(re.sub("directory.id=.*\n", line, path.read_text()))
+    with pytest.raises(FatalError, match="`kraft storage format --ignore-formatted` gives it one"):
+        read_storage(DISK, config)
+    fresh = format_storage(DISK, config, "cluster-1", RNG, ignore_formatted=True)
+    assert fresh == [config.metadata_dir]
+    assert set(read_storage(DISK, config).directories) == set(config.data_dirs)
+    assert all(path.read_bytes() == data for path, data in kept.items())
+    assert kept
 
 
 def test_directories_that_no_node_starts_on_are_neither_formatted_nor_called_good(tmp_path):
