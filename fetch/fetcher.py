@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from data_plane.purgatory.timing_wheel import WheelTimer
 from data_plane.quotas.replication import ReplicationQuota
@@ -40,7 +40,7 @@ from fetch.messages import FetchedPartition, FetchRequest, FetchResponse, LogBou
 from metadata_quorum.foundation.batch import BATCH_OVERHEAD, read_header
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import NO_EPOCH
-from metadata_quorum.foundation.supervision import report_fault, restarted, supervised
+from metadata_quorum.foundation.supervision import report_fault, restarted
 
 logger = logging.getLogger(__name__)
 
@@ -135,7 +135,7 @@ class ReplicaFetcher:
         self._wake = asyncio.Event()
         self._failures = 0
         self.fetches = 0
-        self._lookups: dict[Key, asyncio.Task[None]] = {}
+        self._lookups: dict[Key, asyncio.Future[LogBounds]] = {}
         self._to_truncate: deque[tuple[PartitionFetchState, TruncateTo | RestartAt]] = deque()
         self._task = restarted(context.loop, self._run, f"fetcher-{leader_id}")
 
@@ -183,15 +183,16 @@ class ReplicaFetcher:
         self._states.clear()
         self._to_truncate.clear()
         self._drop_in_flight()
-        for task in (self._task, *self._lookups.values()):
-            task.cancel()
+        self._task.cancel()
+        for lookup in self._lookups.values():
+            lookup.cancel()
         self._endpoint.close()
 
     async def close(self) -> None:
         """Stop, and wait until the fetcher's tasks have ended."""
-        tasks = [self._task, *self._lookups.values()]
+        under_way: list[asyncio.Future[Any]] = [self._task, *self._lookups.values()]
         self.stop()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*under_way, return_exceptions=True)
 
     # --- the loop -----------------------------------------------------------------------------
 
@@ -284,8 +285,7 @@ class ReplicaFetcher:
         if outcome is FetchOutcome.OUT_OF_RANGE:
             self._session.remove(state.key)
             state.resolving = True
-            lookup = supervised(self._context.loop, self._find_bounds(state), f"bounds of {partition.tp}")
-            self._lookups[state.key] = lookup
+            self._find_bounds(state)
             return
         try:
             moved = process_partition_data(partition, answer, self._context.now_ms())
@@ -404,26 +404,30 @@ class ReplicaFetcher:
         if state.turn == turn and not self._held_back(state):
             self._return(state, turn)
 
-    async def _find_bounds(self, state: PartitionFetchState) -> None:
-        partition, on_failure = state.partition, self._delay
-        bounds: LogBounds | None = None
-        try:
-            bounds = await self._endpoint.log_bounds(
-                partition.tp.topic, partition.tp.partition, state.leader_epoch
-            )
-        except BrokerError:
-            on_failure = self._refused
-        except Exception as e:  # noqa: BLE001
-            if not isinstance(e, OSError):
-                report_fault(self._context.loop, f"the bounds of {partition.tp}", e)
+    def _find_bounds(self, state: PartitionFetchState) -> None:
+        """Asked at once, before the next fetch: behind one that waits at the leader the answer would wait,
+        too, and retention would have moved the beginning of the leader's log by the time it comes."""
+        tp = state.partition.tp
+        bounds = self._endpoint.log_bounds(tp.topic, tp.partition, state.leader_epoch)
+        asked = asyncio.ensure_future(bounds)
+        self._lookups[state.key] = asked
+        asked.add_done_callback(partial(self._take_bounds, state))
+
+    def _take_bounds(self, state: PartitionFetchState, asked: asyncio.Future[LogBounds]) -> None:
+        if asked.cancelled():
+            return
+        error, partition = asked.exception(), state.partition
+        if error is not None and not isinstance(error, (OSError, BrokerError)):
+            report_fault(self._context.loop, f"the bounds of {partition.tp}", error)
         if not self._is_current(state):
             return
         del self._lookups[state.key]
         state.resolving = False
-        resolution = None if bounds is None else resolve_out_of_range(partition.log.log_end_offset, bounds)
-        if resolution is not None:
+        if isinstance(error, BrokerError):
+            self._refused(state)
+        elif error is not None:
+            self._delay(state)
+        elif resolution := resolve_out_of_range(partition.log.log_end_offset, asked.result()):
             self._truncate(state, resolution)
-        elif bounds is not None:
-            self._return(state, state.turn)
         else:
-            on_failure(state)
+            self._return(state, state.turn)

@@ -19,8 +19,10 @@ class LeaderEndpoint(Protocol):
         """The request is on its way when this returns (a future) or as soon as the loop turns (a
         coroutine is made a task)."""
 
-    async def log_bounds(self, topic: str, partition: int, current_leader_epoch: int) -> LogBounds:
-        """Where the leader's log begins and ends. Raises BrokerError if the leader refuses."""
+    def log_bounds(self, topic: str, partition: int, current_leader_epoch: int) -> Awaitable[LogBounds]:
+        """Where the leader's log begins and ends, at one moment. It is asked when `fetch` would be sent, and
+        what is fetched behind it does not hold up its answer: a log whose beginning moves on is soon another.
+        Raises BrokerError if the leader refuses."""
 
     def close(self) -> None:
         """Drop the connection."""

@@ -19,6 +19,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from kraft.net.broken_protocol import BrokenProtocol
@@ -188,7 +189,7 @@ class PeerClient(asyncio.BufferedProtocol):
         """Raises `ConnectionError`, `TimeoutError` (the connection is closed then: the response may still
         come, and would be taken for another's), or `MalformedMessage`."""
         body = await self.exchange(api_key, version, (encode_request(api_key, version, fields),), timeout_s)
-        return decode_response(api_key, version, body, meter=Meter(self._max_decoded_bytes))
+        return self._decoded(api_key, version, body)
 
     async def exchange(
         self, api_key: ApiKey, version: int, body: Sequence[BytesLike], timeout_s: float
@@ -223,6 +224,13 @@ class PeerClient(asyncio.BufferedProtocol):
         if due < self._watched_until:
             self._watch_until(due)
         return answer
+
+    def ask_message(
+        self, api_key: ApiKey, version: int, fields: Fields, timeout_s: float
+    ) -> asyncio.Future[Message]:
+        """As `ask`, with messages by their fields."""
+        body = (encode_request(api_key, version, fields),)
+        return self.ask(api_key, version, body, partial(self._decoded, api_key, version), timeout_s)
 
     async def negotiate(self, *, timeout_s: float = 10.0) -> None:
         """Learn which versions the other end answers. Raises UnsupportedVersion if it refuses."""
@@ -320,6 +328,9 @@ class PeerClient(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         return False
+
+    def _decoded(self, api_key: ApiKey, version: int, body: memoryview) -> Message:
+        return decode_response(api_key, version, body, meter=Meter(self._max_decoded_bytes))
 
     def _take(self, frame: memoryview) -> None:
         if not self._waiting:

@@ -11,15 +11,15 @@ a new one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from fetch.messages import FetchRequest, FetchResponse, LogBounds
 from kraft.net.client import Address, PeerClient
 from kraft.net.connection_security import PLAINTEXT, ConnectionSecurity, dial
 from kraft.wire.api_keys import ApiKey
-from kraft.wire.bridge import MalformedMessage
+from kraft.wire.bridge import Message
 from kraft.wire.fast_fetch import FETCH_VERSION, read_fetch_response
 from kraft.wire.fast_fetch_request import write_fetch_request
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -72,10 +72,11 @@ class SocketLeaderEndpoint:
             return self._ask(client, request)
         return self._connect_and_fetch(request)
 
-    async def log_bounds(self, topic: str, partition: int, current_leader_epoch: int) -> LogBounds:
-        start = await self._offset(topic, partition, current_leader_epoch, EARLIEST_TIMESTAMP)
-        end = await self._offset(topic, partition, current_leader_epoch, LATEST_TIMESTAMP)
-        return LogBounds(start, end)
+    def log_bounds(self, topic: str, partition: int, current_leader_epoch: int) -> Awaitable[LogBounds]:
+        client = self._client
+        if client is not None and client.connected:
+            return self._ask_bounds(client, topic, partition, current_leader_epoch)
+        return self._connect_and_ask_bounds(topic, partition, current_leader_epoch)
 
     def close(self) -> None:
         self._closed = True
@@ -92,25 +93,27 @@ class SocketLeaderEndpoint:
         patience = self._timeout_s + request.max_wait_ms / 1000
         return client.ask(ApiKey.FETCH, FETCH_VERSION, body, _read_answer, patience)
 
-    async def _offset(self, topic: str, partition: int, epoch: int, timestamp: int) -> int:
-        client = await self._connected()
+    async def _connect_and_ask_bounds(self, topic: str, partition: int, epoch: int) -> LogBounds:
+        return await self._ask_bounds(await self._connected(), topic, partition, epoch)
+
+    def _ask_bounds(
+        self, client: PeerClient, topic: str, partition: int, epoch: int
+    ) -> Coroutine[Any, Any, LogBounds]:
+        """Both are asked before either is answered: an answer may wait behind that of a fetch."""
+        start = self._ask_offset(client, topic, partition, epoch, EARLIEST_TIMESTAMP)
+        end = self._ask_offset(client, topic, partition, epoch, LATEST_TIMESTAMP)
+        return _bounds(start, end)
+
+    def _ask_offset(
+        self, client: PeerClient, topic: str, partition: int, epoch: int, timestamp: int
+    ) -> asyncio.Future[Message]:
         wanted = {"partition_index": partition, "current_leader_epoch": epoch, "timestamp": timestamp}
         fields = {
             "replica_id": self._replica_id,
             "isolation_level": 0,
             "topics": [{"name": topic, "partitions": [wanted]}],
         }
-        try:
-            answer = await client.request(
-                ApiKey.LIST_OFFSETS, LIST_OFFSETS_VERSION, fields, timeout_s=self._timeout_s
-            )
-            found = answer.topics[0].partitions[0]
-        except (MalformedMessage, IndexError) as error:
-            client.close()
-            raise ConnectionResetError(str(error)) from None
-        if found.error_code != ErrorCode.NONE:
-            raise BrokerError(ErrorCode(found.error_code), f"{topic}-{partition}")
-        return int(found.offset)
+        return client.ask_message(ApiKey.LIST_OFFSETS, LIST_OFFSETS_VERSION, fields, self._timeout_s)
 
     async def _connected(self) -> PeerClient:
         if self._client is not None and self._client.connected:
@@ -142,3 +145,18 @@ class SocketLeaderEndpoint:
             return self._client
         finally:
             self._connecting = None
+
+
+async def _bounds(start: asyncio.Future[Message], end: asyncio.Future[Message]) -> LogBounds:
+    return LogBounds(_offset_in(await start), _offset_in(await end))
+
+
+def _offset_in(answer: Message) -> int:
+    """The offset of the one partition that was asked for. Raises BrokerError."""
+    try:
+        found = answer.topics[0].partitions[0]
+    except IndexError:
+        raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "an answer without the partition") from None
+    if found.error_code != ErrorCode.NONE:
+        raise BrokerError(ErrorCode(found.error_code))
+    return int(found.offset)

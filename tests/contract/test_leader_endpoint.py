@@ -221,6 +221,20 @@ async def test_the_bounds_of_the_leaders_log_or_its_refusal(rig):
 
 
 @contract
+async def test_a_fetch_that_waits_does_not_hold_up_what_was_asked_before_it(rig):
+    """Behind it the answer would be as old as the fetch waits long: a log whose beginning moves on is another
+    by then."""
+    await rig.endpoint.fetch(request(rig, 3))  # connects
+    bounds = asyncio.ensure_future(rig.endpoint.log_bounds("t", 0, 0))
+    waiting = asyncio.ensure_future(rig.endpoint.fetch(request(rig, 3, max_wait_ms=LONG_MS)))
+    assert ((await bounds).start, (await bounds).end) == (0, 3)
+    assert not waiting.done()
+    rig.endpoint.close()
+    with pytest.raises(OSError):
+        await waiting
+
+
+@contract
 async def test_trouble_with_the_connection_is_an_os_error_and_the_next_call_connects(rig):
     waiting = asyncio.ensure_future(rig.endpoint.fetch(request(rig, 3, max_wait_ms=LONG_MS)))
     await until(lambda: rig.cluster.brokers[LEADER].fetches.parked)

@@ -201,11 +201,14 @@ class SlowBounds(ScriptedLeader):
     def __init__(self) -> None:
         super().__init__()
         self.bounds: list[asyncio.Future[LogBounds]] = []
+        self.asked_before: list[int] = []
+        """How many fetches were sent before each of the questions."""
 
-    async def log_bounds(self, topic: str, partition: int, current_leader_epoch: int) -> LogBounds:
+    def log_bounds(self, topic: str, partition: int, current_leader_epoch: int) -> asyncio.Future[LogBounds]:
         future: asyncio.Future[LogBounds] = asyncio.get_running_loop().create_future()
         self.bounds.append(future)
-        return await future
+        self.asked_before.append(len(self.asked))
+        return future
 
 
 @in_loop
@@ -230,6 +233,44 @@ async def test_where_the_leaders_log_begins_is_asked_once() -> None:
         leader.bounds[0].set_result(LogBounds(5, 9))
         await until(lambda: follower.log.log_end_offset == 5)
         await fetcher.close()
+
+
+@in_loop
+async def test_where_the_leaders_log_begins_is_asked_before_the_next_fetch() -> None:
+    """That one waits at the leader, and with it every answer behind it. Retention moves the beginning on
+    meanwhile: a follower that starts where it was finds nothing there, and asks anew, for ever."""
+    async with Cluster(2) as cluster:
+        follower, _ = await follower_of(cluster)
+        cluster.create_topic("u", [[1, 2]])
+        leader = SlowBounds()
+        fetcher = fetcher_of(cluster, leader)
+        fetcher.add(follower)
+        fetcher.add(cluster.replica(2, "u"))
+        await until(lambda: leader.asked)
+        outside = FetchedPartition(follower.topic_id, "t", 0, error=ErrorCode.OFFSET_OUT_OF_RANGE)
+        leader.answer(outside)
+        await until(lambda: len(leader.asked) == 2)
+        assert leader.asked_before == [1]
+        leader.bounds[0].set_result(LogBounds(5, 9))
+        await until(lambda: follower.log.log_end_offset == 5)
+        await fetcher.close()
+
+
+@in_loop
+async def test_a_partition_that_is_no_longer_followed_takes_no_bounds() -> None:
+    async with Cluster(2) as cluster:
+        follower, _ = await follower_of(cluster)
+        leader = SlowBounds()
+        fetcher = fetcher_of(cluster, leader)
+        fetcher.add(follower)
+        await until(lambda: leader.asked)
+        leader.answer(FetchedPartition(follower.topic_id, "t", 0, error=ErrorCode.OFFSET_OUT_OF_RANGE))
+        await until(lambda: leader.bounds)
+        end = follower.log.log_end_offset
+        fetcher.remove(follower)
+        assert leader.bounds[0].cancelled()
+        await fetcher.close()
+        assert follower.log.log_end_offset == end
 
 
 @in_loop
