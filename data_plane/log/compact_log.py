@@ -33,7 +33,7 @@ def plan_cleaning(
     return log.cleaning
 
 
-def replace_segments(log: UnifiedLog, work: CleanWork, now_ms: int) -> bool:
+def replace_segments(log: UnifiedLog, work: CleanWork) -> bool:
     """Put the cleaned segments in the place of the old ones; False where those were truncated or deleted
     meanwhile: then nothing is changed. Nor is anything where it raises OSError: the process has no file
     descriptors for it. Raises InconsistentLogError."""
@@ -41,19 +41,18 @@ def replace_segments(log: UnifiedLog, work: CleanWork, now_ms: int) -> bool:
     if log.cleaning is not work or work.cancelled:
         return False
     with log.disk.spare_files(log.log_segments.active.path):
-        _replace(log, work, now_ms)
+        _replace(log, work)
     return True
 
 
 @all_or_inconsistent
-def _replace(log: UnifiedLog, work: CleanWork, now_ms: int) -> None:
+def _replace(log: UnifiedLog, work: CleanWork) -> None:
     log.cleaning = None
     log.discard_truncation()  # it was prepared for the old segments
     work.replacing = True
     log.unflushed.new_files = True
-    due_ms = now_ms + log.config.file_delete_delay_ms
     for replacement in work.replacements:
-        log.log_segments.replace(replacement, due_ms)
+        log.log_segments.replace(replacement, log.config.file_delete_delay_ms)
         base = replacement.new.base_offset
         log.aborted.replaced(base, replacement.end, replacement.aborted)
     remove_snapshots(log.disk, log.directory, range(work.last_removed + 1), MAY_REMOVE_SNAPSHOTS)

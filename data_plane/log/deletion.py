@@ -14,14 +14,15 @@ from metadata_quorum.foundation.disk import Disk
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """Remove files that were renamed to `*.deleted`, once `file.delete.delay.ms` is over.
+    """Remove files that were renamed to `*.deleted`, once the delay is over (`file.delete.delay.ms`, or 0).
 
-    The delay lets reads finish that hold a slice of them.
+    It lets reads finish that hold a slice of them. It is no time of day: a clock that is set would have the
+    files stay until that comes.
     """
 
     disk: Disk
     paths: Sequence[str]
-    due_ms: int
+    delay_ms: int
     size: int
 
     def run(self, may_block: MayBlock) -> None:

@@ -125,29 +125,29 @@ class LogSegments:
         """Drop the segments behind the one at `base`, which becomes active. Newest first, so that a crash
         leaves no hole."""
         for later in list(self._by_base.irange(minimum=base, inclusive=(False, False), reverse=True)):
-            self._drop(later, due_ms=0)
+            self._drop(later, delay_ms=0)
         self.active = self._by_base.peekitem(-1)[1]
 
     def restart_at(self, offset: int, config: LogConfig) -> None:
         """Drop all segments and open an empty one at `offset`."""
         for base in list(self._by_base):
-            self._drop(base, due_ms=0)
+            self._drop(base, delay_ms=0)
         created_ms = self.active.created_ms
         self.active = LogSegment(self._disk, self._directory, offset, config, created_ms)
         self._by_base[offset] = self.active
 
-    def drop_oldest(self, count: int, due_ms: int) -> None:
-        """Drop segments from the start of the log; their files are due for removal at `due_ms`."""
+    def drop_oldest(self, count: int, delay_ms: int) -> None:
+        """Drop segments from the start of the log; their files go after the delay."""
         for base in list(self._by_base)[:count]:
-            self._drop(base, due_ms)
+            self._drop(base, delay_ms)
 
-    def replace(self, replacement: Replacement, due_ms: int) -> None:
+    def replace(self, replacement: Replacement, delay_ms: int) -> None:
         """Put a cleaned segment in the place of those that it was made from."""
         first, *others = replacement.old
         # The producer snapshot before the first one is valid for the new one, too.
-        self._rename_away(first, due_ms)
+        self._rename_away(first, delay_ms)
         for segment in others:
-            self._drop(segment.base_offset, due_ms)
+            self._drop(segment.base_offset, delay_ms)
         self._by_base[first.base_offset] = replacement.new
 
     def finish_replacing(self, replacements: Sequence[Replacement]) -> None:
@@ -161,18 +161,18 @@ class LogSegments:
         deletions, self._deletions = self._deletions, []
         return deletions
 
-    def _drop(self, base: int, due_ms: int) -> None:
-        self._rename_away(self._by_base.pop(base), due_ms)
+    def _drop(self, base: int, delay_ms: int) -> None:
+        self._rename_away(self._by_base.pop(base), delay_ms)
         snapshot = files.path_of(self._directory, base, files.SNAPSHOT)
         if self._disk.exists(snapshot):
             self._disk.rename(snapshot, snapshot + files.DELETED)
-            self._deletions.append(Deletion(self._disk, [snapshot + files.DELETED], due_ms, 0))
+            self._deletions.append(Deletion(self._disk, [snapshot + files.DELETED], delay_ms, 0))
 
-    def _rename_away(self, segment: LogSegment, due_ms: int) -> None:
+    def _rename_away(self, segment: LogSegment, delay_ms: int) -> None:
         segment.rename(files.DELETED)
         if segment in self._sealed_since_flush:
             self._sealed_since_flush.remove(segment)
-        self._deletions.append(Deletion(self._disk, segment.paths, due_ms, segment.size))
+        self._deletions.append(Deletion(self._disk, segment.paths, delay_ms, segment.size))
 
     # --- durability
 

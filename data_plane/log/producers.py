@@ -70,6 +70,10 @@ class ProducerStateEntry:
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
+    @property
+    def last_offset(self) -> int:
+        return self.batches[-1].last_offset if self.batches else -1
+
     def duplicate_of(self, header: BatchHeader) -> BatchMetadata | None:
         """The kept batch that `header` repeats."""
         if header.producer_epoch != self.epoch:
@@ -128,6 +132,7 @@ class ProducerStateManager:
         self._verification_states: dict[
             int, VerificationStateEntry
         ] = {}  # by producer id; known to the leader only
+        self._looked_at = 0  # the end of the log at the last call of `expire`
 
     # --- appending
 
@@ -297,11 +302,16 @@ class ProducerStateManager:
     # --- keeping it small
 
     def expire(self, now_ms: int, expiration_ms: int = DEFAULT_EXPIRATION_MS) -> int:
-        """Forget producers that were silent for so long and have no open transaction; returns how many."""
+        """Forget producers that were silent for so long and have no open transaction; returns how many. Who
+        has written since the last call was not, whatever the time of its records, or a clock that is set,
+        says: what it sends again would be written twice."""
+        written_since, self._looked_at = self._looked_at, self.next_offset
         silent = [
             producer_id
             for producer_id, state in self.states.items()
-            if state.current_txn_first_offset is None and now_ms - state.last_timestamp >= expiration_ms
+            if state.current_txn_first_offset is None
+            and now_ms - state.last_timestamp >= expiration_ms
+            and state.last_offset < written_since
         ]
         for producer_id in silent:
             del self.states[producer_id]
@@ -314,6 +324,7 @@ class ProducerStateManager:
         """Restart from a snapshot's states, or empty."""
         self.states = states or {}
         self.next_offset = next_offset
+        self._looked_at = min(self._looked_at, next_offset)
         self.unreplicated = self._ongoing = _NONE
         self._verification_states.clear()
         for producer_id, state in self.states.items():

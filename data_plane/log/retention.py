@@ -40,15 +40,15 @@ def delete_old_segments(log: UnifiedLog, now_ms: int, high_watermark: int) -> li
     if count == len(segments):
         log.roll(now_ms)
     if count:
-        _drop_oldest(log, count, now_ms)
+        _drop_oldest(log, count)
     return log.take_deletions()
 
 
 @all_or_inconsistent
-def _drop_oldest(log: UnifiedLog, count: int, now_ms: int) -> None:
+def _drop_oldest(log: UnifiedLog, count: int) -> None:
     log.cancel_cleaning()
     log.unflushed.new_files = True
-    log.log_segments.drop_oldest(count, now_ms + log.config.file_delete_delay_ms)
+    log.log_segments.drop_oldest(count, log.config.file_delete_delay_ms)
     first = log.log_segments.first_base_offset
     if log.prepared_truncation is not None and log.prepared_truncation.base_offset < first:
         log.discard_truncation()

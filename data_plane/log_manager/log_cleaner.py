@@ -124,7 +124,7 @@ class LogCleaner:
         try:
             await self._background.blocking(work.run)
             gone = replica.removed or replica.offline or replica.log is not log
-            if gone or not replace_segments(log, work, now_ms):
+            if gone or not replace_segments(log, work):
                 await self._background.blocking(work.discard)
                 return
             is_synced = await self._sync_names(replica, log)

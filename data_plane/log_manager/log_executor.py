@@ -9,7 +9,7 @@ What a truncation has to heed is in truncation.py.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -34,13 +34,11 @@ class LogExecutor:
         checkpoints: CheckpointWriter,
         background: BackgroundWork,
         failures: ReplicaFailures,
-        now_ms: Callable[[], int],
     ) -> None:
         self._logs = logs
         self._checkpoints = checkpoints
         self._background = background
         self._failures = failures
-        self._now_ms = now_ms
         self._flushing: dict[LocalReplica, asyncio.Task[None]] = {}
         self.flushes = 0
         self.flush_s = 0.0
@@ -133,9 +131,8 @@ class LogExecutor:
         directory = self._logs.replicas.get(replica)
         if directory is None:
             return
-        now_ms = self._now_ms()
         for deletion in deletions:
             self._background.timer.call_later(
-                max(deletion.due_ms - now_ms, 0) / 1000,
+                deletion.delay_ms / 1000,
                 partial(self._background.run_in, directory, deletion.run),
             )

@@ -122,7 +122,7 @@ class ReplicaManager:
         self.logs = LogManager(log_dirs, configs, self.log_dir_failures, background, rng, now_ms)
         self.checkpoints = CheckpointWriter(self.logs, background, self.log_dir_failures)
         self.failures = FailureHandler(self.logs, self.log_dir_failures, self._assignments, self._loop)
-        self.executor = LogExecutor(self.logs, self.checkpoints, background, self.failures, now_ms)
+        self.executor = LogExecutor(self.logs, self.checkpoints, background, self.failures)
         self.sweeps = LogSweeps(self.logs, self.executor, background, self.failures, now_ms)
         self.cleaner = LogCleaner(
             self.logs,

@@ -197,7 +197,7 @@ class History:
             work.run(MAY_BLOCK)
         if not self.meanwhile(second):
             return
-        if not replace_segments(self.log, work, self.now_ms):
+        if not replace_segments(self.log, work):
             assert work.cancelled
             work.discard(MAY_BLOCK)
             return

@@ -53,7 +53,7 @@ def clean(log: UnifiedLog, *, now_ms: int = NOW_MS, **arguments) -> CleanWork:
     """As the cleaner does it, without waiting for anything."""
     work = plan_cleaning(log, cleanable(log, log.log_end_offset, now_ms), now_ms, **arguments)
     work.run(MAY_BLOCK)
-    assert replace_segments(log, work, now_ms)
+    assert replace_segments(log, work)
     log.disk.sync_dir(log.directory, MAY_BLOCK)
     finish_replacing(log, work)
     for deletion in log.take_deletions():

@@ -225,7 +225,8 @@ def test_an_emptied_batch_keeps_its_producers_age(tmp_path):
         path.unlink()
     again = open_log(tmp_path, COMPACT)
     assert again.producers.states[7].last_timestamp == NOW_MS
-    assert again.producers.expire(NOW_MS + 1000) == 0
+    for _ in range(2):  # the first call spares all
+        assert again.producers.expire(NOW_MS + 1000) == 0
 
 
 def test_the_greatest_timestamp_is_found_after_its_batch_was_rewritten(tmp_path):
@@ -270,7 +271,8 @@ def test_a_reader_of_a_gap_gets_the_aborted_transactions_of_what_is_behind_it(tm
     put(log, (b"t", b"aborted"), producer_id=8, **transaction)
     log.roll(NOW_MS)
     end_transaction(log, 8, commit=False)
-    log.producers.expire(NOW_MS + 10 * DAY_MS)  # else an empty batch stays for it
+    for _ in range(2):  # it has written nothing since the first one
+        log.producers.expire(NOW_MS + 10 * DAY_MS)  # else an empty batch stays for it
     put(log, (b"t", b"aborted too"), producer_id=9, **transaction)
     end_transaction(log, 9, commit=False)
     clean(log)
@@ -378,7 +380,7 @@ def test_a_log_that_was_truncated_meanwhile_keeps_its_segments(tmp_path):
     work.run(MAY_BLOCK)
     truncate(log, 5)
     expected = contents(log)
-    assert not replace_segments(log, work, NOW_MS)
+    assert not replace_segments(log, work)
     work.discard(MAY_BLOCK)
     assert contents(log) == expected
     assert not list(tmp_path.glob("*.swap"))

@@ -78,7 +78,7 @@ def clean_or_discard(log: UnifiedLog) -> None:
     work = plan_cleaning(log, cleanable(log, log.log_end_offset, NOW_MS), NOW_MS)
     try:
         work.run(MAY_BLOCK)
-        replace_segments(log, work, NOW_MS)
+        replace_segments(log, work)
         log.disk.sync_dir(log.directory, MAY_BLOCK)
         finish_replacing(log, work)
     except Exception:

@@ -208,7 +208,7 @@ def test_a_compaction_takes_the_logs_place_though_no_file_is_left_to_look_at_its
     work.run(MAY_BLOCK)
     work.last_removed = 3  # as if it were the end of a transaction: snapshots from before it go
     disk.crowded = True
-    assert replace_segments(log, work, NOW_MS)
+    assert replace_segments(log, work)
     assert not disk.crowded
     finish_replacing(log, work)
     assert not log.inconsistent

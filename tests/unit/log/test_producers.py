@@ -190,10 +190,34 @@ def test_open_transaction_survives_a_snapshot():
 def test_silent_producers_expire_unless_in_a_transaction():
     producers = ProducerStateManager()
     producers.update(header(0, timestamp=1000), 0)
+    producers.next_offset = 1
+    assert producers.expire(1999, 1000) == 0
     assert producers.expire(1999, 1000) == 0
     assert producers.expire(2000, 1000) == 1
-    producers.update(header(0, transactional=True, timestamp=1000), 0)
-    assert producers.expire(9999, 1000) == 0
+    producers.update(header(0, transactional=True, timestamp=1000), 1)
+    producers.next_offset = 2
+    assert producers.expire(9999, 1000) == producers.expire(9999, 1000) == 0
+
+
+def test_who_writes_records_of_long_ago_is_not_silent():
+    """Nor is anybody when the clock is set: what they send again would be written twice."""
+    producers = ProducerStateManager()
+    for offset in range(3):
+        producers.update(header(offset, timestamp=0), offset)
+        producers.next_offset = offset + 1
+        assert producers.expire(NOW_MS, 1000) == 0
+        assert producers.check(header(offset)) is not None
+    assert producers.expire(NOW_MS, 1000) == 1
+
+
+def test_who_writes_after_a_truncation_is_not_silent():
+    producers = ProducerStateManager()
+    producers.next_offset = 10
+    producers.expire(NOW_MS, 1000)
+    producers.reset(0)
+    producers.update(header(0, timestamp=0), 0)
+    producers.next_offset = 1
+    assert producers.expire(NOW_MS, 1000) == 0
 
 
 @pytest.mark.parametrize("damage", [slice(0, 2), slice(3, 4), slice(8, 9), slice(20, 21), slice(-1, None)])

@@ -61,8 +61,9 @@ def forget_patterns(draft: Draft) -> None:
 
 
 def patterns_are_old(state: ConsumerGroupState, rules: ConsumerGroupConfig, at: Instant) -> bool:
+    """Also where they are from a time to come: the clock was ahead, and is not any more."""
     oldest_ms = state.pattern_use().oldest_ms
-    return oldest_ms is not None and at.now_ms - oldest_ms >= rules.regex_refresh_interval_ms
+    return oldest_ms is not None and not 0 <= at.now_ms - oldest_ms < rules.regex_refresh_interval_ms
 
 
 def pattern_for_later(state: ConsumerGroupState, metadata: MemberMetadata) -> str | None:
