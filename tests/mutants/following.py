@@ -63,8 +63,8 @@ FOLLOWING: Final = (
         "ours",
         "a partition is not fetched while its leader's bounds are asked for",
         "fetch/fetcher.py",
-        "            self._session.remove(state.key)\n            state.resolving = True\n            self._find_bounds",
-        "            self._session.remove(state.key)\n            self._find_bounds",
+        "            state.resolving = True\n            self._find_bounds",
+        "            self._find_bounds",
         ("unit/replication/test_late_answers.py",),
     ),
     mutant(
