@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -54,7 +53,8 @@ def _show_quorum(partition: Message) -> None:
     members = [(voter, "voter") for voter in partition.current_voters]
     members += [(observer, "observer") for observer in partition.observers]
     end = max((member.log_end_offset for member, _ in members), default=0)
-    now_ms = int(time.time() * 1000)
+    # The leader's own is its clock; ours may be minutes off.
+    now_ms = max((member.last_caught_up_timestamp for member, _ in members), default=0)
     rows = [
         (
             member.replica_id,

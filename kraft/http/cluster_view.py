@@ -168,7 +168,7 @@ class ClusterView:
                 )
         except (OSError, BrokerError):
             return {"leader": -1, "problem": "no active controller answers", "voters": []}
-        return _quorum(answer, self._node.now_ms())
+        return _quorum(answer)
 
 
 class _Visible(NamedTuple):
@@ -201,11 +201,13 @@ async def ask_broker(broker: BrokerContext, broker_id: int, before: Json | None)
     return view if isinstance(view, dict) else None
 
 
-def _quorum(answer: Message, now_ms: int) -> Json:
+def _quorum(answer: Message) -> Json:
     described = answer.topics[0].partitions[0]
     if described.error_code:
         return {"leader": described.leader_id, "problem": "the controller has just changed", "voters": []}
     ends = [each.log_end_offset for each in described.current_voters]
+    # The leader's own is its clock; ours may be minutes off.
+    now_ms = max((each.last_caught_up_timestamp for each in described.current_voters), default=0)
     return {
         "leader": described.leader_id,
         "term": described.leader_epoch,

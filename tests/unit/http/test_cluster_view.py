@@ -85,6 +85,30 @@ async def test_rights_are_looked_up_beside_the_loop(asked: str) -> None:
         assert answer == []
 
 
+class Leader:
+    """Its clock stands at 1970."""
+
+    async def request(self, *_: Any) -> Any:
+        voters = [
+            SimpleNamespace(replica_id=voter, log_end_offset=7, last_caught_up_timestamp=at)
+            for voter, at in {1: 60_000, 2: 59_750, 3: -1}.items()
+        ]
+        described = SimpleNamespace(
+            error_code=0, leader_id=1, leader_epoch=4, high_watermark=7, current_voters=voters
+        )
+        return SimpleNamespace(topics=[SimpleNamespace(partitions=[described])])
+
+
+@on_a_loop
+async def test_when_a_voter_had_caught_up_is_told_by_the_leader_s_clock() -> None:
+    node = node_context(
+        asyncio.get_running_loop(), image=MetadataImage(), authorizer=None, controller_channel=Leader()
+    )
+    sources: Any = SimpleNamespace(node=node, broker=None)
+    seen = await ClusterView(sources).snapshot(Visitor("User:a", "h", node), as_it_is)
+    assert [each["caught_up_ms_ago"] for each in seen["quorum"]["voters"]] == [0, 250, None]
+
+
 @on_a_loop
 async def test_views_are_made_one_at_a_time() -> None:
     """A hundred visitors at once took all threads, and a hundred times the memory."""
