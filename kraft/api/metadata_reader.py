@@ -7,13 +7,13 @@ committed records --node/controller_role--> MetadataReader.committed --> metadat
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import islice
 from typing import Final, NamedTuple
 
 from metadata_quorum.metadata.metadata_log import MetadataLog
 
-OBSERVER_MS: Final = 300_000
+OBSERVER_S: Final = 300.0
 """Who has not fetched for so long observes no more."""
 MOST_OBSERVERS: Final = 10_000
 """Those that fetched last are kept, since a client may say any id."""
@@ -22,21 +22,20 @@ WOKEN_PER_TURN: Final = 100
 
 
 class ObserverState(NamedTuple):
-    """How far an observer of the metadata log has come."""
+    """How far an observer of the metadata log has come. Times in seconds on the loop's clock."""
 
     end_offset: int
-    fetched_at_ms: int
-    caught_up_at_ms: int
+    fetched_at: float
+    caught_up_at: float | None
 
 
 class MetadataReader:
     """The metadata log as it is fetched from this node; `committed` wakes the fetches that wait."""
 
-    def __init__(self, log: MetadataLog, loop: asyncio.AbstractEventLoop, now_ms: Callable[[], int]) -> None:
+    def __init__(self, log: MetadataLog, loop: asyncio.AbstractEventLoop) -> None:
         self.log = log
         self._observers: dict[int, ObserverState] = {}
         self._loop = loop
-        self._now_ms = now_ms
         self._waiting: dict[asyncio.Future[None], None] = {}
         self._woken: dict[asyncio.Future[None], None] = {}
         """There is more for them, and they are told in one of the next turns."""
@@ -67,18 +66,18 @@ class MetadataReader:
     def note(self, replica_id: int, fetch_offset: int) -> None:
         """A broker has everything before `fetch_offset`. A replica id below 0 is no broker's."""
         if replica_id >= 0:
-            now_ms = self._now_ms()
+            now = self._loop.time()
             before = self._observers.pop(replica_id, None)
             caught_up = fetch_offset >= self.log.end_offset
-            last = -1 if before is None else before.caught_up_at_ms
-            self._observers[replica_id] = ObserverState(fetch_offset, now_ms, now_ms if caught_up else last)
+            last = None if before is None else before.caught_up_at
+            self._observers[replica_id] = ObserverState(fetch_offset, now, now if caught_up else last)
             self._forget_silent()
 
     def _forget_silent(self) -> None:
-        since = self._now_ms() - OBSERVER_MS
+        since = self._loop.time() - OBSERVER_S
         while self._observers:
             oldest = next(iter(self._observers))
-            if self._observers[oldest].fetched_at_ms >= since and len(self._observers) <= MOST_OBSERVERS:
+            if self._observers[oldest].fetched_at >= since and len(self._observers) <= MOST_OBSERVERS:
                 break
             del self._observers[oldest]
 

@@ -79,8 +79,8 @@ def _quorum(controller: ControllerContext) -> dict[str, Any]:
                 "replica_id": replica_id,
                 "replica_directory_id": ZERO_UUID,
                 "log_end_offset": seen.end_offset,
-                "last_fetch_timestamp": seen.fetched_at_ms,
-                "last_caught_up_timestamp": seen.caught_up_at_ms,
+                "last_fetch_timestamp": _time_of_day(controller.node, seen.fetched_at),
+                "last_caught_up_timestamp": _time_of_day(controller.node, seen.caught_up_at),
             }
             for replica_id, seen in sorted(reader.observers.items())
             if replica_id not in state.match_index
@@ -88,15 +88,15 @@ def _quorum(controller: ControllerContext) -> dict[str, Any]:
     }
 
 
+def _time_of_day(node: NodeContext, at: float | None) -> int:
+    """Of a time on the loop's clock, in ms since 1970; -1 for none."""
+    return -1 if at is None else max(node.now_ms() - int((node.loop.time() - at) * 1000), 0)
+
+
 def _voter(node: NodeContext, state: QuorumState, end: int, voter: int) -> dict[str, Any]:
     behind = state.commit_index - state.match_index[voter]
-    contact = state.last_contact.get(voter)
-    if voter == node.node_id:
-        heard_at_ms = node.now_ms()
-    elif contact is None:
-        heard_at_ms = -1
-    else:
-        heard_at_ms = node.now_ms() - int((node.loop.time() - contact) * 1000)
+    is_own = voter == node.node_id
+    heard_at_ms = _time_of_day(node, node.loop.time() if is_own else state.last_contact.get(voter))
     return {
         "replica_id": voter,
         "replica_directory_id": ZERO_UUID,

@@ -104,7 +104,7 @@ class ControllerRole:
             self.controller.process_gone,
             config.kraft_controller_link_grace_ms * settings.MS,
         )
-        self.metadata_reader = MetadataReader(self._metadata_log, loop, node.now_ms)
+        self.metadata_reader = MetadataReader(self._metadata_log, loop)
         self.state_machine.subscribe(lambda delta, image: self.metadata_reader.committed())
         self._registrar = ControllerRegistrar(
             loop,

@@ -10,21 +10,23 @@ from chaos.sim.disk import SimDisk
 from kraft.api import metadata_reader
 from kraft.api.metadata_reader import MetadataReader, ObserverState
 from metadata_quorum.metadata.metadata_log import MetadataLog
-from tests.support.virtual_loop import run_virtually
+from tests.support.virtual_loop import VirtualLoop, run_virtually
 
 
 def test_who_fetches_no_more_is_no_observer() -> None:
     async def play() -> None:
-        now_ms = 1_000_000
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
         log = MetadataLog(SimDisk(), "/m")
-        reader = MetadataReader(log, asyncio.get_running_loop(), lambda: now_ms)
+        reader = MetadataReader(log, loop)
         for replica in (0, 1, 2, -1):
             reader.note(replica, 0)
-        now_ms += metadata_reader.OBSERVER_MS
+        loop.stand_still(metadata_reader.OBSERVER_S)
         reader.note(0, 0)
         assert list(reader.observers) == [1, 2, 0]
-        now_ms += 1
-        assert dict(reader.observers) == {0: ObserverState(0, now_ms - 1, now_ms - 1)}
+        noted = loop.time()
+        loop.stand_still(1.0)
+        assert dict(reader.observers) == {0: ObserverState(0, noted, noted)}
         for replica in range(20_000):
             reader.note(replica, 0)
         assert len(reader.observers) == metadata_reader.MOST_OBSERVERS
@@ -38,7 +40,7 @@ def test_of_those_that_wait_some_are_woken_in_each_turn(monkeypatch: pytest.Monk
     monkeypatch.setattr(metadata_reader, "WOKEN_PER_TURN", 2)
 
     async def play() -> None:
-        reader = MetadataReader(MetadataLog(SimDisk(), "/m"), asyncio.get_running_loop(), lambda: 0)
+        reader = MetadataReader(MetadataLog(SimDisk(), "/m"), asyncio.get_running_loop())
         waiting = [reader.more(60.0) for _ in range(8)]
         reader.committed()
         reader.committed()  # as many as there are in that turn
