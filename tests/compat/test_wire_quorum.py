@@ -13,7 +13,7 @@ from kraft.local.local_cluster import LocalCluster
 from kraft.net.client import Address, PeerClient
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Message, decode_response, encode_request
-from metadata_quorum.foundation.batch import decode_batch, iter_headers
+from metadata_quorum.foundation.batch import decode_batch, iter_headers, read_header
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.features import SUPPORTED_FEATURES
 from metadata_quorum.foundation.model import METADATA_TOPIC, METADATA_TOPIC_ID
@@ -168,12 +168,14 @@ def test_a_follower_of_the_metadata_is_woken_by_a_commit(quorum: Quorum, make_to
 
 @pytest.mark.row("Q3")
 def test_refusals_of_the_metadata_log(quorum: Quorum) -> None:
-    end = quorum.fetch(0).high_watermark
+    begin = quorum.fetch(0)
+    end = begin.high_watermark
+    first_epoch = read_header(bytes(begin.records)).partition_leader_epoch
     assert error(quorum.fetch(end + 1_000)) is ErrorCode.OFFSET_OUT_OF_RANGE
-    ahead = quorum.fetch(end + 1_000, last_fetched_epoch=1)
+    ahead = quorum.fetch(end + 1_000, last_fetched_epoch=first_epoch)
     assert ahead.diverging_epoch.end_offset >= 0
     standby = next(node for node in quorum.cluster.nodes if node != quorum.leader)
-    for epoch in (-1, 1):
+    for epoch in (-1, first_epoch):
         behind = quorum.fetch(end + 1_000, node=standby, last_fetched_epoch=epoch)
         assert error(behind) is ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert (behind.diverging_epoch.end_offset, behind.high_watermark) == (-1, -1)
