@@ -5,8 +5,8 @@
 Any controller of ours will do, since only what is committed is in its log; Apache Kafka's name the leader,
 which hands out what is not committed, too: only what is below the high watermark is taken. A reader
 that is too far behind begins with a snapshot. Nothing is kept on disk: a broker starts from the
-quorum's word. What takes long of a large cluster (a snapshot, a batch that changes half of it) is worked out
-beside the loop, from an image that does not change.
+quorum's word, and ends where that is taken back. What takes long of a large cluster (a snapshot, a batch
+that changes half of it) is worked out beside the loop, from an image that does not change.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kraft.wire.bridge import MalformedMessage, Message, decode_response
 from kraft.wire.fast_fetch import FETCH_VERSION
 from kraft.wire.fast_fetch_request import write_fetch_request
 from metadata_quorum.foundation.batch import check_crc, iter_headers
-from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode, ExitCode, FatalError
 from metadata_quorum.foundation.model import METADATA_TOPIC, METADATA_TOPIC_ID
 from metadata_quorum.foundation.supervision import bounded, ended, restarted
 from metadata_quorum.metadata.batch_loader import Transaction, load_batch
@@ -163,9 +163,10 @@ class MetadataFollower:
         self._learn_leader(found.current_leader)
         if found.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
             self._leads_not(voter)
+        if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._check_history(voter, found.high_watermark)
         _check(found.error_code)
-        if found.diverging_epoch.end_offset >= 0:
-            raise MalformedMessage(f"it has lost metadata from offset {found.diverging_epoch.end_offset} on")
+        self._check_history(voter, found.diverging_epoch.end_offset)
         if found.snapshot_id.end_offset >= 0:
             await self._load_snapshot(
                 voter, SnapshotId(found.snapshot_id.end_offset, found.snapshot_id.epoch)
@@ -178,6 +179,20 @@ class MetadataFollower:
             else:
                 self._uncommitted_s = UNCOMMITTED_S
         self._look_who_is_active()
+
+    def _check_history(self, voter: int, diverges_at: int) -> None:
+        """`diverges_at`: where the controller's log and what we have diverge, or where that log ends; below 0
+        if they do not. What we have was committed: it is lost, and the controller goes on without it. Who
+        follows it mixes two histories, and acknowledges records of topics that it does not know."""
+        if diverges_at < 0:
+            return
+        if diverges_at > self.image.offset:
+            raise MalformedMessage(f"it diverges at offset {diverges_at}, which was not asked for")
+        raise FatalError(
+            ExitCode.WRONG_CLUSTER,
+            f"controller {voter} has lost metadata from offset {diverges_at} on, and this broker has applied "
+            f"what is up to offset {self.image.offset}: were the controllers restored from a backup?",
+        )
 
     def _learn_leader(self, current: Message) -> None:
         if current.leader_epoch < self._leader_epoch:

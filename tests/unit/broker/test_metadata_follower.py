@@ -19,7 +19,7 @@ from kraft.net.client import Address
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import decode_request, encode_response
 from metadata_quorum.foundation.batch import Record, encode_batch, iter_headers
-from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.errors import ErrorCode, ExitCode, FatalError
 from metadata_quorum.foundation.model import METADATA_TOPIC, METADATA_TOPIC_ID
 from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.metadata.records import (
@@ -320,9 +320,9 @@ def test_a_snapshot_that_is_none_is_asked_for_again(
     assert [each.levelname for each in caplog.records] == ["WARNING"]
 
 
-def diverging() -> dict[str, Any]:
+def diverging(end_offset: int = 5) -> dict[str, Any]:
     partition = {"partition_index": 0, "error_code": 0, "high_watermark": 9, "records": b"",
-                 "aborted_transactions": None, "diverging_epoch": {"epoch": 2, "end_offset": 5},
+                 "aborted_transactions": None, "diverging_epoch": {"epoch": 2, "end_offset": end_offset},
                  "current_leader": {"leader_id": 2, "leader_epoch": 7}}  # fmt: skip
     return {"responses": [{"topic_id": METADATA_TOPIC_ID, "partitions": [partition]}]}
 
@@ -343,6 +343,41 @@ def test_an_answer_that_is_none_is_said_once_and_asked_for_again(
 
     following(quorum, test)
     assert [each.levelname for each in caplog.records] == ["WARNING", "INFO"]
+
+
+def ending_before_us() -> dict[str, Any]:
+    answer = diverging()
+    partition = answer["responses"][0]["partitions"][0]
+    del partition["diverging_epoch"]
+    partition |= {"error_code": int(ErrorCode.OFFSET_OUT_OF_RANGE), "high_watermark": 1}
+    return answer
+
+
+@pytest.mark.parametrize("answer", [diverging(end_offset=1), ending_before_us()])
+def test_it_ends_with_its_node_where_a_controller_has_lost_what_was_committed(answer: dict[str, Any]) -> None:
+    """The controllers were restored from a backup, while the broker ran on. Once they had decided as much
+    anew as they had lost, it took their history in behind the other one."""
+    quorum = KraftQuorum([batch(0, feature(20)), batch(1, feature(21))])
+    ended: list[BaseException] = []
+
+    async def test(follower: MetadataFollower) -> None:
+        await level(follower, 21)
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: ended.append(context["exception"])
+        )
+        quorum.batches = [batch(0, feature(20))]
+        quorum.broken = lambda: answer
+        while not ended:  # noqa: ASYNC110 - of the follower's own
+            await asyncio.sleep(0.001)
+        quorum.batches += [batch(1, feature(25)), batch(2, feature(22))]
+        await asyncio.sleep(10)
+        assert follower.image.features["metadata.version"] == 21
+
+    following(quorum, test)
+    (error,) = ended
+    assert isinstance(error, FatalError)
+    assert error.exit_code is ExitCode.WRONG_CLUSTER
+    assert "controller 2 has lost metadata from offset 1 on" in error.reason
 
 
 def test_a_record_that_cannot_be_read_is_named(caplog: pytest.LogCaptureFixture) -> None:
