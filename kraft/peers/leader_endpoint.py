@@ -11,9 +11,9 @@ a new one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from fetch.messages import FetchRequest, FetchResponse, LogBounds
 from kraft.net.client import Address, PeerClient
@@ -96,9 +96,7 @@ class SocketLeaderEndpoint:
     async def _connect_and_ask_bounds(self, topic: str, partition: int, epoch: int) -> LogBounds:
         return await self._ask_bounds(await self._connected(), topic, partition, epoch)
 
-    def _ask_bounds(
-        self, client: PeerClient, topic: str, partition: int, epoch: int
-    ) -> Coroutine[Any, Any, LogBounds]:
+    def _ask_bounds(self, client: PeerClient, topic: str, partition: int, epoch: int) -> Awaitable[LogBounds]:
         """Both are asked before either is answered: an answer may wait behind that of a fetch."""
         start = self._ask_offset(client, topic, partition, epoch, EARLIEST_TIMESTAMP)
         end = self._ask_offset(client, topic, partition, epoch, LATEST_TIMESTAMP)

@@ -146,7 +146,7 @@ def format_storage(
     nameless: list[str] = []
     for directory in _all_dirs(config):
         meta = _read_meta(disk, directory)
-        if not _has_id(meta):
+        if _id_in(meta) is None:
             nameless.append(directory)
         if not meta:
             fresh.append(directory)
@@ -390,19 +390,20 @@ def _check_meta(directory: str, meta: dict[str, str], cluster_id: str, node_id: 
         )
 
 
-def _has_id(meta: dict[str, str]) -> bool:
-    try:
-        return bool(parse_uuid(meta.get("directory.id", "")))
-    except ValueError:
-        return False
-
-
-def _directory_id(directory: str, meta: dict[str, str]) -> UUID:
+def _id_in(meta: dict[str, str]) -> UUID | None:
+    """None where there is none that can be read."""
     try:
         return parse_uuid(meta["directory.id"])
     except (KeyError, ValueError):
+        return None
+
+
+def _directory_id(directory: str, meta: dict[str, str]) -> UUID:
+    found = _id_in(meta)
+    if found is None:
         raise FatalError(
             ExitCode.LOG_DIR_UNUSABLE,
             f"{directory}/{META_PROPERTIES} has no readable directory.id: `kraft storage format "
             "--ignore-formatted` gives it one",
-        ) from None
+        )
+    return found
