@@ -180,7 +180,8 @@ def format_storage(
             )  # fmt: skip
     except OSError as error:
         raise FatalError(
-            ExitCode.LOG_DIR_UNUSABLE, f"cannot format {error.filename}: {error.strerror}"
+            ExitCode.LOG_DIR_UNUSABLE,
+            f"cannot format {error.filename or directory}: {error.strerror}",  # that of a write names no file
         ) from None
     return [directory for directory in _all_dirs(config) if directory in {*fresh, *nameless}]
 

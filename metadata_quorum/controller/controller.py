@@ -31,7 +31,7 @@ from metadata_quorum.controller.state_machine import MetadataStateMachine
 from metadata_quorum.decisions.brokers import check_protocols, whole_run
 from metadata_quorum.decisions.decision import check_broker_epoch
 from metadata_quorum.decisions.features import check_voters
-from metadata_quorum.decisions.table import decide, weight
+from metadata_quorum.decisions.table import decide
 from metadata_quorum.foundation.blocking import Blocking
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.features import KNOWS_CONTROLLERS, METADATA_VERSION
@@ -62,7 +62,7 @@ from metadata_quorum.protocol.requests import (
     CreatableTopic,
     RegisterBrokerRequest,
 )
-from metadata_quorum.raft.port import QUICK_WEIGHT, Raft
+from metadata_quorum.raft.port import Raft
 from metadata_quorum.security.scram import DECOY_SECRET_BYTES
 
 ReplyT = TypeVar("ReplyT")
@@ -492,8 +492,5 @@ class QuorumController:
         if not validate_only:
             return await self._proposer.propose(command, timeout_ms)
         image = self.image
-        if weight(image, command) <= QUICK_WEIGHT:
-            decision = decide(image, command)
-        else:
-            decision = await self._blocking(lambda _: decide(image, command))
+        decision = await self._blocking(lambda _: decide(image, command))
         return cast(ReplyT, decision.reply)

@@ -20,6 +20,7 @@ from metadata_quorum.decisions.topics import name_problem
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode, detached
 from metadata_quorum.foundation.features import ELR_VERSION
 from metadata_quorum.foundation.model import ResourceType
+from metadata_quorum.foundation.primitives import MAX_STRING_BYTES
 from metadata_quorum.foundation.topic_configs import (
     DYNAMIC_BROKER_CONFIGS,
     GROUP_CONFIGS,
@@ -187,19 +188,26 @@ def _operate(values: dict[str, str], operation: ConfigOperation, keys: Mapping[s
         return
     if operation.operation not in (CONFIG_APPEND, CONFIG_SUBTRACT):
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {operation.operation}")
-    key = keys.get(name)
+    values[name] = _changed_list(values.get(name), operation, value, keys.get(name))
+
+
+def _changed_list(before: str | None, operation: ConfigOperation, value: str, key: ConfigKey | None) -> str:
+    """With the items of `value`, or without them. No item is there twice."""
     if key is None or key.type is not ConfigType.LIST:
         verb = "APPEND" if operation.operation == CONFIG_APPEND else "SUBTRACT"
         raise BrokerError(
-            ErrorCode.INVALID_CONFIG, f"Can't {verb} to key {name} because its type is not LIST."
+            ErrorCode.INVALID_CONFIG, f"Can't {verb} to key {operation.name} because its type is not LIST."
         )
-    present = [item for item in values.get(name, key.default or "").split(",") if item]
-    given = [item.strip() for item in value.split(",") if item.strip()]
-    if operation.operation == CONFIG_APPEND:
-        present += [item for item in given if item not in present]
-    else:
-        present = [item for item in present if item not in given]
-    values[name] = ",".join(present)
+    present = [item for item in (key.default or "" if before is None else before).split(",") if item]
+    given = dict.fromkeys(item.strip() for item in value.split(",") if item.strip())
+    if operation.operation == CONFIG_SUBTRACT:
+        return ",".join(item for item in present if item not in given)
+    known = set(present)
+    appended = ",".join(present + [item for item in given if item not in known])
+    if len(appended.encode()) > MAX_STRING_BYTES:
+        text = "The configuration value cannot be added because it exceeds the maximum value size of"
+        raise BrokerError(ErrorCode.INVALID_CONFIG, f"{text} {MAX_STRING_BYTES} bytes.")
+    return appended
 
 
 def _check(resource: Resource, values: Mapping[str, str]) -> None:

@@ -15,6 +15,8 @@ from metadata_quorum.protocol import commands as c
 
 _LOOKED_AT: Final = 16
 """This many names or entries that are read weigh as much as one partition that changes."""
+_CHECKED: Final = 128
+"""This many bytes of configured values that are checked weigh one: a list's items are looked at each."""
 _EACH: Final = 8
 """Reading any command, writing a batch, and telling this node's broker of it."""
 _TOPICS_COPIED: Final = 1000
@@ -71,7 +73,11 @@ def alter_reassignments(image: MetadataImage, command: c.AlterReassignments) -> 
 
 
 def incremental_alter_configs(image: MetadataImage, command: c.IncrementalAlterConfigs) -> int:
-    return image.partition_count + sum(len(change.operations) for change in command.changes)
+    """All values of a resource are checked, those that stay as they are, too."""
+    asked = sum(1 + len(change.operations) for change in command.changes)
+    kept = (image.config(change.resource_type, change.resource_name) for change in command.changes)
+    checked = sum(len(values) // _LOOKED_AT + sum(map(len, values.values())) // _CHECKED for values in kept)
+    return image.partition_count + asked + checked
 
 
 def alter_configs(image: MetadataImage, command: c.AlterConfigs) -> int:

@@ -374,3 +374,44 @@ def test_what_is_deleted_has_one_order_however_the_image_was_come_by() -> None:
     assert replies[0] == replies[1]
     assert machine.log.read(at, 1 << 20) == restored.log.read(at, 1 << 20)
     assert machine.machine.rolling_hash == restored.machine.rolling_hash
+
+
+THROTTLED = "leader.replication.throttled.replicas"
+
+
+def alter(operation: int, value: str, *topics: str) -> c.IncrementalAlterConfigs:
+    wish = c.ConfigOperation(name=THROTTLED, operation=operation, value=value)
+    changes = (c.ConfigChange(resource_type=2, resource_name=topic, operations=(wish,)) for topic in topics)
+    return c.IncrementalAlterConfigs(changes=tuple(changes))
+
+
+def test_values_that_are_checked_again_have_their_weight() -> None:
+    """Forty topics whose lists are as long as they may be, and forty operations of three bytes."""
+    machine = ready(1)
+    names = [f"t{n}" for n in range(40)]
+    for name in names:
+        machine.create(name, 1)
+        machine.run(alter(c.CONFIG_SET, ",".join(f"{n}:1" for n in range(5000)), name))
+    command = stamped_command.encode(StampedCommand(1, 1, alter(c.CONFIG_APPEND, "1:2", *names)))
+    assert machine.machine.weight(command) > QUICK_WEIGHT
+    one = stamped_command.encode(StampedCommand(1, 1, alter(c.CONFIG_APPEND, "1:2", "t0")))
+    assert machine.machine.weight(one) <= QUICK_WEIGHT
+
+
+def test_no_list_grows_longer_than_a_string_may_be() -> None:
+    """DescribeConfigs could not answer any more (KAFKA-18020)."""
+    machine = ready(1)
+    machine.create("t", 1)
+    half = ",".join(f"{n}:1" for n in range(1000, 4000))
+    (result,) = machine.run(alter(c.CONFIG_SET, half, "t"))
+    assert result.error is ErrorCode.NONE
+    (result,) = machine.run(alter(c.CONFIG_APPEND, half.replace(":1", ":2"), "t"))
+    assert result.error is ErrorCode.INVALID_CONFIG
+    assert result.message == (
+        "The configuration value cannot be added because it exceeds the maximum value size of 32767 bytes."
+    )
+    (result,) = machine.run(alter(c.CONFIG_APPEND, f"{half},5:5,5:5", "t"))
+    assert result.error is ErrorCode.NONE
+    assert machine.image.config(2, "t") == {THROTTLED: f"{half},5:5"}
+    (result,) = machine.run(alter(c.CONFIG_SUBTRACT, f"{half},9:9", "t"))
+    assert machine.image.config(2, "t") == {THROTTLED: "5:5"}

@@ -214,6 +214,16 @@ def test_directories_that_no_node_starts_on_are_neither_formatted_nor_called_goo
         inspect_storage(DISK, nested)
 
 
+def test_a_directory_that_cannot_be_formatted_is_named(tmp_path, monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", full)
+    config = config_for(tmp_path)
+    with pytest.raises(FatalError, match=f"cannot format {tmp_path}/.*: No space left on device"):
+        format_storage(OsDisk(), config, "cluster-1", RNG)
+
+
 def test_a_controller_whose_directories_were_put_in_another_order_finds_its_voter(tmp_path):
     """It was to be formatted: a voter that has forgotten what it acknowledged."""
     config = config_for(tmp_path)
