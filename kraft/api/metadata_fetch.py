@@ -92,8 +92,9 @@ def _read(
         "records": b"",
     }
     offset = wanted.fetch_offset
-    if offset > log.end_offset and not controller.quorum_controller.is_active:
-        # Nobody has lost anything: this one has not applied everything yet, above all after its start.
+    if offset > log.end_offset and controller.quorum_controller.epoch != controller.raft.term:
+        # Nobody has lost anything: this one has not applied everything yet, above all after its start; or it
+        # was active until it heard of a later term.
         return {
             **answer,
             "error_code": int(ErrorCode.NOT_LEADER_OR_FOLLOWER),

@@ -40,6 +40,9 @@ MAX_BYTES: Final = 1024 * 1024
 MAX_WAIT_MS: Final = 500
 TIMEOUT_S: Final = 3.0
 RETRY_S: Final = 0.05
+STALE_ANSWERS: Final = 200
+"""So many in a row, with a pause of RETRY_S behind each, come from no leader that only does not know of the
+next one yet: without its voters it stops after two seconds."""
 UNCOMMITTED_S: Final = 0.005
 """The pause before what was not committed yet is fetched again: the first one; it doubles."""
 
@@ -87,6 +90,8 @@ class MetadataFollower:
         """The epoch in which a controller has last been seen to be active: it wrote a record."""
         self._asked = 0
         """How many voters have failed to answer: the next one has its turn."""
+        self._stale = 0
+        """How many answers in a row came from a leader before the one we know, and end before what we have."""
         self._uncommitted_s = UNCOMMITTED_S
         self._transaction: Transaction = None
         self._failure = ""
@@ -164,9 +169,10 @@ class MetadataFollower:
         if found.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
             self._leads_not(voter)
         if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._check_history(voter, found.high_watermark)
+            self._check_history(voter, found.current_leader, found.high_watermark)
         _check(found.error_code)
-        self._check_history(voter, found.diverging_epoch.end_offset)
+        self._check_history(voter, found.current_leader, found.diverging_epoch.end_offset)
+        self._stale = 0
         if found.snapshot_id.end_offset >= 0:
             await self._load_snapshot(
                 voter, SnapshotId(found.snapshot_id.end_offset, found.snapshot_id.epoch)
@@ -180,14 +186,21 @@ class MetadataFollower:
                 self._uncommitted_s = UNCOMMITTED_S
         self._look_who_is_active()
 
-    def _check_history(self, voter: int, diverges_at: int) -> None:
+    def _check_history(self, voter: int, current: Message, diverges_at: int) -> None:
         """`diverges_at`: where the controller's log and what we have diverge, or where that log ends; below 0
         if they do not. What we have was committed: it is lost, and the controller goes on without it. Who
-        follows it mixes two histories, and acknowledges records of topics that it does not know."""
+        follows it mixes two histories, and acknowledges records of topics that it does not know.
+
+        But for a leader that has been replaced, and has yet to notice: it lacks what the next one decided. Its
+        epoch tells; but that of controllers that were restored is an older one, too, and stays."""
         if diverges_at < 0:
             return
         if diverges_at > self.image.offset:
             raise MalformedMessage(f"it diverges at offset {diverges_at}, which was not asked for")
+        if current.leader_epoch < self._leader_epoch and self._stale < STALE_ANSWERS:
+            self._stale += 1
+            self._leads_not(voter)
+            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"it led epoch {current.leader_epoch}")
         raise FatalError(
             ExitCode.WRONG_CLUSTER,
             f"controller {voter} has lost metadata from offset {diverges_at} on, and this broker has applied "

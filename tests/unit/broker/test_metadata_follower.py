@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pytest
 
-from kraft.broker.metadata_follower import ACTIVE_S, MetadataFollower
+from kraft.broker.metadata_follower import ACTIVE_S, STALE_ANSWERS, MetadataFollower
 from kraft.net.client import Address
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import decode_request, encode_response
@@ -113,8 +113,8 @@ class KraftQuorum:
             (voter, wanted.fetch_offset, wanted.current_leader_epoch, wanted.last_fetched_epoch)
         )
         if self.broken is not None:
-            fields, self.broken = self.broken(), None
-            return fields
+            broken, self.broken = self.broken, None
+            return broken()
         code = ErrorCode.NONE
         if wanted.last_fetched_epoch < 0 or wanted.current_leader_epoch < 0:
             code = ErrorCode.INVALID_REQUEST
@@ -320,10 +320,10 @@ def test_a_snapshot_that_is_none_is_asked_for_again(
     assert [each.levelname for each in caplog.records] == ["WARNING"]
 
 
-def diverging(end_offset: int = 5) -> dict[str, Any]:
+def diverging(end_offset: int = 5, epoch: int = 7) -> dict[str, Any]:
     partition = {"partition_index": 0, "error_code": 0, "high_watermark": 9, "records": b"",
                  "aborted_transactions": None, "diverging_epoch": {"epoch": 2, "end_offset": end_offset},
-                 "current_leader": {"leader_id": 2, "leader_epoch": 7}}  # fmt: skip
+                 "current_leader": {"leader_id": 2, "leader_epoch": epoch}}  # fmt: skip
     return {"responses": [{"topic_id": METADATA_TOPIC_ID, "partitions": [partition]}]}
 
 
@@ -345,8 +345,8 @@ def test_an_answer_that_is_none_is_said_once_and_asked_for_again(
     assert [each.levelname for each in caplog.records] == ["WARNING", "INFO"]
 
 
-def ending_before_us() -> dict[str, Any]:
-    answer = diverging()
+def ending_before_us(epoch: int = 7) -> dict[str, Any]:
+    answer = diverging(epoch=epoch)
     partition = answer["responses"][0]["partitions"][0]
     del partition["diverging_epoch"]
     partition |= {"error_code": int(ErrorCode.OFFSET_OUT_OF_RANGE), "high_watermark": 1}
@@ -378,6 +378,54 @@ def test_it_ends_with_its_node_where_a_controller_has_lost_what_was_committed(an
     assert isinstance(error, FatalError)
     assert error.exit_code is ExitCode.WRONG_CLUSTER
     assert "controller 2 has lost metadata from offset 1 on" in error.reason
+
+
+@pytest.mark.parametrize("answer", [diverging(end_offset=1, epoch=6), ending_before_us(epoch=6)])
+def test_a_leader_that_does_not_know_yet_that_it_was_replaced_has_lost_nothing(
+    answer: dict[str, Any],
+) -> None:
+    """Without its voters it stays active for two seconds. It ended the node of whoever had followed the next
+    one, and came back to it."""
+    quorum = KraftQuorum([batch(0, feature(20)), batch(1, feature(21))])
+    stale = 0
+
+    def stale_answer() -> dict[str, Any]:
+        nonlocal stale
+        stale += 1
+        if stale < STALE_ANSWERS // 4:
+            quorum.broken = stale_answer
+        return answer
+
+    async def test(follower: MetadataFollower) -> None:
+        await level(follower, 21)
+        quorum.broken = stale_answer
+        quorum.batches += [batch(2, feature(22))]
+        await level(follower, 22)
+
+    following(quorum, test)
+    assert stale == STALE_ANSWERS // 4
+
+
+def test_controllers_restored_from_before_an_election_are_of_an_older_epoch_and_stay_so() -> None:
+    quorum = KraftQuorum([batch(0, feature(20)), batch(1, feature(21))])
+    ended: list[BaseException] = []
+
+    def restored() -> dict[str, Any]:
+        quorum.broken = restored
+        return diverging(end_offset=1, epoch=6)
+
+    async def test(follower: MetadataFollower) -> None:
+        await level(follower, 21)
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: ended.append(context["exception"])
+        )
+        quorum.broken = restored
+        await asyncio.sleep(30)
+
+    following(quorum, test)
+    (error,) = ended
+    assert isinstance(error, FatalError)
+    assert error.exit_code is ExitCode.WRONG_CLUSTER
 
 
 def test_a_record_that_cannot_be_read_is_named(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,57 @@
+"""An active controller that is cut off from the other voters, and not from the brokers: until it notices there
+are two, and a broker that has followed the next one may come back to it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from chaos.simulator.cluster import host_of
+from chaos.simulator.profile import PROFILES
+from chaos.simulator.run import Simulation
+
+STARTED_S = 3.0
+STEP_S = 0.1
+STEPS = 40
+"""Elections take up to 2 s, and so does a leader without voters to give up."""
+
+
+@pytest.fixture(autouse=True)
+def _silent() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def active(simulation: Simulation) -> set[int]:
+    roles = {node_id: running.node.controller_role for node_id, running in simulation.cluster.running.items()}
+    return {node_id for node_id, role in roles.items() if role is not None and role.controller.is_active}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_brokers_that_come_back_to_a_controller_that_was_replaced_live_on(seed: int) -> None:
+    two_at_once = 0
+
+    def cut_off(simulation: Simulation) -> None:
+        nonlocal two_at_once
+        simulation.pass_time(STARTED_S)
+        network, shape = simulation.cluster.network, simulation.cluster.shape
+        (first,) = active(simulation)
+        for other in set(shape.controllers) - {first}:
+            network.cut(host_of(first), host_of(other))
+            network.cut(host_of(other), host_of(first))
+        for _ in range(STEPS):
+            if len(active(simulation)) == 2:
+                two_at_once += 1
+                for broker in shape.brokers:
+                    for controller in shape.controllers:
+                        network.reset(host_of(broker), host_of(controller))
+            simulation.pass_time(STEP_S)
+        network.heal_all()
+
+    seconds = STARTED_S + STEPS * STEP_S
+    outcome = Simulation(seed, PROFILES["separate"], seconds, faults=[], breaking=cut_off).run()
+    assert two_at_once >= 3
+    assert outcome.violations == []
