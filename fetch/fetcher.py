@@ -284,7 +284,6 @@ class ReplicaFetcher:
             return
         if outcome is FetchOutcome.OUT_OF_RANGE:
             self._session.remove(state.key)
-            state.resolving = True
             self._find_bounds(state)
             return
         try:
@@ -410,6 +409,7 @@ class ReplicaFetcher:
         tp = state.partition.tp
         bounds = self._endpoint.log_bounds(tp.topic, tp.partition, state.leader_epoch)
         asked = asyncio.ensure_future(bounds)
+        state.resolving = True
         self._lookups[state.key] = asked
         asked.add_done_callback(partial(self._take_bounds, state))
 

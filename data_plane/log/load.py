@@ -109,6 +109,8 @@ class LogContents(NamedTuple):
     """What is found in the files, or made."""
 
     segments: SortedDict[int, LogSegment]
+    found_end: int
+    """Where the files end. Before the log's start, where that is known to be further on: it has restarted."""
     log_start_offset: int
     log_end_offset: int
     recovery_point: int
@@ -179,7 +181,7 @@ def _without_records(
     epochs = EpochCache()
     epochs.dirty = files.LEADER_EPOCHS in sizes  # no epoch of it has a record
     aborted = AbortedTransactions(place, directory)
-    return LogContents(SortedDict({0: segment}), 0, 0, 0, epochs, ProducerStateManager(), aborted)
+    return LogContents(SortedDict({0: segment}), 0, 0, 0, 0, epochs, ProducerStateManager(), aborted)
 
 
 def _recovered(
@@ -213,7 +215,7 @@ def _recovered(
     )
     if epochs is None:
         epochs = _epochs_of_batches(segments)
-    begin = segments.peekitem(0)[0]
+    begin, found_end = segments.peekitem(0)[0], end
     if log_start_offset > max(end, high_watermark):
         logger.error(
             "%s ends at offset %d, and log-start-offset-checkpoint says that it begins at %d, which nothing "
@@ -240,7 +242,7 @@ def _recovered(
     if machine_restarted:
         remove_snapshots(place, directory, range(scanned_from + 1, ANY_OFFSET.stop), may_block)
     producers, aborted = _load_producers(place, directory, segments, end, scanned_from, may_block)
-    return LogContents(segments, log_start_offset, end, recovery_point, epochs, producers, aborted)
+    return LogContents(segments, found_end, log_start_offset, end, recovery_point, epochs, producers, aborted)
 
 
 # --- whose log it is ---------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -293,11 +294,15 @@ class _Offsets:
     cleaned_to: dict[TopicPartition, int] = field(default_factory=dict)
 
     def add(self, tp: TopicPartition, log: UnifiedLog, high_watermark: int | None) -> None:
+        """What is about to be truncated is claimed no more: the log may be filled again before the next
+        checkpoint, and an old beginning in the middle of new records would hide them."""
+        truncation = log.prepared_truncation
+        kept = sys.maxsize if truncation is None else truncation.end
         if high_watermark is not None:
-            self.high_watermarks[tp] = high_watermark
+            self.high_watermarks[tp] = min(high_watermark, kept)
         self.recovery_points[tp] = log.recovery_point
-        if log.log_start_offset > 0:
-            self.log_starts[tp] = log.log_start_offset
+        if (log_start := min(log.log_start_offset, kept)) > 0:
+            self.log_starts[tp] = log_start
         if log.cleaned_to > 0:
             self.cleaned_to[tp] = log.cleaned_to
 

@@ -116,7 +116,7 @@ class LogDir:
         gone = self._known() - logs.keys() - corrupt.keys()
         for tp in gone:  # a new one of that name begins at 0
             self.forget(tp)
-        ends = {tp: log.log_end_offset for tp, (log, _) in logs.items()}
+        ends = {tp: log.found_end for tp, (log, _) in logs.items()}
         ends |= {tp: 0 for tp in gone if not self._was_set_aside(tp)}  # else somebody has removed it
         is_lacking = any(_lacks(tp, end, known_ends.get(tp, 0)) for tp, end in ends.items())
         knew_more = is_lacking and self.last_run.broker_epoch >= 0

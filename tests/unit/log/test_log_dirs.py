@@ -128,7 +128,7 @@ def test_a_log_start_of_which_nothing_else_knows_takes_no_records_away(committed
     disk = filled(clean=clean)
     both = (BAD, GOOD)
     log_dir(disk).checkpoint(
-        MAY_BLOCK, dict.fromkeys(both, committed), dict.fromkeys(both, 6), {BAD: 1000, GOOD: 1}
+        MAY_BLOCK, {BAD: committed, GOOD: 6}, dict.fromkeys(both, 6), {BAD: 1000, GOOD: 1}
     )
     directory = log_dir(disk)
     logs, _ = directory.load(SMALL, {}, NOW_MS, MAY_BLOCK)

@@ -225,6 +225,35 @@ async def test_a_follower_that_is_longer_than_an_uncleanly_elected_leader_is_tru
         assert cluster.replica(1).log.log_end_offset == 2
 
 
+@pytest.mark.row("R6")
+@in_loop
+async def test_a_beginning_that_was_truncated_with_its_log_hides_no_later_records():
+    """Its records were deleted up to the end; an uncleanly elected leader had few of them, and others have
+    come since. Killed before the next checkpoint, it took the old beginning for that of the new records."""
+    async with Cluster(2) as cluster:
+        cluster.create_topic("t", [[2, 1]])
+        await produce_outcome(cluster, b"on both")
+        await cluster.crash(1)
+        cluster.fence(1)
+        for _ in range(9):
+            await produce_outcome(cluster, b"only on 2")
+        cluster.leader().delete_records(10)
+        await cluster.brokers[2].partitions.checkpoints.write(everything=True)
+        await cluster.crash(2)
+        cluster.fence(2)
+        cluster.start(1)
+        topic_id = cluster.image.topics_by_name["t"].id
+        cluster.commit(PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=(1,), leader=1))
+        cluster.start(2)
+        await until(lambda: set(cluster.isr()) == {1, 2})
+        for _ in range(12):
+            assert await produce_outcome(cluster, b"on both") == 0
+        await cluster.crash(2)
+        cluster.start(2)
+        log = cluster.replica(2).log
+        assert (log.log_start_offset, log.log_end_offset) == (1, 13)
+
+
 @pytest.mark.row("R9")
 @in_loop
 async def test_epochs_that_do_not_fit_are_refused_as_kafka_refuses_them():
