@@ -91,7 +91,7 @@ class MetadataFollower:
         self._asked = 0
         """How many voters have failed to answer: the next one has its turn."""
         self._stale = 0
-        """How many answers in a row came from a leader before the one we know, and end before what we have."""
+        """How many answers in a row came from an earlier leader than we know, and lack what we have."""
         self._uncommitted_s = UNCOMMITTED_S
         self._transaction: Transaction = None
         self._failure = ""
@@ -191,8 +191,8 @@ class MetadataFollower:
         if they do not. What we have was committed: it is lost, and the controller goes on without it. Who
         follows it mixes two histories, and acknowledges records of topics that it does not know.
 
-        But for a leader that has been replaced, and has yet to notice: it lacks what the next one decided. Its
-        epoch tells; but that of controllers that were restored is an older one, too, and stays."""
+        But for a leader that was replaced and has yet to notice: it lacks what the next one decided. Its
+        epoch tells. That of controllers that were restored may be an older one, too, and stays."""
         if diverges_at < 0:
             return
         if diverges_at > self.image.offset:

@@ -63,6 +63,8 @@ class LivenessOracle:
         """Where the log of a leader has ended, and since when: by partition, leader epoch and process."""
         self._registered: dict[tuple[UUID, int], tuple[PartitionRegistration, float]] = {}
         """The state of each partition, and since when it is known."""
+        self._joined: dict[tuple[UUID, int, int], float] = {}
+        """When a replica was seen to have come into the ISR: it had what is committed, not all."""
         cluster.scheduler.at(cluster.scheduler.now + SAMPLE_S, self._sample)
 
     def _sample(self) -> None:
@@ -169,6 +171,8 @@ class LivenessOracle:
                 partition_id, tp = (topic.id, number), TopicPartition(topic.name, number)
                 before = self._registered.get(partition_id)
                 if before is None or before[0] != state:
+                    for joined in set(state.isr).difference(before[0].isr if before else ()):
+                        self._joined[*partition_id, joined] = self._now
                     before = self._registered[partition_id] = (state, self._now)
                 if state.leader == NO_LEADER:
                     self._judge_leaderless(controller, tp, state, before[1])
@@ -218,6 +222,8 @@ class LivenessOracle:
         if self._for_s(self._acts_since_s, talks_since_s, at_s) <= self._lag_s:
             return
         for follower in state.isr:
+            if self._now - self._joined[topic_id, tp.partition, follower] <= self._lag_s:
+                continue
             replica = self._replica(follower, tp)
             if replica is not None and replica.log.log_end_offset < due:
                 what = f"{follower} is in that of {tp} with {replica.log.log_end_offset} of {due}"

@@ -1,5 +1,5 @@
-"""An active controller that is cut off from the other voters, and not from the brokers: until it notices there
-are two, and a broker that has followed the next one may come back to it."""
+"""An active controller that is cut off from the other voters, and not from the brokers: until it notices
+there are two, and a broker that has followed the next one may come back to it."""
 
 from __future__ import annotations
 
