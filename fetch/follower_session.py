@@ -56,6 +56,7 @@ class FollowerFetchSession:
         self._rules = rules
         self._session_id = NO_SESSION
         self._epoch = INITIAL_EPOCH
+        self._broker_epoch = -1  # with which the leader has been asked last
         self._refused = False  # the leader has no room for a session of ours
         self._wanted: dict[Key, Partition] = {}
         self._changed: dict[Key, None] = {}  # to be named in the next request
@@ -100,6 +101,10 @@ class FollowerFetchSession:
         self._forgotten.clear()
 
     def next_request(self, broker_epoch: int) -> FetchRequest:
+        """With a new broker epoch all are named: a leader lets nobody into the ISR by an old one."""
+        if broker_epoch != self._broker_epoch:
+            self._broker_epoch = broker_epoch
+            self._changed |= dict.fromkeys(self._wanted)
         full = not self.established
         keys: Iterable[Key] = self._wanted if full else self._changed
         left: dict[Key, None] = {}

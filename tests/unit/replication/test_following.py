@@ -6,6 +6,7 @@ import asyncio
 import errno
 import logging
 from dataclasses import replace
+from uuid import UUID
 
 import pytest
 
@@ -17,7 +18,11 @@ from fetch.follower_session import FetchLimits
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
 from metadata_quorum.foundation.offset_timestamps import LATEST_TIMESTAMP
-from metadata_quorum.metadata.records import PartitionChangeRecord
+from metadata_quorum.metadata.records import (
+    PartitionChangeRecord,
+    RegisterBrokerRecord,
+    UnfenceBrokerRecord,
+)
 from tests.support.may_block import MAY_BLOCK
 from tests.unit.replication.cluster import (
     NOW_MS,
@@ -252,6 +257,24 @@ async def test_a_beginning_that_was_truncated_with_its_log_hides_no_later_record
         cluster.start(2)
         log = cluster.replica(2).log
         assert (log.log_start_offset, log.log_end_offset) == (1, 13)
+
+
+@pytest.mark.row("R4")
+@in_loop
+async def test_a_broker_that_is_registered_anew_while_it_runs_joins_where_nothing_is_written():
+    """An operator has unregistered it by mistake. Its fetches go on, and name what has moved: the leader knew
+    it by its old epoch, with which nobody joins, and with too few in the ISR nothing could be written."""
+    async with Cluster(2) as cluster:
+        cluster.create_topic("t", [[1, 2]], min_insync_replicas="2")
+        assert await produce_outcome(cluster, b"a") == 0
+        await until(lambda: cluster.replica(2).log.log_end_offset == 1)
+        cluster.fence(2)
+        assert cluster.isr() == (1,)
+        epoch = cluster.image.offset + 100
+        cluster.commit(RegisterBrokerRecord(broker_id=2, incarnation_id=UUID(int=epoch), broker_epoch=epoch))
+        cluster.commit(UnfenceBrokerRecord(id=2, epoch=epoch))
+        await until(lambda: set(cluster.isr()) == {1, 2})
+        assert await produce_outcome(cluster, b"b") == 0
 
 
 @pytest.mark.row("R9")
