@@ -88,7 +88,7 @@ class LogDir:
         """Logs that could not be opened: what the checkpoints say of them stays. Their topics, if those can
         be read."""
         self._left: set[str] = set()
-        """What the last run has set aside: the names, without their tags."""
+        """What the last run was about to delete: the names, without their tags."""
         self._written: dict[str, Mapping[TopicPartition, int]] = {}
 
     def partition_path(self, tp: TopicPartition) -> str:
@@ -117,7 +117,7 @@ class LogDir:
         for tp in gone:  # a new one of that name begins at 0
             self.forget(tp)
         ends = {tp: log.found_end for tp, (log, _) in logs.items()}
-        ends |= {tp: 0 for tp in gone if not self._was_set_aside(tp)}  # else somebody has removed it
+        ends |= {tp: 0 for tp in gone if not self._was_deleted(tp)}  # else somebody has removed it
         is_lacking = any(_lacks(tp, end, known_ends.get(tp, 0)) for tp, end in ends.items())
         knew_more = is_lacking and self.last_run.broker_epoch >= 0
         if knew_more:
@@ -213,8 +213,8 @@ class LogDir:
             leaving, future = _LEAVING.match(name), _FUTURE.match(name)
             if leaving:
                 tp = TopicPartition(leaving[1], int(leaving[2]))
-                self._left.add(_name_aside(tp, ZERO_UUID, leaving[3]))
                 if leaving[3] == "delete":
+                    self._left.add(_name_aside(tp, ZERO_UUID, "delete"))
                     self.disk.remove_tree(f"{self.path}/{name}", may_block)
             elif future:
                 tp = TopicPartition(future[1], int(future[2]))
@@ -226,8 +226,10 @@ class LogDir:
                 if replica is not None:
                     yield replica, name
 
-    def _was_set_aside(self, tp: TopicPartition) -> bool:
-        return not self._left.isdisjoint(_name_aside(tp, ZERO_UUID, kind) for kind in ("delete", "stray"))
+    def _was_deleted(self, tp: TopicPartition) -> bool:
+        """By the last run, before it could write its checkpoints: what runs before left was removed. A stray
+        log stays for ever, and says nothing of later ones of its name."""
+        return _name_aside(tp, ZERO_UUID, "delete") in self._left
 
     def _known_end(self, tp: TopicPartition) -> int:
         """The end of the records that were durable, committed or deleted, according to the checkpoints."""
