@@ -19,7 +19,7 @@ export PYTHONDONTWRITEBYTECODE :=
 comma := ,
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fast pure demo grow test test-long mutants chaos sim bench bench-guard scale rows lint types layers lock docs clean
+.PHONY: help setup fast pure demo grow test test-heavy test-long mutants chaos sim bench bench-guard scale rows lint types layers lock docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,9 +70,12 @@ demo: $(READY) ## 336,776 flights through three nodes and Spark; a node and the 
 grow: $(READY) ## flights stream on while kraft becomes Apache Kafka, node by node (java; mvn fetches Kafka)
 	$(BIN)/python -m examples.grow
 
-test: $(READY) ## everything that runs in minutes
+test: $(READY) ## everything that runs in minutes; CI runs test-heavy, too
 	@rm -f build/rows.json
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not long"
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not long and not heavy"
+
+test-heavy: $(READY) ## what takes whole clusters, JVMs or simulations for many seconds
+	$(BIN)/python -m pytest -n $(WORKERS) -m "heavy and not long"
 
 test-long: $(READY) ## more seeds, longer runs, all examples of property tests
 	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -n $(JOBS) -m "long or hypothesis"
@@ -99,7 +102,7 @@ scale: $(READY) ## what 1,000 to 100,000 partitions and 3 to 50 brokers cost, si
 	$(BIN)/python -m benchmarks.scale $(foreach size,$(subst $(comma), ,$(SIZES)),--partitions $(size)) \
 	  $(if $(REAL),--real) $(if $(COPIES),--replication $(COPIES)) $(if $(MINUTES),--minutes $(MINUTES))
 
-rows: $(READY) ## feature rows that no passing test names (run `make test` first)
+rows: $(READY) ## feature rows that no passing test names (run `make test test-heavy` first)
 	@$(BIN)/python -m tests.support.suite.rows
 
 lint: $(READY)

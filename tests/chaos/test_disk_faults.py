@@ -23,6 +23,8 @@ from tests.robustness.traffic import QUIET, isrs, leaders, produced
 from tests.support.nodes.cluster import ended_at_once
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.heavy
+
 NODES = {1, 2, 3}
 LOG = "00000000000000000000.log"
 

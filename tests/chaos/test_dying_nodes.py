@@ -24,6 +24,8 @@ from tests.support.clients.rdkafka import QUIET, send
 from tests.support.nodes.cluster import running_cluster
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.heavy
+
 PARTITIONS = 4
 
 

@@ -27,6 +27,8 @@ from tests.support.nodes.forks import run_kraft
 from tests.support.nodes.processes import runs
 from tests.support.waiting import PATIENCE_S, wait_until
 
+pytestmark = pytest.mark.heavy
+
 KRAFT = (sys.executable, "-m", "kraft")
 IMPATIENT = {"broker.session.timeout.ms": "6000", "broker.heartbeat.interval.ms": "500"}
 NOT_REACHED = " answers, but does not reach the active controller"

@@ -21,6 +21,8 @@ from tests.support.chaos.directed import HASTY_WRITER, OTHER_WRITER, WRITER, Sta
 from tests.support.nodes.cluster import FEW_COORDINATORS
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.heavy
+
 
 @dataclass(frozen=True)
 class Directed:

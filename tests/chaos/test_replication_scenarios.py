@@ -8,6 +8,8 @@ import pytest
 
 from tests.support.chaos.scenario_runs import OF_REPLICATION, parameters, run_and_judge
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.mark.parametrize("name", parameters(OF_REPLICATION))
 def test_a_scenario_is_what_it_says(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

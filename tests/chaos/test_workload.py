@@ -18,6 +18,8 @@ from chaos.workload.workload import LATE_PROCESSES
 from kraft.local.local_cluster import LocalCluster
 from tests.support.waiting import PATIENCE_S, wait_until
 
+pytestmark = pytest.mark.heavy
+
 SEED = 11
 CLIENTS = 4
 PACE = Pace(operations_per_s=200, delivery_timeout_s=10)

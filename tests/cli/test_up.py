@@ -22,6 +22,8 @@ from tests.support.nodes.forks import run_kraft
 from tests.support.nodes.processes import runs
 from tests.support.waiting import PATIENCE_S, wait_until
 
+pytestmark = pytest.mark.heavy
+
 KRAFT = (sys.executable, "-m", "kraft")
 
 

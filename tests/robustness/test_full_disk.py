@@ -25,7 +25,10 @@ from tests.robustness.traffic import QUIET, isrs, leaders, produced
 from tests.support.nodes.cluster import running_cluster
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="limits of others need Linux")
+pytestmark = [
+    pytest.mark.heavy,
+    pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="limits of others need Linux"),
+]
 
 VICTIM = 1
 ROOM = 256 * 1024

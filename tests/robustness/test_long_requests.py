@@ -19,7 +19,7 @@ from tests.support.clients.transactions import LONGEST_MS
 from tests.support.clients.wire_client import Wire
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.row("P7"), pytest.mark.stall_ms(50)]
+pytestmark = [pytest.mark.heavy, pytest.mark.row("P7"), pytest.mark.stall_ms(50)]
 
 PARTITIONS: Final = 500
 WIDE: Final = "wide"

@@ -25,7 +25,7 @@ from tests.robustness.nodes import NODE_ID, UP, NodeFiles
 from tests.support.may_block import MAY_BLOCK
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.row("U1")
+pytestmark = [pytest.mark.heavy, pytest.mark.row("U1")]
 
 
 def refused(node: NodeFiles, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:

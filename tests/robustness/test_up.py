@@ -18,7 +18,7 @@ from metadata_quorum.foundation.errors import ExitCode
 from tests.support.nodes.processes import runs
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.row("U1")
+pytestmark = [pytest.mark.heavy, pytest.mark.row("U1")]
 
 
 @contextmanager

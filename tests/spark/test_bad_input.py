@@ -12,6 +12,8 @@ from pyspark.sql import SparkSession
 from tests.spark.session import ROOT
 from tests.spark.topics import Collected, Topics, read, stream
 
+pytestmark = pytest.mark.heavy
+
 REDACTION = "spark.sql.redaction.options.regex"
 DOCUMENTED = re.findall(rf'"{re.escape(REDACTION)}", r"(.*)"', Path(ROOT, "docs", "SPARK.md").read_text())
 """Spark itself takes no key for a secret."""

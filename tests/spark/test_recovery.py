@@ -21,6 +21,8 @@ from tests.spark.endless_query import to_parquet
 from tests.spark.topics import LIMITED_STEPS, Collected, Record, Topics, expected, records, stream
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.heavy
+
 
 class Run:
     """One query, run again and again until it has nothing left to die of."""

@@ -19,6 +19,8 @@ from tests.spark.refusals import check_a_sink_that_may_only_write, check_refusal
 from tests.spark.topics import Topics, read
 from tests.support.nodes.cluster import running_cluster
 
+pytestmark = pytest.mark.heavy
+
 AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",

@@ -36,6 +36,8 @@ from tests.spark.topics import Topics, read
 from tests.support.nodes.cluster import running_cluster
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.heavy
+
 COMMITTED = {"kafka.isolation.level": "read_committed"}
 
 

@@ -21,6 +21,8 @@ from metadata_quorum.foundation.errors import BrokerError, FatalError
 from tests.support.nodes.forks import run_kraft
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.heavy
+
 README = Path(__file__).parents[2] / "README.md"
 CODE = re.compile(r"```python\n# (\w+\.py)\n(.*?)```", re.DOTALL)
 

@@ -65,7 +65,7 @@ def rows_of(features: str) -> dict[str, str]:
 def main() -> int:
     """Print the rows without proof."""
     if not RECORD.exists():
-        print("no build/rows.json yet: run `make test` first", file=sys.stderr)
+        print("no build/rows.json yet: run `make test test-heavy` first", file=sys.stderr)
         return 1
     rows = rows_of(FEATURES.read_text())
     proven = {row for rows_of_test in json.loads(RECORD.read_text()).values() for row in rows_of_test}

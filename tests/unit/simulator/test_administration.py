@@ -15,6 +15,8 @@ from chaos.simulator.run import Outcome, Simulation
 from data_plane.replication.partition import Partition
 from metadata_quorum.controller.controller import QuorumController
 
+pytestmark = pytest.mark.heavy
+
 
 def test_what_was_not_answered_may_be_carried_out_at_any_later_time() -> None:
     setting = Setting[int]()

@@ -11,6 +11,8 @@ from chaos.simulator.faults import DISK_OPERATIONS, faults_of
 from chaos.simulator.profile import COMBINED, PROFILES
 from chaos.simulator.run import Simulation
 
+pytestmark = pytest.mark.heavy
+
 
 def test_disks_fail_at_operations_that_nodes_do(monkeypatch: pytest.MonkeyPatch) -> None:
     done: set[str] = set()

@@ -15,6 +15,8 @@ from data_plane.coordinator.topics import OFFSETS_TOPIC
 from data_plane.replication.partition import Partition
 from metadata_quorum.foundation.errors import ErrorCode
 
+pytestmark = pytest.mark.heavy
+
 SEEDS = range(3, 13)
 """The first is taken in which a broker stores a group in such a directory."""
 STORED_S = 10

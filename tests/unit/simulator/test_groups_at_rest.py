@@ -13,6 +13,8 @@ from chaos.simulator.run import Outcome, Simulation
 from data_plane.coordinator.groups.classic import group
 from metadata_quorum.foundation.errors import ErrorCode
 
+pytestmark = pytest.mark.heavy
+
 ONE_TOPIC = replace(PROFILES["groups"], topics={"all": PROFILES["groups"].topics["all"]})
 
 

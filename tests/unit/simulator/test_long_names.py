@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from itertools import count
 from typing import Any, Final
 
+import pytest
+
 from chaos.simulator.cluster import BROKER_PORT, host_of
 from kraft.net.client import Address, PeerClient
 from kraft.node.node import Node
@@ -21,6 +23,8 @@ from kraft.wire.header import request_header
 from kraft.wire.schemas import REQUEST, FieldPlan, MessageId, StructPlan, plan_for, versions_of
 from metadata_quorum.raft.journal import RaftJournal
 from metadata_quorum.security.acls import AclOperation, AclPermissionType, AclResourceType, PatternType
+
+pytestmark = pytest.mark.heavy
 
 LONG: Final = 20_000
 PACKAGES: Final = ("kraft.", "data_plane.", "fetch.", "metadata_quorum.")
