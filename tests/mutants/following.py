@@ -63,8 +63,8 @@ FOLLOWING: Final = (
         "ours",
         "a partition is not fetched while its leader's bounds are asked for",
         "fetch/fetcher.py",
-        "        state.resolving = True\n        self._lookups",
-        "        self._lookups",
+        "            state.resolving = True\n            self._out_of_range",
+        "            self._out_of_range",
         ("unit/replication/test_late_answers.py",),
     ),
     mutant(

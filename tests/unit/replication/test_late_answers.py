@@ -257,6 +257,36 @@ async def test_where_the_leaders_log_begins_is_asked_before_the_next_fetch() -> 
 
 
 @in_loop
+async def test_where_very_many_logs_begin_is_asked_in_several_turns_before_the_next_fetch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fetch.fetcher.BOUNDS_PER_TURN", 2)
+    async with Cluster(2) as cluster:
+        cluster.create_topic("t", [[1, 2]] * 5)
+        leader = SlowBounds()
+        fetcher = fetcher_of(cluster, leader)
+        followers = [cluster.replica(2, "t", number) for number in range(5)]
+        for follower in followers:
+            cluster.brokers[2].fetchers.unfollow(follower)
+            fetcher.add(follower)
+        await until(lambda: leader.asked)
+        leader.answer(
+            *(
+                FetchedPartition(each.topic_id, "t", each.tp.partition, error=ErrorCode.OFFSET_OUT_OF_RANGE)
+                for each in followers
+            )
+        )
+        by_turn: list[int] = []
+        while len(leader.bounds) < 5:
+            before = len(leader.bounds)
+            await asyncio.sleep(0)
+            by_turn.append(len(leader.bounds) - before)
+        assert [asked for asked in by_turn if asked] == [2, 2, 1]
+        assert leader.asked_before == [1] * 5
+        await fetcher.close()
+
+
+@in_loop
 async def test_a_partition_that_is_no_longer_followed_takes_no_bounds() -> None:
     async with Cluster(2) as cluster:
         follower, _ = await follower_of(cluster)
