@@ -70,7 +70,7 @@ demo: $(READY) ## 336,776 flights through three nodes and Spark; a node and the 
 grow: $(READY) ## flights stream on while kraft becomes Apache Kafka, node by node (java; mvn fetches Kafka)
 	$(BIN)/python -m examples.grow
 
-test: $(READY) ## everything that runs in minutes; CI runs test-heavy, too
+test: $(READY) ## what runs in minutes; CI runs test-heavy, too
 	@rm -f build/rows.json
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not long and not heavy"
 

@@ -203,6 +203,7 @@ class ReplicaFetcher:
     async def _run(self) -> None:
         self._drop_in_flight()  # where an error has ended the run before
         self._session.reset()
+        await self._find_bounds()
         while True:
             if not self._in_flight:
                 if not self._session:
@@ -237,6 +238,8 @@ class ReplicaFetcher:
 
     def _kick(self) -> None:
         """Fetch as soon as possible: there is something new to tell the leader, or to fetch again."""
+        if self._out_of_range:
+            return  # what is asked of those comes first; then this is called again
         if not self._in_flight:
             self._wake.set()
         elif len(self._in_flight) < MAX_IN_FLIGHT and self._session.established and self._session.has_changes:
@@ -273,8 +276,7 @@ class ReplicaFetcher:
                     self._delay(state)
         # Records are sent again until their successors are asked for: if there are any, the other is answered
         # at once, and one more fetch beside it would be answered with what that one brings.
-        brings_records = any(answer.records for answer in response.partitions)
-        if self._in_flight and not brings_records and not self._out_of_range:
+        if self._in_flight and not any(answer.records for answer in response.partitions):
             self._kick()
 
     def _take_partition(self, state: PartitionFetchState, answer: FetchedPartition) -> None:
@@ -412,7 +414,10 @@ class ReplicaFetcher:
 
     async def _find_bounds(self) -> None:
         """Asked before the next fetch: behind one that waits at the leader the answers would wait, too, and
-        retention would have moved the beginnings of its logs by the time they come."""
+        retention would have moved the beginnings of its logs by the time they come. One that waits there
+        already is answered when the next one comes."""
+        if not self._out_of_range:
+            return
         while self._out_of_range:
             for _ in range(min(len(self._out_of_range), BOUNDS_PER_TURN)):
                 state = self._out_of_range.popleft()
@@ -424,6 +429,7 @@ class ReplicaFetcher:
                     self._delay(state)
             if self._out_of_range:
                 await asyncio.sleep(0)
+        self._kick()
 
     def _ask_for_bounds(self, state: PartitionFetchState) -> None:
         if not self._is_current(state):

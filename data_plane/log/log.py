@@ -79,7 +79,7 @@ class UnifiedLog:
         self.unidentified = loaded.identity.unidentified
         self.inconsistent = False  # a change has stopped half-way (consistency.py)
         contents = loaded.contents
-        self.found_end = contents.found_end
+        self.found_end = contents.found_end  # when it was loaded
         self.log_start_offset = contents.log_start_offset
         self.log_end_offset = contents.log_end_offset
         self.epochs = contents.epochs

@@ -92,6 +92,10 @@ class BrokerLifecycle:
         self._last_answer_at = loop.time()
         self.state = BrokerState.STARTING
         self.broker_epoch = -1
+        """Of the registration that holds; -1 where there is none (any more)."""
+        self.fetch_epoch = -1
+        """Of the newest registration, over or not. By -1 a leader takes a follower for any incarnation:
+        one that was replaced would be put into ISRs in the place of its successor (KIP-903)."""
         self.running = asyncio.Event()
         """Set when the broker has been unfenced for the first time."""
         self.failed_log_dirs: list[UUID] = []
@@ -208,7 +212,7 @@ class BrokerLifecycle:
                 log.warning("not registered yet: %s", error)
                 continue
             if answer.error_code == ErrorCode.NONE:
-                self.broker_epoch = answer.broker_epoch
+                self.broker_epoch = self.fetch_epoch = answer.broker_epoch
                 self._last_answer_at = self._loop.time()
                 if self.state is BrokerState.STARTING:
                     self.state = BrokerState.FENCED

@@ -40,9 +40,11 @@ MAX_BYTES: Final = 1024 * 1024
 MAX_WAIT_MS: Final = 500
 TIMEOUT_S: Final = 3.0
 RETRY_S: Final = 0.05
-STALE_ANSWERS: Final = 200
-"""So many in a row, with a pause of RETRY_S behind each, come from no leader that only does not know of the
-next one yet: without its voters it stops after two seconds."""
+STALE_S: Final = 5.0
+"""For so long no leader answers that only does not know of the next one yet: without its voters it stops
+after two seconds."""
+STALE_ANSWERS: Final = 10
+"""Nor so often: time may have passed while all stood still."""
 UNCOMMITTED_S: Final = 0.005
 """The pause before what was not committed yet is fetched again: the first one; it doubles."""
 
@@ -91,7 +93,9 @@ class MetadataFollower:
         self._asked = 0
         """How many voters have failed to answer: the next one has its turn."""
         self._stale = 0
-        """How many answers in a row came from an earlier leader than we know, and lack what we have."""
+        """How many answers since the last good one came from an earlier leader than we know, and lacked what
+        we have."""
+        self._stale_since = 0.0
         self._uncommitted_s = UNCOMMITTED_S
         self._transaction: Transaction = None
         self._failure = ""
@@ -197,8 +201,7 @@ class MetadataFollower:
             return
         if diverges_at > self.image.offset:
             raise MalformedMessage(f"it diverges at offset {diverges_at}, which was not asked for")
-        if current.leader_epoch < self._leader_epoch and self._stale < STALE_ANSWERS:
-            self._stale += 1
+        if current.leader_epoch < self._leader_epoch and not self._stays_stale():
             self._leads_not(voter)
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"it led epoch {current.leader_epoch}")
         raise FatalError(
@@ -206,6 +209,12 @@ class MetadataFollower:
             f"controller {voter} has lost metadata from offset {diverges_at} on, and this broker has applied "
             f"what is up to offset {self.image.offset}: were the controllers restored from a backup?",
         )
+
+    def _stays_stale(self) -> bool:
+        if self._stale == 0:
+            self._stale_since = self._loop.time()
+        self._stale += 1
+        return self._stale > STALE_ANSWERS and self._loop.time() - self._stale_since > STALE_S
 
     def _learn_leader(self, current: Message) -> None:
         if current.leader_epoch < self._leader_epoch:

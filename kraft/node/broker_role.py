@@ -152,7 +152,7 @@ class BrokerRole:
         self.fetcher_manager = ReplicaFetcherManager(
             FetcherContext(
                 node.node_id,
-                lambda: self.lifecycle.broker_epoch,
+                lambda: self.lifecycle.fetch_epoch,
                 node.now_ms,
                 node.loop,
                 self.timer,

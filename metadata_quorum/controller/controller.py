@@ -441,7 +441,9 @@ class QuorumController:
         self, changes: Sequence[c.ConfigChange], *, validate_only: bool = False
     ) -> tuple[ConfigResult, ...]:
         """One result per resource, in order."""
-        command = c.IncrementalAlterConfigs(changes=tuple(changes), controllers=self.config.voters)
+        command = c.IncrementalAlterConfigs(
+            changes=tuple(changes), controllers=self.config.voters, bounds_lists=True
+        )
         return await self._run(command, validate_only, None)
 
     async def alter_configs(

@@ -59,7 +59,7 @@ def incremental_alter_configs(image: MetadataImage, command: IncrementalAlterCon
             if len(named) != len(change.operations):
                 raise BrokerError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
             for operation in change.operations:
-                _operate(values, operation, _keys(resource))
+                _operate(values, operation, _keys(resource), bounds_lists=command.bounds_lists)
             requested.append((resource, named, values))
         except BrokerError as e:
             requested.append((resource, named, detached(e)))
@@ -176,7 +176,13 @@ def _keys(resource: Resource) -> Mapping[str, ConfigKey]:
             return {}
 
 
-def _operate(values: dict[str, str], operation: ConfigOperation, keys: Mapping[str, ConfigKey]) -> None:
+def _operate(
+    values: dict[str, str],
+    operation: ConfigOperation,
+    keys: Mapping[str, ConfigKey],
+    *,
+    bounds_lists: bool,
+) -> None:
     name, value = operation.name, operation.value
     if operation.operation == CONFIG_DELETE:
         values.pop(name, None)
@@ -188,26 +194,31 @@ def _operate(values: dict[str, str], operation: ConfigOperation, keys: Mapping[s
         return
     if operation.operation not in (CONFIG_APPEND, CONFIG_SUBTRACT):
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {operation.operation}")
-    values[name] = _changed_list(values.get(name), operation, value, keys.get(name))
+    changed = _changed_list(values.get(name), operation, value, keys.get(name), unique=bounds_lists)
+    if bounds_lists and len(changed.encode()) > MAX_STRING_BYTES:
+        text = "The configuration value cannot be added because it exceeds the maximum value size of"
+        raise BrokerError(ErrorCode.INVALID_CONFIG, f"{text} {MAX_STRING_BYTES} bytes.")
+    values[name] = changed
 
 
-def _changed_list(before: str | None, operation: ConfigOperation, value: str, key: ConfigKey | None) -> str:
-    """With the items of `value`, or without them. No item is there twice."""
+def _changed_list(
+    before: str | None, operation: ConfigOperation, value: str, key: ConfigKey | None, *, unique: bool
+) -> str:
+    """With the items of `value` that it lacks (`unique`: each once), or without them."""
     if key is None or key.type is not ConfigType.LIST:
         verb = "APPEND" if operation.operation == CONFIG_APPEND else "SUBTRACT"
         raise BrokerError(
             ErrorCode.INVALID_CONFIG, f"Can't {verb} to key {operation.name} because its type is not LIST."
         )
     present = [item for item in (key.default or "" if before is None else before).split(",") if item]
-    given = dict.fromkeys(item.strip() for item in value.split(",") if item.strip())
+    given = [item.strip() for item in value.split(",") if item.strip()]
     if operation.operation == CONFIG_SUBTRACT:
-        return ",".join(item for item in present if item not in given)
+        gone = set(given)
+        return ",".join(item for item in present if item not in gone)
     known = set(present)
-    appended = ",".join(present + [item for item in given if item not in known])
-    if len(appended.encode()) > MAX_STRING_BYTES:
-        text = "The configuration value cannot be added because it exceeds the maximum value size of"
-        raise BrokerError(ErrorCode.INVALID_CONFIG, f"{text} {MAX_STRING_BYTES} bytes.")
-    return appended
+    return ",".join(
+        present + [item for item in (dict.fromkeys(given) if unique else given) if item not in known]
+    )
 
 
 def _check(resource: Resource, values: Mapping[str, str]) -> None:

@@ -365,6 +365,7 @@ class IncrementalAlterConfigs(Command[tuple[ConfigResult, ...]]):
     changes: tuple[ConfigChange, ...]
     controllers: Annotated[Int32s, Tag(0)] = ()
     """Nodes that have configurations though they are no brokers. None: those of controllers were refused."""
+    bounds_lists: Annotated[Bool, Tag(1)] = False  # items are appended once, and no more than a string holds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -382,8 +383,7 @@ class AlterConfigs(Command[tuple[ConfigResult, ...]]):
     """What is not named is deleted."""
 
     resources: tuple[ConfigReplacement, ...]
-    controllers: Annotated[Int32s, Tag(0)] = ()
-    """As of `IncrementalAlterConfigs`."""
+    controllers: Annotated[Int32s, Tag(0)] = ()  # as of `IncrementalAlterConfigs`
 
 
 @COMMANDS.enter(50)

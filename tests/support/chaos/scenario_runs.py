@@ -42,7 +42,7 @@ ROWS = {
 """The others drive C6."""
 MINUTES = {"everything": "0.2", "workload": "0.05"}
 LIVE = frozenset({"isr-shrink", "hw-truncation", "unclean-election", "transactions"})
-"""In `make test`: one whose verdict the simulator must share, one with a planted twin, and two that it cannot
+"""In CI: one whose verdict the simulator must share, one with a planted twin, and two that it cannot
 play. What else it can play is simulated there (test_scenario_run), and live in `make test-long`. In some of
 the others many members of groups close: confluent-kafka may wait for ever then, with the interpreter's lock
 (chaos/watchdog.py), and take the tests' own process along."""

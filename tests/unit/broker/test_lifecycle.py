@@ -85,3 +85,35 @@ def test_an_answer_to_a_heartbeat_of_an_earlier_epoch_says_nothing_of_this_one()
         await lifecycle.close()
 
     run_virtually(beat())
+
+
+def test_while_it_registers_again_a_broker_fetches_by_its_last_epoch():
+    """By none a leader would put it into ISRs, though another process may have its number by now."""
+    fetched_by: list[tuple[int, int]] = []
+
+    async def beat() -> None:
+        async def request(api_key: ApiKey, version: int, fields: dict[str, Any]) -> Message:
+            fetched_by.append((lifecycle.broker_epoch, lifecycle.fetch_epoch))
+            return cast(Message, SimpleNamespace(error_code=0, broker_epoch=50 + len(fetched_by)))
+
+        async def ask(*_: object) -> Message:
+            return cast(Message, SimpleNamespace(error_code=int(ErrorCode.STALE_BROKER_EPOCH)))
+
+        controller_channel: Any = SimpleNamespace(
+            request=request, ask=ask, voters=(1,), may_ask=lambda voter: len(fetched_by) < 2
+        )
+        identity = BrokerIdentity(1, "cluster", UUID(int=1), (), (), None, ())
+        lifecycle = BrokerLifecycle(
+            asyncio.get_running_loop(),
+            controller_channel,
+            identity,
+            heartbeat_interval_s=1,
+            session_timeout_s=9,
+        )
+        lifecycle.start(lambda: 0, lambda: 42, lambda broker_epoch: None)
+        await asyncio.sleep(3)
+        assert lifecycle.fetch_epoch == lifecycle.broker_epoch == 52
+        await lifecycle.close()
+
+    run_virtually(beat())
+    assert fetched_by == [(-1, -1), (-1, 51)]

@@ -382,7 +382,7 @@ THROTTLED = "leader.replication.throttled.replicas"
 def alter(operation: int, value: str, *topics: str) -> c.IncrementalAlterConfigs:
     wish = c.ConfigOperation(name=THROTTLED, operation=operation, value=value)
     changes = (c.ConfigChange(resource_type=2, resource_name=topic, operations=(wish,)) for topic in topics)
-    return c.IncrementalAlterConfigs(changes=tuple(changes))
+    return c.IncrementalAlterConfigs(changes=tuple(changes), bounds_lists=True)
 
 
 def test_values_that_are_checked_again_have_their_weight() -> None:
@@ -415,3 +415,14 @@ def test_no_list_grows_longer_than_a_string_may_be() -> None:
     assert machine.image.config(2, "t") == {THROTTLED: f"{half},5:5"}
     (result,) = machine.run(alter(c.CONFIG_SUBTRACT, f"{half},9:9", "t"))
     assert machine.image.config(2, "t") == {THROTTLED: "5:5"}
+
+
+def test_an_older_controllers_command_is_decided_as_the_older_one_decides_it() -> None:
+    """Else the voters of two versions part, and stop."""
+    machine = ready(1)
+    machine.create("t", 1)
+    half = ",".join(f"{n}:1" for n in range(1000, 4000))
+    for value in (half, half.replace(":1", ":2"), "5:5,5:5"):
+        (result,) = machine.run(replace(alter(c.CONFIG_APPEND, value, "t"), bounds_lists=False))
+        assert result.error is ErrorCode.NONE
+    assert machine.image.config(2, "t") == {THROTTLED: f"{half},{half.replace(':1', ':2')},5:5,5:5"}

@@ -257,6 +257,27 @@ async def test_where_the_leaders_log_begins_is_asked_before_the_next_fetch() -> 
 
 
 @in_loop
+async def test_a_fetch_that_waits_at_the_leader_lets_the_answer_about_its_log_pass() -> None:
+    """Answers come in order; who waits is answered when the next fetch comes."""
+    async with Cluster(2) as cluster:
+        follower, _ = await follower_of(cluster)
+        cluster.create_topic("u", [[1, 2]])
+        leader = SlowBounds()
+        fetcher = fetcher_of(cluster, leader)
+        fetcher.add(follower)
+        await until(lambda: leader.asked)
+        leader.answer()
+        await until(lambda: len(leader.asked) == 2)
+        fetcher.add(cluster.replica(2, "u"))
+        await until(lambda: len(leader.asked) == 3)
+        outside = FetchedPartition(follower.topic_id, "t", 0, error=ErrorCode.OFFSET_OUT_OF_RANGE)
+        leader.answer(outside, request=1)
+        await until(lambda: len(leader.asked) == 4)
+        assert leader.asked_before == [3]
+        await fetcher.close()
+
+
+@in_loop
 async def test_where_very_many_logs_begin_is_asked_in_several_turns_before_the_next_fetch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
