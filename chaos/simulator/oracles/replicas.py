@@ -138,6 +138,8 @@ class ReplicaOracle:
     def unsettled(self) -> str:
         """When nothing is written: which replica of the metadata is not there, has another role or epoch, or
         is not at the end that all have; or is there, and not in the metadata. Empty where there is none."""
+        if self._cluster.leader is None:  # it was cut off until the heal, and has resigned since
+            return "no controller is active"
         for name, state, found in self._by_partition():
             if state is None:
                 return f"{name} is on {sorted(found)}, and deleted"

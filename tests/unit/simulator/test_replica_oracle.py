@@ -221,3 +221,10 @@ def test_what_was_aborted_is_no_last_record() -> None:
     transaction = AbortedTransaction(producer_id=7, first_offset=1, last_offset=2, last_stable_offset=3)
     assert last_records(kept + aborted, [transaction]) == last_records(kept, []) == {b"k": (0, b"kept")}
     assert last_records(kept + aborted, []) == {b"k": (1, b"aborted")}
+
+
+def test_nothing_is_settled_while_no_controller_is_active() -> None:
+    """One that was cut off until the heal may resign behind it (seed 603221)."""
+    known: Any = SimpleNamespace()
+    oracle = ReplicaOracle(made(), lambda rule, what: None, known)
+    assert oracle.unsettled() == "no controller is active"
