@@ -12,6 +12,7 @@ from typing import Final
 
 from sortedcontainers import SortedDict
 
+from data_plane.log import files
 from data_plane.log.epochs import EpochCache
 from data_plane.log.index import OFFSET_ENTRY, TIME_ENTRY
 from data_plane.log.segment import MAX_OFFSET, LogSegment
@@ -126,6 +127,8 @@ def _recover(
         if disk_failed:
             _write_again(segment, position)
         if damage is None:
+            if disk_failed:
+                _name_again(disk, segment)
             if base != bases[-1]:
                 segment.seal()
             continue
@@ -141,6 +144,8 @@ def _recover(
                 segment.path, position, end, lost, damage, recovery_point,
             )  # fmt: skip
         _cut(disk, segments, base, position, may_block)
+        if disk_failed:
+            _name_again(disk, segment)
         break
     return end, bases[first]
 
@@ -164,6 +169,15 @@ def _write_again(segment: LogSegment, end: int) -> None:
     file = segment.file
     for start in range(0, end, _CHUNK_BYTES):
         file.write_at(start, file.read(start, min(_CHUNK_BYTES, end - start)))
+
+
+def _name_again(disk: Disk, segment: LogSegment) -> None:
+    """Names, too, count as durable after a sync of their directory that failed: this one would go with the
+    next loss of power. Renamed and renamed back, it is synced with what follows. Should a crash come between,
+    the next start finds a complete segment that is to be put into place (load.py)."""
+    path = segment.path
+    disk.rename(path, path + files.SWAP)
+    disk.rename(path + files.SWAP, path)
 
 
 def close_gap(segments: SortedDict[int, LogSegment], epochs: EpochCache) -> int:
