@@ -277,6 +277,7 @@ async def test_a_fetch_that_waits_at_the_leader_lets_the_answer_about_its_log_pa
         await fetcher.close()
 
 
+@pytest.mark.pure("a constant is set")
 @in_loop
 async def test_where_very_many_logs_begin_is_asked_in_several_turns_before_the_next_fetch(
     monkeypatch: pytest.MonkeyPatch,
