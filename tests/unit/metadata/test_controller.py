@@ -354,6 +354,9 @@ async def test_topics_defaults_growth_and_deletion() -> None:
     await node.brokers(1, 2)
     (dry,) = await node.controller.create_topics([CreatableTopic("t")], validate_only=True)
     assert len(node.judged_beside) == 1, "its values may be of any length"
+    (large,) = await node.controller.create_topics([CreatableTopic("large", 5000)], validate_only=True)
+    assert large.partitions == 5000
+    assert len(node.judged_beside) == 2
     assert (dry.error, dry.partitions, dry.replication_factor) == (ErrorCode.NONE, 3, 2)
     assert "t" not in node.controller.image.topics_by_name
     (made,) = await node.controller.create_topics([CreatableTopic("t", configs={"retention.ms": "5"})])
