@@ -15,3 +15,11 @@ def silent_nodes() -> Iterator[None]:
     logger.setLevel(logging.CRITICAL)
     yield
     logger.setLevel(before)
+
+
+@pytest.fixture
+def silent() -> Iterator[None]:
+    """Of clients and clusters that fail on purpose nothing is logged at all."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)

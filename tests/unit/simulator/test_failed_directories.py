@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-
 import pytest
 
 from chaos.simulator.faults import SimFault
@@ -15,20 +12,13 @@ from data_plane.coordinator.topics import OFFSETS_TOPIC
 from data_plane.replication.partition import Partition
 from metadata_quorum.foundation.errors import ErrorCode
 
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("silent")]
 
 SEEDS = range(3, 13)
 """The first is taken in which a broker stores a group in such a directory."""
 STORED_S = 10
 LOST_S = 4.0
 """How long the directory is gone."""
-
-
-@pytest.fixture(autouse=True)
-def _silent() -> Iterator[None]:
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def coordinators_directory(simulation: Simulation) -> tuple[int, int] | None:

@@ -3,26 +3,18 @@ there are two, and a broker that has followed the next one may come back to it."
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-
 import pytest
 
 from chaos.simulator.cluster import host_of
 from chaos.simulator.profile import PROFILES
 from chaos.simulator.run import Simulation
 
+pytestmark = pytest.mark.usefixtures("silent")
+
 STARTED_S = 3.0
 STEP_S = 0.1
 STEPS = 40
 """Elections take up to 2 s, and so does a leader without voters to give up."""
-
-
-@pytest.fixture(autouse=True)
-def _silent() -> Iterator[None]:
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def active(simulation: Simulation) -> set[int]:

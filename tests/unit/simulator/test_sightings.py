@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-
 import pytest
 
 from chaos.simulator.clients import transactor
@@ -14,15 +11,9 @@ from chaos.simulator.run import Outcome, Simulation
 from chaos.simulator.sightings import OF_DIRECTORIES, OF_TRANSACTIONS, SIGHTINGS
 from data_plane.coordinator.transactions.transaction_state_manager import TransactionStateManager
 
+pytestmark = pytest.mark.usefixtures("silent")
+
 AT_ONCE = "at 1 for 2 when prepared 1ms: kill seen"
-
-
-@pytest.fixture(autouse=True)
-def _silent() -> Iterator[None]:
-    """What nodes say of coordinators that are gone."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def coordinator_dies() -> Outcome:

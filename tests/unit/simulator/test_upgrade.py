@@ -3,7 +3,6 @@ older one has written the newer one reads."""
 
 from __future__ import annotations
 
-import logging
 import shutil
 import subprocess
 import sys
@@ -19,18 +18,12 @@ from chaos.simulator.profile import PROFILES
 from chaos.simulator.run import Simulation
 from chaos.simulator.software import PACKAGES, THIS, Software, older
 
+pytestmark = pytest.mark.usefixtures("silent")
+
 BASE = "bdd9833ada1dc029e01f7edb93aa8cd44475c3c0"
 """The oldest whose nodes tell what the cluster decides, as the story asks them to."""
 ROOT = Path(__file__).parents[3]
 SECONDS = 20.0
-
-
-@pytest.fixture(autouse=True)
-def _silent() -> Iterator[None]:
-    """What nodes say of the faults; both versions of them."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @pytest.fixture(scope="module")
