@@ -353,6 +353,11 @@ class SimDisk:
         clone._root = copy(self._root)
         return clone
 
+    def restore(self, backup: SimDisk) -> None:
+        """What is on that one is on this, which is written to from now on, and that one is not."""
+        self._root = backup._root
+        self._unsynced.clear()
+
     def durable_files(self, directory: str) -> dict[str, bytes]:
         """The files right in a directory, as `durable_clone` would have them."""
         entry: Inode | DirectoryNode | None = self._root

@@ -40,11 +40,9 @@ MAX_BYTES: Final = 1024 * 1024
 MAX_WAIT_MS: Final = 500
 TIMEOUT_S: Final = 3.0
 RETRY_S: Final = 0.05
-STALE_S: Final = 5.0
-"""For so long no leader answers that only does not know of the next one yet: without its voters it stops
-after two seconds."""
-STALE_ANSWERS: Final = 10
-"""Nor so often: time may have passed while all stood still."""
+STALE_ANSWERS: Final = 100
+"""So often no leader answers that only does not know of the next one yet: without its voters it stops after
+two seconds, and there are RETRY_S between two answers. Answers, not seconds: all may have stood still."""
 UNCOMMITTED_S: Final = 0.005
 """The pause before what was not committed yet is fetched again: the first one; it doubles."""
 
@@ -88,6 +86,10 @@ class MetadataFollower:
         self._leader_epoch = 0
         """The quorum's, as told by the last answer. Kafka's controllers refuse a fetch without it."""
         self._leader_since = 0.0
+        self._elected_epoch = -1
+        """The last one that is known to have had a leader: a majority of the voters has it on its disks."""
+        self._behind: set[int] = set()
+        """Voters that have answered since, and knew of an earlier one only."""
         self._active_epoch = -1
         """The epoch in which a controller has last been seen to be active: it wrote a record."""
         self._asked = 0
@@ -95,7 +97,6 @@ class MetadataFollower:
         self._stale = 0
         """How many answers since the last good one came from an earlier leader than we know, and lacked what
         we have."""
-        self._stale_since = 0.0
         self._uncommitted_s = UNCOMMITTED_S
         self._transaction: Transaction = None
         self._failure = ""
@@ -142,10 +143,11 @@ class MetadataFollower:
     def _voter(self) -> int | None:
         channel = self._controller_channel
         for known in (self._leader, channel.active):
-            if known >= 0 and channel.connected(known):
+            if known >= 0 and known not in self._behind and channel.connected(known):
                 return known
         connected = [voter for voter in channel.voters if channel.connected(voter)]
-        return connected[self._asked % len(connected)] if connected else None
+        ahead = [voter for voter in connected if voter not in self._behind] or connected
+        return ahead[self._asked % len(ahead)] if ahead else None
 
     async def _fetch_once(self, voter: int) -> None:
         image = self.image
@@ -170,6 +172,7 @@ class MetadataFollower:
         for each in answer.node_endpoints:
             self._controller_channel.learn_address(each.node_id, Address(each.host, each.port))
         self._learn_leader(found.current_leader)
+        self._learn_who_is_behind(voter, found.current_leader.leader_epoch)
         if found.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
             self._leads_not(voter)
         if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -196,27 +199,43 @@ class MetadataFollower:
         follows it mixes two histories, and acknowledges records of topics that it does not know.
 
         But for a leader that was replaced and has yet to notice: it lacks what the next one decided. Its
-        epoch tells. That of controllers that were restored may be an older one, too, and stays."""
+        epoch tells. That of controllers that were restored may be an older one, too: of all of them, or for
+        good."""
         if diverges_at < 0:
             return
-        if diverges_at > self.image.offset:
+        if current.leader_epoch < self._leader_epoch:
+            self._stale += 1
+            if not self._is_majority_behind() and self._stale <= STALE_ANSWERS:
+                self._leads_not(voter)
+                raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"it led epoch {current.leader_epoch}")
+        elif diverges_at > self.image.offset:
             raise MalformedMessage(f"it diverges at offset {diverges_at}, which was not asked for")
-        if current.leader_epoch < self._leader_epoch and not self._stays_stale():
-            self._leads_not(voter)
-            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"it led epoch {current.leader_epoch}")
+        applied = self.image.offset
+        lost = min(diverges_at, applied)
         raise FatalError(
             ExitCode.WRONG_CLUSTER,
-            f"controller {voter} has lost metadata from offset {diverges_at} on, and this broker has applied "
-            f"what is up to offset {self.image.offset}: were the controllers restored from a backup?",
+            f"controller {voter} has lost metadata from offset {lost} on, and this broker has applied what is "
+            f"up to offset {applied}: were the controllers restored from a backup?",
         )
 
-    def _stays_stale(self) -> bool:
-        if self._stale == 0:
-            self._stale_since = self._loop.time()
-        self._stale += 1
-        return self._stale > STALE_ANSWERS and self._loop.time() - self._stale_since > STALE_S
+    def _learn_who_is_behind(self, voter: int, epoch: int) -> None:
+        """The voter knew of that epoch when it answered."""
+        if epoch < self._elected_epoch:
+            self._behind.add(voter)
+        else:
+            self._behind.discard(voter)
+
+    def _is_majority_behind(self) -> bool:
+        """Whoever elected a leader has had its epoch on disk before that: a majority that knows of none has
+        lost it. How many voters there are is known where all are configured."""
+        channel = self._controller_channel
+        return not channel.discovers and 2 * len(self._behind) > len(channel.voters)
 
     def _learn_leader(self, current: Message) -> None:
+        elected = max(current.leader_epoch if current.leader_id >= 0 else -1, self.image.epoch)
+        if elected > self._elected_epoch:
+            self._elected_epoch = elected
+            self._behind.clear()
         if current.leader_epoch < self._leader_epoch:
             return
         if current.leader_epoch > self._leader_epoch:

@@ -78,7 +78,8 @@ class ControllerChannel:
         paused, and another one active); a client's request in an envelope has all of `request_timeout_s`."""
         self._loop = loop
         self._voters = dict(voters)
-        self._discovers = any(voter < 0 for voter in voters)
+        self.discovers: Final = any(voter < 0 for voter in voters)
+        """Bootstrap servers are all that is configured: which voters there are is learned."""
         self._random = random
         self._client_id = client_id
         self._request_timeout_s = request_timeout_s
@@ -109,7 +110,7 @@ class ControllerChannel:
 
     def learn_address(self, voter: int, address: Address) -> None:
         """Take a voter's address from another one; for nodes that know only bootstrap servers."""
-        if not self._discovers:
+        if not self.discovers:
             return
         known = self._voters.get(voter)
         self._voters[voter] = address

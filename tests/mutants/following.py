@@ -81,7 +81,7 @@ FOLLOWING: Final = (
         "ours",
         "a leader that was replaced, and has yet to notice, has lost no metadata",
         "kraft/broker/metadata_follower.py",
-        "current.leader_epoch < self._leader_epoch and not self._stays_stale()",
+        "not self._is_majority_behind() and self._stale <= STALE_ANSWERS",
         "False",
         ("unit/broker/test_metadata_follower.py", "unit/simulator/test_replaced_controller.py"),
     ),

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pytest
 
-from kraft.broker.metadata_follower import ACTIVE_S, STALE_ANSWERS, MetadataFollower
+from kraft.broker.metadata_follower import ACTIVE_S, RETRY_S, STALE_ANSWERS, MetadataFollower
 from kraft.net.client import Address
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import decode_request, encode_response
@@ -65,6 +65,11 @@ class KraftQuorum:
     """What is said of it; None: its size."""
     broken: Callable[[], dict[str, Any]] | None = None
     """What is answered instead, once."""
+    stand_by: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """What a voter answers instead, as long as it is here."""
+    reached: set[int] | None = None
+    """Voters; None: all."""
+    discovers: bool = False
     asked: list[tuple[int, int, int, int]] = field(default_factory=list)
     """Voter, offset, leader epoch, last fetched epoch."""
     snapshot_epochs: list[int] = field(default_factory=list)
@@ -74,7 +79,7 @@ class KraftQuorum:
     """The leader, which names itself until another one is elected."""
 
     def connected(self, voter: int) -> bool:
-        return True
+        return self.reached is None or voter in self.reached
 
     def learn_address(self, voter: int, address: Address) -> None:
         assert (voter, address) == (self.leader, Address("h", 9))
@@ -115,6 +120,8 @@ class KraftQuorum:
         if self.broken is not None:
             broken, self.broken = self.broken, None
             return broken()
+        if voter in self.stand_by:
+            return self.stand_by[voter]
         code = ErrorCode.NONE
         if wanted.last_fetched_epoch < 0 or wanted.current_leader_epoch < 0:
             code = ErrorCode.INVALID_REQUEST
@@ -345,6 +352,16 @@ def test_an_answer_that_is_none_is_said_once_and_asked_for_again(
     assert [each.levelname for each in caplog.records] == ["WARNING", "INFO"]
 
 
+def redirecting(epoch: int) -> dict[str, Any]:
+    """By who knows of no leader in its term."""
+    answer = diverging(epoch=epoch)
+    partition = answer["responses"][0]["partitions"][0]
+    del partition["diverging_epoch"]
+    partition["current_leader"]["leader_id"] = -1
+    partition["error_code"] = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    return answer
+
+
 def ending_before_us(epoch: int = 7) -> dict[str, Any]:
     answer = diverging(epoch=epoch)
     partition = answer["responses"][0]["partitions"][0]
@@ -386,46 +403,68 @@ def test_a_leader_that_does_not_know_yet_that_it_was_replaced_has_lost_nothing(
 ) -> None:
     """Without its voters it stays active for two seconds. It ended the node of whoever had followed the next
     one, and came back to it."""
-    quorum = KraftQuorum([batch(0, feature(20)), batch(1, feature(21))])
-    stale = 0
-
-    def stale_answer() -> dict[str, Any]:
-        nonlocal stale
-        stale += 1
-        if stale < 5 * STALE_ANSWERS:
-            quorum.broken = stale_answer
-        return answer
+    quorum = KraftQuorum([batch(0, feature(20)), batch(1, feature(21))], voters=(1, 2, 3))
 
     async def test(follower: MetadataFollower) -> None:
         await level(follower, 21)
-        quorum.broken = stale_answer
+        quorum.reached, quorum.stand_by[2] = {2}, answer
+        asked = len(quorum.asked)
+        await asyncio.sleep(STALE_ANSWERS // 2 * RETRY_S)
+        assert len(quorum.asked) > asked + STALE_ANSWERS // 3
+        quorum.stand_by.clear()
         quorum.batches += [batch(2, feature(22))]
         await level(follower, 22)
 
     following(quorum, test)
-    assert stale == 5 * STALE_ANSWERS
 
 
-def test_controllers_restored_from_before_an_election_are_of_an_older_epoch_and_stay_so() -> None:
-    quorum = KraftQuorum([batch(0, feature(20)), batch(1, feature(21))])
+def test_a_term_that_nobody_was_elected_in_proves_nothing() -> None:
+    """A candidate alone knows of it; the others are behind it, and right."""
+    quorum = KraftQuorum([batch(0, feature(20)), batch(1, feature(21))], voters=(1, 2, 3))
+
+    async def test(follower: MetadataFollower) -> None:
+        await level(follower, 21)
+        quorum.reached, quorum.stand_by[1] = {1}, redirecting(9)
+        await asyncio.sleep(1)
+        quorum.reached, quorum.stand_by = {2, 3}, {2: ending_before_us(epoch=7), 3: redirecting(7)}
+        await asyncio.sleep(1)
+        quorum.stand_by.clear()
+        quorum.leader, quorum.epoch = 3, 10
+        quorum.batches += [batch(2, feature(22))]
+        await level(follower, 22)
+
+    following(quorum, test)
+
+
+@pytest.mark.parametrize("answer", [diverging(1, epoch=6), diverging(5, epoch=6), ending_before_us(epoch=6)])
+@pytest.mark.parametrize(
+    ("discovers", "at_most"), [(False, 4), pytest.param(True, STALE_ANSWERS + 3, id="discovers")]
+)
+def test_controllers_restored_from_before_an_election_are_of_an_older_epoch(
+    answer: dict[str, Any], discovers: bool, at_most: int
+) -> None:
+    """All of them: once a majority has said so it is certain, and before they decide much. Where they are
+    learned of one by one nobody knows how many that is."""
+    quorum = KraftQuorum(
+        [batch(0, feature(20)), batch(1, feature(21))], voters=(1, 2, 3), discovers=discovers
+    )
     ended: list[BaseException] = []
-
-    def restored() -> dict[str, Any]:
-        quorum.broken = restored
-        return diverging(end_offset=1, epoch=6)
 
     async def test(follower: MetadataFollower) -> None:
         await level(follower, 21)
         asyncio.get_running_loop().set_exception_handler(
             lambda _, context: ended.append(context["exception"])
         )
-        quorum.broken = restored
+        quorum.asked.clear()
+        quorum.stand_by = {1: redirecting(6), 2: answer, 3: redirecting(6)}
         await asyncio.sleep(30)
 
     following(quorum, test)
     (error,) = ended
     assert isinstance(error, FatalError)
     assert error.exit_code is ExitCode.WRONG_CLUSTER
+    assert "lost metadata from offset 1 on" in error.reason
+    assert sum(voter == 2 for voter, *_ in quorum.asked) <= at_most
 
 
 def test_a_record_that_cannot_be_read_is_named(caplog: pytest.LogCaptureFixture) -> None:
