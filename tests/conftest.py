@@ -52,6 +52,14 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Workers(), "kraft-workers")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Apache Kafka's JVM takes both cores for seconds before it answers: what asks for its jars is heavy."""
+    for item in items:
+        if "kafka_jars" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.heavy)
+
+
 def pytest_collection_finish() -> None:
     """Of thousands of tests and all that they import nothing becomes garbage: to look at it takes a quarter
     of a second, and each simulation looks twice."""

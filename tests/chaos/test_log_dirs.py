@@ -68,6 +68,7 @@ def kept(cluster: LocalCluster, node: int, topic: str) -> dict[int, bytes]:
     return found
 
 
+@pytest.mark.heavy
 @pytest.mark.row("L8", "C1")
 @pytest.mark.parametrize("replaced", [False, True])
 def test_one_failed_directory_takes_only_its_own_along(cluster: LocalCluster, replaced: bool) -> None:

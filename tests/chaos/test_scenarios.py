@@ -21,6 +21,7 @@ from tests.support.chaos.scenario_runs import OTHERS, chaos, parameters, run_and
 from tests.support.waiting import wait_until
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", parameters(OTHERS))
 def test_a_scenario_is_what_it_says(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_and_judge(name, tmp_path, monkeypatch)
@@ -64,6 +65,7 @@ def test_many_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.heavy
 def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "chaos", "run", "leader-kill", "--report", str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as run:

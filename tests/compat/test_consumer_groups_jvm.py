@@ -21,7 +21,7 @@ from tests.unit.groups.clients import GROUP, ClassicClient, ConsumerClient
 from tests.unit.groups.group_driver import GroupDriver
 from tests.unit.groups.topics import Topics
 
-pytestmark = [pytest.mark.heavy, pytest.mark.kafka, pytest.mark.row("G6")]
+pytestmark = [pytest.mark.kafka, pytest.mark.row("G6")]
 
 GROUP_TOOL = "consumer.group.ConsumerGroupCommand"
 

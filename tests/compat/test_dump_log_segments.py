@@ -21,7 +21,7 @@ from tests.support.kafka.kafka_tools import JVM
 from tests.support.logs import NOW_MS, open_log
 from tests.support.may_block import MAY_BLOCK
 
-pytestmark = [pytest.mark.heavy, pytest.mark.kafka]
+pytestmark = pytest.mark.kafka
 
 CONFIG = LogConfig(segment_bytes=6000, index_interval_bytes=500)
 DUMPED = (".log", ".index", ".timeindex", ".snapshot")

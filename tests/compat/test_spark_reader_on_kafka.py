@@ -16,7 +16,7 @@ from spark_connector.errors import OptionError, SourceError
 from spark_connector.reader import read_range
 from tests.support.kafka.apache_kafka import PASSWORD, STORE_PASSWORD, USER, ApacheKafka, running_kafka
 
-pytestmark = [pytest.mark.heavy, pytest.mark.kafka, pytest.mark.row("S1")]
+pytestmark = [pytest.mark.kafka, pytest.mark.row("S1")]
 
 TOPIC = "flights"
 PARTITION = TopicPartition(TOPIC, 0)

@@ -14,7 +14,7 @@ from tests.support.clients.transactions import committed, transactional, write
 from tests.support.kafka.kafka_tools import KafkaTools
 from tests.support.waiting import PATIENCE_S, wait_until
 
-pytestmark = [pytest.mark.heavy, pytest.mark.kafka, pytest.mark.row("P4", "U2")]
+pytestmark = [pytest.mark.kafka, pytest.mark.row("P4", "U2")]
 
 
 def rows(text: str) -> list[dict[str, str]]:

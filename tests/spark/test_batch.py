@@ -104,6 +104,7 @@ def test_from_where_to_where(spark, topics, filled, options, first, last):
     assert got == [each for each in expected(ROUNDS) if first[each[0]] <= each[1] < last[each[0]]]
 
 
+@pytest.mark.heavy
 @pytest.mark.row("S2")
 def test_which_partitions(spark: SparkSession, topics: Topics, filled: str):
     assigned = topics.options(assign=json.dumps({filled: [0, 2]}), endingOffsets="latest")
@@ -133,6 +134,7 @@ def test_how_many_tasks(spark, topics, filled, options, tasks):
     assert records(loaded.collect()) == expected(ROUNDS)
 
 
+@pytest.mark.heavy
 @pytest.mark.row("S4")
 def test_filters_are_pushed_down_where_spark_allows_it(spark: SparkSession, topics: Topics, filled: str):
     second = T0 // 1000 + 6

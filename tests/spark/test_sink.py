@@ -87,6 +87,7 @@ def test_rows_for_partitions_that_came_after_the_producer(topics: Topics):
         write(3)
 
 
+@pytest.mark.heavy
 @pytest.mark.row("S3")
 def test_from_stream_to_stream(spark: SparkSession, topics: Topics, checkpoint: str):
     into, out = topics.make(), topics.make()

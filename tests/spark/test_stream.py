@@ -58,6 +58,7 @@ def test_available_now_in_limited_steps(spark: SparkSession, topics: Topics, che
     assert len(later.records()) == 6
 
 
+@pytest.mark.heavy
 @pytest.mark.row("S1", "S2")
 def test_a_query_that_begins_at_the_end_follows_what_comes(
     spark: SparkSession, topics: Topics, checkpoint: str
@@ -84,6 +85,7 @@ def test_a_query_that_begins_at_the_end_follows_what_comes(
         query.stop()
 
 
+@pytest.mark.heavy
 @pytest.mark.row("S2")
 def test_a_micro_batch_waits_for_enough_records(spark: SparkSession, topics: Topics, checkpoint: str):
     name = topics.make(1)
@@ -104,6 +106,7 @@ def test_a_micro_batch_waits_for_enough_records(spark: SparkSession, topics: Top
         query.stop()
 
 
+@pytest.mark.heavy
 @pytest.mark.row("S2")
 def test_new_topics_that_match_the_pattern(spark: SparkSession, topics: Topics, checkpoint: str):
     first = topics.make(1, name="pattern")
@@ -170,6 +173,7 @@ def test_a_topic_that_was_deleted(spark: SparkSession, topics: Topics, checkpoin
     assert got.records() == expected(range(3, 5), 1)
 
 
+@pytest.mark.heavy
 @pytest.mark.row("S2")
 def test_a_topic_that_was_recreated(spark: SparkSession, topics: Topics, checkpoint: str):
     """Offsets of the old one mean nothing in it; its first records are not passed over in silence."""

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 # PyDLL keeps the interpreter's lock while the function runs, as the client library's callbacks do.
 HANGING = """
 import ctypes, sys
@@ -58,6 +60,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.heavy  # waits half a minute
 def test_a_run_whose_parent_is_gone_ends(tmp_path: Path) -> None:
     program = tmp_path / "orphaned.py"
     program.write_text(ORPHANED)

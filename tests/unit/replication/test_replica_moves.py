@@ -427,6 +427,7 @@ def _die_after(operations: int, *, power: bool = False) -> bool:
     return died
 
 
+@pytest.mark.heavy
 @pytest.mark.row("L2")
 def test_a_node_that_dies_on_the_way_loses_nothing_and_ends_the_move() -> None:
     operations = 1
@@ -435,6 +436,7 @@ def test_a_node_that_dies_on_the_way_loses_nothing_and_ends_the_move() -> None:
     assert operations > 20
 
 
+@pytest.mark.heavy
 @pytest.mark.row("L2")
 def test_a_machine_that_dies_on_the_way_loses_nothing_and_ends_the_move() -> None:
     operations = 1

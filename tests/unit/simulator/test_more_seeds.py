@@ -1,5 +1,6 @@
-"""Seeds of every profile hold: two hundred in `make test`, hundreds more in `make test-long`.
-Together they visit what they are there for: what was never visited was not tested."""
+"""Seeds of every profile hold: two hundred in `make test`, more of those that are dear in `make test-heavy`,
+hundreds more in `make test-long`. Together they visit what they are there for: what was never visited was not
+tested."""
 
 from __future__ import annotations
 
@@ -16,12 +17,14 @@ SECONDS: Final = 20.0
 HEAVY: Final = "fifty"
 """Its items come first, so that none is the last."""
 SEEDS: Final[Mapping[str, int]] = {
-    HEAVY: 2, "groups": 3, "groups-harsh": 3, "groups-static": 3, "changing": 3, "disks": 3, "five": 3,
-    "partial": 3, "upgrade": 3, "transactions-harsh": 4, "transactions-v2": 4, "nearby": 4, "retention": 4,
-    "quiet": 38,
+    "combined": 10, "separate": 10, "transactions": 6, "combined-harsh": 16, "separate-harsh": 16,
+    "stranded": 16, "blackout": 20, "one-controller": 30, "quiet": 51,
 }  # fmt: skip
-"""Of a profile, where it is not `USUAL`: for the same time on a processor more of those that cost little."""
-USUAL: Final = 15
+"""Of a profile that is not dear: for the same time on a processor more of those that cost little."""
+FEW: Final = 2
+"""Of one that is dear."""
+MORE: Final = 3
+"""The next ones of it, in `make test-heavy`."""
 IN_AN_ITEM: Final = 3
 """Seeds: workers take items in turns (tests/support/suite/workers.py)."""
 AT_MOST: Final = 8
@@ -43,8 +46,9 @@ VISITS: Final[Mapping[str, frozenset[str]]] = {
 
 def items() -> Iterator[tuple[str, int, int]]:
     """Profile, first seed, number of seeds."""
-    for profile in (HEAVY, *sorted(PROFILES.keys() - {HEAVY})):
-        seeds = SEEDS.get(profile, USUAL)
+    yield HEAVY, 1, 1
+    for profile in sorted(PROFILES.keys() - {HEAVY}):
+        seeds = SEEDS.get(profile, FEW)
         for first in range(1, seeds + 1, IN_AN_ITEM):
             yield profile, first, min(IN_AN_ITEM, seeds + 1 - first)
 
@@ -66,6 +70,13 @@ def test_seeds_hold_and_visit_what_they_are_there_for(profile: str, first: int, 
         if seed + 1 >= first + seeds and not left:
             break
         assert seed < first + seeds + AT_MOST, f"{profile} never comes to {left}"
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("profile", sorted(PROFILES.keys() - SEEDS.keys()))
+def test_more_seeds_of_what_is_dear_hold(profile: str) -> None:
+    for seed in range(FEW + 1, FEW + 1 + MORE):
+        visited(profile, seed)
 
 
 @pytest.mark.long

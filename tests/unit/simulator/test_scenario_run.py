@@ -59,6 +59,7 @@ def test_a_schedule_is_played_by_its_text_and_recorded_as_in_the_lab(tmp_path: P
     assert broken == ["nothing is committed without a majority"], "there was one all the time"
 
 
+@pytest.mark.heavy
 @pytest.mark.pure("a bug is planted in Python")
 def test_what_breaks_a_promise_breaks_the_simulated_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -77,6 +78,7 @@ def test_what_breaks_a_promise_breaks_the_simulated_verdict(
     assert not verdict.ok
 
 
+@pytest.mark.heavy
 def test_the_damage_keeps_a_replica_out_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,6 +88,7 @@ def test_the_damage_keeps_a_replica_out_and_nothing_else(
     assert "all-0: the damaged replica stays out of the ISR" in broken
 
 
+@pytest.mark.heavy
 @pytest.mark.row("C6")
 @pytest.mark.parametrize(
     "name",

@@ -37,6 +37,7 @@ def leader_counts_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LeaderState, "high_watermark", lambda self, before, end, now, own: own)
 
 
+@pytest.mark.heavy
 @pytest.mark.pure("a bug is planted in Python")
 def test_a_leader_that_counts_itself_alone_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     leader_counts_itself_alone(monkeypatch)
@@ -57,6 +58,7 @@ def test_a_seed_shrinks_to_the_faults_that_matter(monkeypatch: pytest.MonkeyPatc
     assert len(shrunk.run.faults) < len(whole) / 2
 
 
+@pytest.mark.heavy
 def test_a_minority_may_lose_power_and_no_more_than_that() -> None:
     """With five copies, two of which need not be synced; all five lose what clients were told."""
     profile = PROFILES["five"]

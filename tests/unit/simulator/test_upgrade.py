@@ -59,6 +59,7 @@ def versions_of(cluster: Cluster) -> list[tuple[int, str]]:
     return started
 
 
+@pytest.mark.heavy
 @pytest.mark.row("C7")
 def test_nodes_of_an_older_version_are_upgraded_one_by_one(base: Software) -> None:
     profile = PROFILES["upgrade"]

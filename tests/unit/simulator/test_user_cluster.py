@@ -43,6 +43,7 @@ async def copied_over_a_crash(kafka: SimulatedNodes) -> list[bytes]:
         await producer.stop()
 
 
+@pytest.mark.heavy
 @pytest.mark.row("U10")
 def test_a_story_of_minutes_takes_seconds_and_is_the_same_twice() -> None:
     digests = set()
