@@ -214,8 +214,8 @@ class MetadataFollower:
         lost = min(diverges_at, applied)
         raise FatalError(
             ExitCode.WRONG_CLUSTER,
-            f"controller {voter} has lost metadata from offset {lost} on, and this broker has applied what is "
-            f"up to offset {applied}: were the controllers restored from a backup?",
+            f"controller {voter} has lost metadata from offset {lost} on, and this broker has applied what "
+            f"is up to offset {applied}: were the controllers restored from a backup?",
         )
 
     def _learn_who_is_behind(self, voter: int, epoch: int) -> None:
