@@ -114,13 +114,16 @@ class ReplicaOracle:
         self._shown[partition_id] = max(shown, high_watermark)
 
     def _look_at_isr(self, node_id: int, partition: Partition, high_watermark: int) -> None:
-        """The high watermark has risen: all who count have that much. Nothing is known of who is down."""
+        """The high watermark has risen: all who count have that much. Nothing is known of who is down. Who
+        follows a later leader may have been taken away meanwhile, and have come back with nothing."""
         assert partition.leader is not None
         for member in partition.leader.maximal_isr:
             if member == node_id or not self._keeps(member):
                 continue
             replica = self._watch.find(member, str(partition.tp))
             if replica is None or replica.topic_id != partition.topic_id:
+                continue
+            if replica.leader_epoch > partition.leader_epoch:
                 continue
             end = replica.log.log_end_offset
             if end < high_watermark:

@@ -152,6 +152,15 @@ def test_one_that_may_have_lost_it_is_not_accused() -> None:
     assert watched.reported == set()
 
 
+def test_one_that_follows_a_later_leader_is_not_accused_by_the_old_one() -> None:
+    """Seed 771105: it was taken away and brought back, which the old leader had not heard of."""
+    watched = Watched()
+    leader, follower = watched.leader, watched.follower
+    follower.do(lambda: setattr(follower.replica, "leader_epoch", 5))
+    leader.do(lambda: lead(leader.log, b"a"), lambda: leader.shows(1))
+    assert watched.reported == set()
+
+
 def test_batches_are_read_as_they_are_written() -> None:
     watched = Watched()
     leader, follower = watched.leader, watched.follower
