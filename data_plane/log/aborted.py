@@ -70,10 +70,16 @@ class AbortedTransactions:
                 self.entries += decode(self._disk.read_bytes(path, may_block))
         self.entries = [entry for entry in self.entries if entry.last_offset < below]
 
-    def ready(self, base: int) -> None:
-        """An abort marker is about to be written into the segment at `base`: open what `add` needs."""
-        if base not in self._unsynced:
-            self._unsynced[base] = self._disk.open(self._path(base), create=True)
+    def ready(self, base: int) -> bool:
+        """An abort marker is about to be written into the segment at `base`: open what `add` needs. Returns
+        whether that has made the file: a missing one says that nothing in its segment was aborted, so its
+        name must be durable before the recovery point passes the marker."""
+        if base in self._unsynced:
+            return False
+        path = self._path(base)
+        made = not self._disk.exists(path)
+        self._unsynced[base] = self._disk.open(path, create=True)
+        return made
 
     def add(self, entry: AbortedTransaction, base: int) -> None:
         """An abort marker was written into the segment at `base`."""

@@ -213,7 +213,7 @@ class UnifiedLog:
         except CorruptBatchError as e:
             raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"{self.directory}: {e}") from e
         if markers and any(control_type(marker) == CONTROL_ABORT for marker in markers.values()):
-            self.aborted.ready(active.base_offset)
+            self.unflushed.new_files |= self.aborted.ready(active.base_offset)
         try:
             start = active.append(records)
             offset = self.log_end_offset

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from chaos.sim.disk import SimDisk
 from data_plane.log.aborted import AbortedTransaction, AbortedTransactions, decode
 from data_plane.log.config import LogConfig
 from data_plane.log.dump import dump
 from data_plane.log.log import UnifiedLog
 from data_plane.log.retention import delete_old_segments
 from metadata_quorum.foundation.disk import OsDisk
-from tests.support.logs import NOW_MS, open_log, truncate
+from tests.support.logs import NOW_MS, flush, lead, open_log, truncate
 from tests.support.may_block import MAY_BLOCK
 from tests.unit.log.transactional_log import end_transaction, send
 
@@ -137,3 +138,22 @@ def test_a_read_looks_at_few_of_very_many(tmp_path):
     aborted.entries = _Watched(AbortedTransaction(1, 2 * i, 2 * i + 1, 2 * i + 2) for i in range(100_000))
     assert aborted.between(10, 12) == ((1, 10),)
     assert aborted.entries.looked_at < 100
+
+
+def test_an_index_that_an_abort_has_made_has_a_durable_name_once_the_abort_is_flushed():
+    """Without it, read_committed consumers were shown what was aborted: the roll let the recovery point stand
+    at the segment's end, and nobody looked for its markers after a loss of power."""
+    disk = SimDisk()
+    disk.make_dirs("/d")
+    log = open_log(Path("/d"), disk=disk)
+    lead(log, b"plain")
+    flush(log)
+    send(log, 5, 0, b"aborted")
+    end_transaction(log, 5, commit=False)
+    flush(log)
+    assert f"{0:020d}.txnindex" in disk.durable_files("/d")
+    synced = disk.syncs
+    send(log, 5, 1, b"aborted")
+    end_transaction(log, 5, commit=False)
+    flush(log)
+    assert disk.syncs - synced == 4  # the segment's three files and the index: its name is durable already
