@@ -16,8 +16,8 @@
       machine was restarted since                              are lost one by one, and the replica does not
                                                                claim to be complete (log_manager/log_dirs.py)
     - later segments without a byte                            removed
-    - good batches, and the disk had failed                    written again: what a failed fsync leaves
-                                                               behind no later one writes
+    - good batches, and the disk had failed                    written again, and synced: what a failed fsync
+                                                               leaves behind no later one writes
     crash: the log ends before the recovery point              the recovery point is from before a truncation:
                                                                every batch checked, all of it synced again
     - a segment that does not end where the next one begins    as one whose last batch is damaged

@@ -12,7 +12,6 @@ from typing import Final
 
 from sortedcontainers import SortedDict
 
-from data_plane.log import files
 from data_plane.log.epochs import EpochCache
 from data_plane.log.index import OFFSET_ENTRY, TIME_ENTRY
 from data_plane.log.segment import MAX_OFFSET, LogSegment
@@ -125,10 +124,8 @@ def _recover(
             # it was left by a roll that failed.
             damage = f"the next segment begins at offset {following}"
         if disk_failed:
-            _write_again(segment, position)
+            _write_again(segment, position, may_block)
         if damage is None:
-            if disk_failed:
-                _name_again(disk, segment)
             if base != bases[-1]:
                 segment.seal()
             continue
@@ -144,8 +141,6 @@ def _recover(
                 segment.path, position, end, lost, damage, recovery_point,
             )  # fmt: skip
         _cut(disk, segments, base, position, may_block)
-        if disk_failed:
-            _name_again(disk, segment)
         break
     return end, bases[first]
 
@@ -163,21 +158,13 @@ def _cut(
     disk.sync_dir(segment.path.rpartition("/")[0], may_block)
 
 
-def _write_again(segment: LogSegment, end: int) -> None:
+def _write_again(segment: LogSegment, end: int, may_block: MayBlock) -> None:
     """An fsync that failed has left pages of it that count as written, and are not: only as changed ones are
-    they written by the next."""
+    they written by the next. That is this one: another copy of the log may be removed in favour of it."""
     file = segment.file
     for start in range(0, end, _CHUNK_BYTES):
         file.write_at(start, file.read(start, min(_CHUNK_BYTES, end - start)))
-
-
-def _name_again(disk: Disk, segment: LogSegment) -> None:
-    """Names, too, count as durable after a sync of their directory that failed: this one would go with the
-    next loss of power. Renamed and renamed back, it is synced with what follows. Should a crash come between,
-    the next start finds a complete segment that is to be put into place (load.py)."""
-    path = segment.path
-    disk.rename(path, path + files.SWAP)
-    disk.rename(path + files.SWAP, path)
+    file.sync(may_block)
 
 
 def close_gap(segments: SortedDict[int, LogSegment], epochs: EpochCache) -> int:

@@ -9,7 +9,8 @@ A directory holds one subdirectory per replica (`topic-partition`), the four off
 A file system takes names of up to 255 bytes. Where what comes behind a long topic name would not fit, the
 topic is cut short: nothing needs it any more. (A `-future` that would not fit is refused beforehand.)
 
-One whose disk fails is offline as a whole until the node is restarted (log_dir_failures.py).
+One whose disk fails is offline as a whole until the node is restarted (log_dir_failures.py). Then its
+partitions' directories are made anew (renewal.py).
 Used by log_manager.py.
 """
 
@@ -30,6 +31,7 @@ from data_plane.log.files import PARTITION_METADATA
 from data_plane.log.load import load
 from data_plane.log.log import UnifiedLog
 from data_plane.log.recovery import LogCorruptError
+from data_plane.log_manager import renewal
 from metadata_quorum.foundation.batch import CorruptBatchError
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.disk import Disk, is_of_disk, make_dirs_durably
@@ -167,8 +169,11 @@ class LogDir:
         disk = self.disk
         logs: dict[TopicPartition, tuple[UnifiedLog, UUID]] = {}
         corrupt: dict[TopicPartition, str] = {}
-        files = disk.sizes(self.path, may_block)  # of whatever names: a log is a directory
-        names = [name for name in disk.list(self.path, may_block) if name not in files]
+        names = self._directories(may_block)
+        if self._disk_failed or renewal.is_unfinished(names):
+            partitions = [name for name in names if self._partition_of(name) is not None]
+            renewal.renew(disk, self.path, names, partitions, may_block)
+            names = self._directories(may_block)
         together = not self.clean and len(names) > SYNCED_ONE_BY_ONE
         for tp, name in self._replicas_among(names, may_block):
             config = topic_configs.get(tp.topic, defaults)
@@ -190,6 +195,10 @@ class LogDir:
         if together:
             disk.sync_below(self.path, may_block)
         return logs, corrupt
+
+    def _directories(self, may_block: MayBlock) -> list[str]:
+        files = self.disk.sizes(self.path, may_block)  # of whatever names: a log is a directory
+        return [name for name in self.disk.list(self.path, may_block) if name not in files]
 
     def _correct_checkpoints(
         self, logs: Mapping[TopicPartition, tuple[UnifiedLog, UUID]], may_block: MayBlock

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import gc
 import shutil
 import sys
@@ -11,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from chaos.sim.disk import Killed, SimDisk
 from data_plane.log.config import LogConfig
 from data_plane.log.dump import verify
 from data_plane.log.recovery import LogCorruptError
 from data_plane.log.segment import LogSegment
 from metadata_quorum.foundation.disk import OsDisk
-from tests.support.logs import NOW_MS, batch, flush, lead, open_log, raw_bytes, read_all, truncate
+from tests.support.logs import NOW_MS, batch, lead, open_log, raw_bytes, read_all, truncate
 from tests.support.may_block import MAY_BLOCK
 
 SMALL = LogConfig(segment_bytes=600, index_interval_bytes=100)
@@ -336,37 +333,3 @@ def test_clean_closes_leave_one_producer_snapshot_not_many(tmp_path):
         log.close_clean(MAY_BLOCK)
     open_log(tmp_path, recovery_point=1 << 30, clean=True).close()
     assert [path.name for path in sorted(tmp_path.glob("*.snapshot"))] == [f"{4:020d}.snapshot"]
-
-
-@pytest.mark.row("L7")
-@pytest.mark.parametrize("dies_before", [None, *range(12)])
-def test_a_name_that_a_failed_sync_left_behind_is_durable_after_the_next_start(dies_before):
-    """No later sync of the directory writes it: the segment was gone with the next loss of power, from the
-    middle of the log (seed 603330). That start may die before any change of the disk."""
-    disk = SimDisk()
-    disk.make_dirs("/d")
-    log = open_log(Path("/d"), SMALL, disk=disk)
-    while len(log.log_segments.all()) == 1:
-        lead(log, b"v" * 50)
-        flush(log)
-    for _ in range(2):
-        lead(log, b"v" * 50)
-    disk.fail("sync_dir", errno.EIO)
-    log.roll(NOW_MS)
-    records, recovery_point = read_all(log), log.recovery_point
-    with pytest.raises(OSError, match="error"):
-        flush(log)
-    disk.kill()
-    if dies_before is not None:
-        disk.kill_before(dies_before)
-        with contextlib.suppress(Killed):
-            open_log(Path("/d"), SMALL, disk=disk, recovery_point=recovery_point, disk_failed=True)
-        disk.kill()
-        disk.kill_before(None)
-    again = open_log(Path("/d"), SMALL, disk=disk, recovery_point=recovery_point, disk_failed=True)
-    assert read_all(again) == records
-    for _ in range(10):
-        lead(again, b"v" * 50)
-        flush(again)
-    left = open_log(Path("/d"), SMALL, disk=disk.durable_clone(), recovery_point=again.recovery_point)
-    assert read_all(left) == read_all(again)
