@@ -91,6 +91,8 @@ class LogDir:
         be read."""
         self._left: set[str] = set()
         """What the last run was about to delete: the names, without their tags."""
+        self._emptied: list[str] = []
+        """Its directories. Their names excuse what the checkpoints still say, should this start end early."""
         self._written: dict[str, Mapping[TopicPartition, int]] = {}
 
     def partition_path(self, tp: TopicPartition) -> str:
@@ -133,6 +135,8 @@ class LogDir:
             checkpoints.remove_clean_shutdown(disk, self.path, may_block)
         if not self.clean or known_ends.keys() - self._known():
             self._correct_checkpoints(logs, may_block)
+        while self._emptied:
+            disk.remove_tree(self._emptied.pop(), may_block)
         self._unrecovered = self._machine_restarted and bool(self.unopened)
         self.clean = self._machine_restarted = self._disk_failed = False  # logs opened from now on are new
         self.loaded = True
@@ -217,14 +221,17 @@ class LogDir:
     def _replicas_among(
         self, names: Iterable[str], may_block: MayBlock
     ) -> Iterator[tuple[TopicPartition, str]]:
-        """What was being deleted is removed on the way, and unfinished copies are noted."""
+        """What was being deleted is emptied on the way, and unfinished copies are noted."""
         for name in names:
             leaving, future = _LEAVING.match(name), _FUTURE.match(name)
             if leaving:
                 tp = TopicPartition(leaving[1], int(leaving[2]))
                 if leaving[3] == "delete":
                     self._left.add(_name_aside(tp, ZERO_UUID, "delete"))
-                    self.disk.remove_tree(f"{self.path}/{name}", may_block)
+                    path = f"{self.path}/{name}"
+                    for file in self.disk.sizes(path, may_block):  # the disk may be full
+                        self.disk.remove(f"{path}/{file}")
+                    self._emptied.append(path)
             elif future:
                 tp = TopicPartition(future[1], int(future[2]))
                 if tp in self.unfinished:  # begun anew, and the node died before this one was removed

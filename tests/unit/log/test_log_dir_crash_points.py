@@ -184,6 +184,35 @@ def test_it_keeps_its_word_wherever_it_dies(power: bool) -> None:
         survive(point, (place % 12,), power=power, seed=place)
 
 
+def test_what_was_deleted_is_no_loss_though_the_next_start_dies_on_the_way() -> None:
+    """The checkpoints still have its offsets; the name that says why it is gone stays until they have not."""
+    died, dies_after = True, 0
+    while died:
+        disk = MortalDisk()
+        life = Life(disk, Ledger(), "first boot")
+        life.start(epoch=1, power=False)
+        for tp in (DELETED, KEPT):
+            life.create(tp)
+            life.append(tp, 3)
+        life.checkpoint()
+        life.directory.set_aside(DELETED, life.logs[DELETED], UUID(int=3), "delete")
+        disk.kill()
+        disk.die_after(dies_after)
+        try:
+            LogDir(disk, "/data", UUID(int=1), boot_id="first boot").load(CONFIG, {}, NOW_MS, MAY_BLOCK)
+            died = False
+        except DEAD:
+            disk.kill()
+        disk.die_after(None)
+        after = LogDir(disk, "/data", UUID(int=1), boot_id="first boot")
+        logs, _ = after.load(CONFIG, {}, NOW_MS, MAY_BLOCK)
+        assert after.last_run == run_of(1), dies_after
+        assert set(logs) == {KEPT}
+        assert not any(name.endswith("-delete") for name in disk.list("/data", MAY_BLOCK))
+        dies_after += 1
+    assert dies_after > 20
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("power", [False, True])
 def test_it_keeps_its_word_though_it_dies_three_times_more(power: bool) -> None:
