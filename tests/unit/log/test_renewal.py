@@ -19,6 +19,7 @@ from chaos.sim.disk import Killed, SimDisk
 from data_plane.log.checkpoints import RUNNING, BrokerRun
 from data_plane.log.config import LogConfig
 from data_plane.log.log import UnifiedLog
+from data_plane.log_manager.found_logs import UnclaimedLogs
 from data_plane.log_manager.log_dirs import LogDir
 from metadata_quorum.foundation.model import TopicPartition
 from tests.support.logs import NOW_MS, flush, lead, read_all, read_committed
@@ -150,6 +151,70 @@ def survive(disk: SimDisk, owed: Owed, dies_before: int, *, power: bool) -> bool
         assert read_all(last[tp]) == read_all(log), tp
     assert not any(name.startswith("renewed.") for name in left.list("/data", MAY_BLOCK))
     return died
+
+
+def moved(disk: SimDisk) -> None:
+    """From /b/logs to /a/logs; the sync that is to keep the new name fails."""
+    a, b = both(disk, "a boot")
+    for directory in (a, b):
+        directory.load(CONFIG, {}, NOW_MS, MAY_BLOCK)
+        directory.mark_running(RUN)
+    log = b.open_log(PLAIN, UUID(int=9), CONFIG, NOW_MS, MAY_BLOCK)
+    disk.sync_dir(b.path, MAY_BLOCK)
+    log.identify(MAY_BLOCK)
+    for _ in range(10):
+        lead(log, b"v" * 100)
+    flush(log)
+    checkpoint(b, {PLAIN: log})
+    copy = a.open_future(PLAIN, UUID(int=5), UUID(int=9), CONFIG, NOW_MS, MAY_BLOCK)
+    while copy.log_end_offset < log.log_end_offset:
+        piece = log.read(copy.log_end_offset, 1 << 20, at_least_one_batch=True)
+        copy.append_as_follower(piece.read(MAY_BLOCK), now_ms=NOW_MS)
+    flush(copy)
+    copy.move_to(a.partition_path(PLAIN))
+    disk.fail("sync_dir", errno.EIO)
+    with pytest.raises(OSError, match="error"):
+        disk.sync_dir(a.path, MAY_BLOCK)
+    a.mark_lost()
+    disk.kill()
+
+
+def both(disk: SimDisk, boot_id: str) -> tuple[LogDir, LogDir]:
+    a, b = (LogDir(disk, f"/{name}/logs", UUID(int=1), boot_id=boot_id) for name in "ab")
+    return a, b
+
+
+def found(disk: SimDisk, boot_id: str) -> UnifiedLog:
+    """The one that is kept of the two."""
+    unclaimed = UnclaimedLogs(Random(1), lambda directory, error: pytest.fail(f"{directory}: {error}"))
+    unclaimed.load(both(disk, boot_id), CONFIG, {}, NOW_MS, MAY_BLOCK)
+    (kept,) = unclaimed.take(PLAIN)
+    return kept.log
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_the_copy_that_is_kept_is_durable_before_the_other_goes(power: bool) -> None:
+    """A move had ended with a failed sync. The copy in the directory that failed was kept, and its name was
+    lost with the next loss of power, when the other had been removed."""
+    dies_before, died = 0, True
+    while died:
+        disk, boot_id = SimDisk(), "a boot"
+        for mounted in ("/a", "/b"):
+            disk.make_dirs(mounted)
+        moved(disk)
+        disk.kill_before(dies_before)
+        try:
+            found(disk, boot_id)
+            died = False
+        except Killed:
+            if power:
+                disk.power_loss(Random(dies_before))
+                boot_id = "another boot"
+        disk.kill()
+        assert found(disk, boot_id).log_end_offset == 10
+        assert found(disk.durable_clone(), "one more boot").log_end_offset == 10
+        dies_before += 1
+    assert dies_before > 50
 
 
 def sweep(operation: str, *, power: bool, step: int) -> None:
