@@ -8,6 +8,7 @@ starts without a log dir whose disk does not answer, or takes nothing any more (
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import logging
@@ -25,7 +26,7 @@ from kraft.storage.bootstrap import write_users
 from kraft.storage.meta_properties import META_PROPERTIES, read_meta_properties, write_meta_properties
 from kraft.storage.quorum_state import has_quorum_state, mark_ours
 from metadata_quorum.foundation.blocking import NOT_SERVING
-from metadata_quorum.foundation.disk import PRIVATE_FILE, Disk, is_of_disk, make_dirs_durably
+from metadata_quorum.foundation.disk import PRIVATE_FILE, Disk, is_of_disk, make_dirs_durably, sync_way_to
 from metadata_quorum.foundation.errors import ExitCode, FatalError
 from metadata_quorum.foundation.model import TOPIC_NAME
 from metadata_quorum.foundation.uuids import parse_uuid, random_uuid
@@ -174,16 +175,31 @@ def format_storage(
                 format_voter(disk, config.raft_dir, identity, new_cluster=new_cluster)
         # Last: a directory with meta.properties is formatted completely. One that has an id keeps it.
         for directory in nameless:
-            write_meta_properties(
-                disk, f"{directory}/{META_PROPERTIES}", cluster_id=cluster_id, node_id=config.node_id,
-                directory_id=random_uuid(rng), may_block=NOT_SERVING,
-            )  # fmt: skip
+            _mark(disk, directory, cluster_id, config.node_id, random_uuid(rng))
+        for directory in _all_dirs(config):  # one that was killed before may have made some of it
+            sync_way_to(disk, directory, NOT_SERVING)
     except OSError as error:
         raise FatalError(
             ExitCode.LOG_DIR_UNUSABLE,
             f"cannot format {error.filename or directory}: {error.strerror}",  # that of a write names no file
         ) from None
     return [directory for directory in _all_dirs(config) if directory in {*fresh, *nameless}]
+
+
+def _mark(disk: Disk, directory: str, cluster_id: str, node_id: int, directory_id: UUID) -> None:
+    """As formatted. Raises OSError; then no new mark is left: no later sync would write its name."""
+    path = f"{directory}/{META_PROPERTIES}"
+    is_new = not disk.exists(path)
+    try:
+        write_meta_properties(
+            disk, path, cluster_id=cluster_id, node_id=node_id, directory_id=directory_id,
+            may_block=NOT_SERVING,
+        )  # fmt: skip
+    except OSError:
+        if is_new:
+            with contextlib.suppress(OSError):
+                disk.remove(path)
+        raise
 
 
 def read_storage(disk: Disk, config: Config) -> Storage:

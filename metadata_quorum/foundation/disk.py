@@ -334,15 +334,36 @@ def sync_each_below(disk: Disk, path: str, may_block: MayBlock) -> None:
 
 def make_dirs_durably(disk: Disk, path: str, may_block: MayBlock) -> None:
     """Like `make_dirs`, and no loss of power takes the directories, and with them all that is written
-    there."""
+    there. Raises OSError; then none is left that was made: no later sync would write its name."""
     missing: list[str] = []
     parent = path.rstrip("/")
     while parent and not disk.exists(parent):
         missing.append(parent)
         parent = os.path.dirname(parent)
-    disk.make_dirs(path)
-    for made in missing:
-        disk.sync_dir(os.path.dirname(made) or ".", may_block)
+    try:
+        disk.make_dirs(path)
+        for made in missing:
+            disk.sync_dir(os.path.dirname(made) or ".", may_block)
+    except OSError:
+        for made in missing:
+            if not disk.list(made, may_block):  # another process may have made something there
+                disk.remove_tree(made, may_block)
+        raise
+
+
+def sync_way_to(disk: Disk, path: str, may_block: MayBlock) -> None:
+    """Make the names durable by which a directory is found, where whoever made it may have died before it
+    had done so. Raises OSError."""
+    directory = os.path.abspath(path)
+    while True:
+        try:
+            disk.sync_dir(directory, may_block)
+        except OSError as error:
+            if error.errno == errno.EIO:  # others: it is not ours to write, so nothing here is of our making
+                raise
+        if directory == os.path.dirname(directory):
+            return
+        directory = os.path.dirname(directory)
 
 
 def write_in_steps(disk: Disk, path: str, data: Buffer, may_block: MayBlock) -> None:

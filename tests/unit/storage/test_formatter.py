@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.sim.disk import SimDisk
+from chaos.sim.disk import Killed, SimDisk
 from kraft.config.node_config import Config
 from kraft.storage.formatter import (
     check_apart,
@@ -306,3 +306,50 @@ def test_a_broker_does_not_start_without_any_log_dir(tmp_path, remounted):
     with pytest.raises(FatalError, match=r"no log directory can be used: .*/a, .*/b") as refused:
         without_read_only(apart, read_storage(DISK, apart))
     assert refused.value.exit_code == ExitCode.DISK_FAILED
+
+
+def formatted_at_last(disk: SimDisk) -> bool:
+    """Whether it is, and the vote that follows is kept, whatever a loss of power takes; the first format has
+    been killed, or has failed. False where that went well."""
+    config = config_for("/disk/kraft")
+    try:
+        format_storage(disk, config, "cluster-1", random.Random(1), new_cluster=True)
+        return False
+    except (Killed, FatalError):
+        disk.kill()
+        disk.heal()
+    format_storage(disk, config, "cluster-1", random.Random(2), new_cluster=True, ignore_formatted=True)
+    journal = RaftJournal(disk, config.raft_dir)
+    journal.setCurrentTerm(5, 1)
+    journal.sync()
+    left = disk.durable_clone()
+    assert read_storage(left, config).directories.keys() == {"/disk/kraft/a", "/disk/kraft/b"}
+    assert RaftJournal(left, config.raft_dir).getCurrentTerm() == 5
+    return True
+
+
+def mounted() -> SimDisk:
+    disk = SimDisk()
+    disk.make_dirs("/disk")
+    return disk
+
+
+def test_a_format_that_is_given_again_makes_durable_what_one_that_was_killed_has_made():
+    """Those directories were there already, and their names went with the next loss of power, with the vote
+    that lay in them."""
+    dies_before, disk = 0, mounted()
+    disk.kill_before(0)
+    while formatted_at_last(disk):
+        dies_before, disk = dies_before + 1, mounted()
+        disk.kill_before(dies_before)
+    assert dies_before > 20
+
+
+def test_a_format_that_is_given_again_makes_anew_what_a_failed_sync_has_left():
+    """No later sync writes such a name."""
+    which, disk = 0, mounted()
+    disk.fail("sync_dir", errno.EIO)
+    while formatted_at_last(disk):
+        which, disk = which + 1, mounted()
+        disk.fail("sync_dir", errno.EIO, after=which)
+    assert which > 8
