@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
 from typing import Final, NamedTuple
@@ -108,8 +109,13 @@ class UnclaimedLogs:
                 self._unreadable[tp] = (*self._unreadable.get(tp, ()), directory)
             for tp, (log, topic_id) in logs.items():
                 doubles += self._enter(tp, UnclaimedLog(log, topic_id, directory))
+        copies: dict[LogDir, list[str]] = {}
         for each in doubles:  # now that all are entered that a directory has which fails here
-            self._put_away(*each, may_block)
+            self._put_away(*each, copies)
+        for directory, paths in copies.items():
+            if directory.online:
+                with self._failing(directory):
+                    directory.remove_copies(paths, may_block)
 
     def _enter(self, tp: TopicPartition, found: UnclaimedLog) -> Sequence[_Double]:
         """If a topic's log is in two directories, either it was being moved when the node died, and both are
@@ -125,7 +131,7 @@ class UnclaimedLogs:
         return (_Double(tp, kept, spare),)
 
     def _put_away(
-        self, tp: TopicPartition, kept: UnclaimedLog, spare: UnclaimedLog, may_block: MayBlock
+        self, tp: TopicPartition, kept: UnclaimedLog, spare: UnclaimedLog, copies: dict[LogDir, list[str]]
     ) -> None:
         directory = spare.directory
         if not directory.online:
@@ -133,17 +139,23 @@ class UnclaimedLogs:
         is_copy = spare.log.epochs.latest == kept.log.epochs.latest and kept.directory.online
         done = "removed" if is_copy else "set aside"
         logger.warning("%s lies in two directories; the copy in %s is %s", tp, directory.path, done)
-        try:
+        with self._failing(directory):
             spare.log.close()
             tag = UUID(int=self._rng.getrandbits(128))
             path = directory.set_aside(tp, spare.log, tag, DELETED if is_copy else STRAY)
             if is_copy:
-                directory.disk.remove_tree(path, may_block)
+                copies.setdefault(directory, []).append(path)
+
+    @contextmanager
+    def _failing(self, directory: LogDir) -> Iterator[None]:
+        """An error of its disk takes the directory offline."""
+        try:
+            yield
         except OSError as e:
             if is_of_disk(e):
                 self._fail(directory, e)
             else:
-                logger.warning("the copy in %s is left: %s", directory.path, e)
+                logger.warning("a copy in %s is left: %s", directory.path, e)
 
     def directory_failed(self, directory: LogDir, error: OSError) -> None:
         """What was found there is served no more than what could not be opened."""

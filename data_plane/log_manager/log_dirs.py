@@ -209,14 +209,21 @@ class LogDir:
     ) -> None:
         """Recovery has fallen back behind some recovery points, and rewritten what they vouched for. What is
         said of a log that is gone is not to be believed of the next one of its name, either."""
-        points = {tp: log.recovery_point for tp, (log, _) in logs.items()}
+        self._recovery_points |= {tp: log.recovery_point for tp, (log, _) in logs.items()}
+        self._write_known(may_block)
+
+    def _write_known(self, may_block: MayBlock) -> None:
+        """The checkpoints, as the start has found and corrected them."""
         self.checkpoint(
-            may_block,
-            self.high_watermarks,
-            {**self._recovery_points, **points},
-            self._log_starts,
-            self.cleaned_to,
+            may_block, self.high_watermarks, self._recovery_points, self._log_starts, self.cleaned_to
         )
+
+    def remove_copies(self, paths: Iterable[str], may_block: MayBlock) -> None:
+        """Of logs that are kept in another directory; they were set aside under these paths, whose names
+        excuse what the checkpoints say of them until they say no more. Raises OSError."""
+        self._write_known(may_block)
+        for path in paths:
+            self.disk.remove_tree(path, may_block)
 
     def _replicas_among(
         self, names: Iterable[str], may_block: MayBlock

@@ -135,9 +135,8 @@ STORAGE: Final = (
         "ours",
         "what is said of a log that is gone is not believed of the next one of its name",
         f"{MANAGER}/log_dirs.py",
-        "            self.high_watermarks,\n            {**self._recovery_points, **points},\n"
-        "            self._log_starts,\n            self.cleaned_to,\n",
-        "            recovery_points={**self._recovery_points, **points},\n",
+        "may_block, self.high_watermarks, self._recovery_points, self._log_starts, self.cleaned_to\n",
+        "may_block, recovery_points=self._recovery_points\n",
         ("unit/log/test_log_dirs.py",),
     ),
     mutant(

@@ -153,8 +153,8 @@ def survive(disk: SimDisk, owed: Owed, dies_before: int, *, power: bool) -> bool
     return died
 
 
-def moved(disk: SimDisk) -> None:
-    """From /b/logs to /a/logs; the sync that is to keep the new name fails."""
+def moved(disk: SimDisk) -> LogDir:
+    """From /b/logs to /a/logs, which is returned; the sync that is to keep the new name is still to come."""
     a, b = both(disk, "a boot")
     for directory in (a, b):
         directory.load(CONFIG, {}, NOW_MS, MAY_BLOCK)
@@ -172,11 +172,7 @@ def moved(disk: SimDisk) -> None:
         copy.append_as_follower(piece.read(MAY_BLOCK), now_ms=NOW_MS)
     flush(copy)
     copy.move_to(a.partition_path(PLAIN))
-    disk.fail("sync_dir", errno.EIO)
-    with pytest.raises(OSError, match="error"):
-        disk.sync_dir(a.path, MAY_BLOCK)
-    a.mark_lost()
-    disk.kill()
+    return a
 
 
 def both(disk: SimDisk, boot_id: str) -> tuple[LogDir, LogDir]:
@@ -184,12 +180,13 @@ def both(disk: SimDisk, boot_id: str) -> tuple[LogDir, LogDir]:
     return a, b
 
 
-def found(disk: SimDisk, boot_id: str) -> UnifiedLog:
-    """The one that is kept of the two."""
+def found(disk: SimDisk, boot_id: str) -> tuple[UnifiedLog, set[BrokerRun]]:
+    """The one that is kept of the two, and what the directories know of the last run."""
     unclaimed = UnclaimedLogs(Random(1), lambda directory, error: pytest.fail(f"{directory}: {error}"))
-    unclaimed.load(both(disk, boot_id), CONFIG, {}, NOW_MS, MAY_BLOCK)
+    directories = both(disk, boot_id)
+    unclaimed.load(directories, CONFIG, {}, NOW_MS, MAY_BLOCK)
     (kept,) = unclaimed.take(PLAIN)
-    return kept.log
+    return kept.log, {directory.last_run for directory in directories}
 
 
 @pytest.mark.parametrize("power", [False, True])
@@ -201,7 +198,12 @@ def test_the_copy_that_is_kept_is_durable_before_the_other_goes(power: bool) -> 
         disk, boot_id = SimDisk(), "a boot"
         for mounted in ("/a", "/b"):
             disk.make_dirs(mounted)
-        moved(disk)
+        a = moved(disk)
+        disk.fail("sync_dir", errno.EIO)
+        with pytest.raises(OSError, match="error"):
+            disk.sync_dir(a.path, MAY_BLOCK)
+        a.mark_lost()
+        disk.kill()
         disk.kill_before(dies_before)
         try:
             found(disk, boot_id)
@@ -211,8 +213,29 @@ def test_the_copy_that_is_kept_is_durable_before_the_other_goes(power: bool) -> 
                 disk.power_loss(Random(dies_before))
                 boot_id = "another boot"
         disk.kill()
-        assert found(disk, boot_id).log_end_offset == 10
-        assert found(disk.durable_clone(), "one more boot").log_end_offset == 10
+        for left, boot in ((disk, boot_id), (disk.durable_clone(), "one more boot")):
+            log, _ = found(left, boot)
+            assert log.log_end_offset == 10
+        dies_before += 1
+    assert dies_before > 50
+
+
+def test_a_copy_that_goes_is_no_loss_though_the_start_dies_on_the_way() -> None:
+    """The checkpoints beside it still had its offsets, and nothing said any more why it was gone."""
+    dies_before, died = 0, True
+    while died:
+        disk = SimDisk()
+        moved(disk)
+        disk.kill()
+        disk.kill_before(dies_before)
+        try:
+            found(disk, "a boot")
+            died = False
+        except Killed:
+            disk.kill()
+        disk.kill_before(None)
+        log, runs = found(disk, "a boot")
+        assert (log.log_end_offset, runs) == (10, {RUN}), dies_before
         dies_before += 1
     assert dies_before > 50
 
