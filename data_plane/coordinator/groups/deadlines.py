@@ -37,6 +37,10 @@ class Deadlines(Generic[KeyT]):
         """How much memory it takes, of those that are gone too."""
         return len(self._heap)
 
+    def longest_kept(self) -> KeyT:
+        """Whichever of those that are there came first."""
+        return next(iter(self._at))
+
     def at(self, key: KeyT) -> float:
         return self._at.get(key, NEVER)
 

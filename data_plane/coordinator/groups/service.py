@@ -57,7 +57,6 @@ from data_plane.coordinator.state_machine import CoordinatorResult, Instant, Pro
 from data_plane.coordinator.topics import OFFSETS_TOPIC, partition_for_key
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
-from metadata_quorum.foundation.primitives import MAX_STRING_BYTES
 from metadata_quorum.foundation.supervision import bounded
 from metadata_quorum.foundation.turns import Turns, TurnShare
 from metadata_quorum.foundation.uuids import uuid_text
@@ -65,6 +64,9 @@ from metadata_quorum.foundation.uuids import uuid_text
 _WAIT_FOR_TRANSACTIONS_S: Final = 1.0
 LONG_SUBSCRIPTION_BYTES: Final = 16 * 1024
 """Of a classic member. Longer ones are read one in each turn of the loop: dozens may come together."""
+NAME_IN_ID: Final = 255
+"""Characters of a client's or instance's name that the member's id has: it is remembered for whoever asks for
+one, and is in every record and message of its member."""
 _NAMES_PER_TURN: Final = 256
 """Topics whose visibility is checked per turn of the loop."""
 _LOOKS: Final = 4
@@ -420,13 +422,9 @@ class GroupCoordinator:
             self._sweep_timer = self._loop.call_later(self._config.retention_check_interval, self._sweep)
 
     def _draw_member_id(self, request: JoinGroup) -> str:
-        """As Kafka's: a name for people, then a random uuid. Raises BrokerError, INVALID_REQUEST, where that
-        would be longer than a message and a record may have it."""
+        """As Kafka's: a name for people, then a random uuid."""
         unique = UUID(int=self._rng.getrandbits(128), version=4)
-        member_id = f"{request.instance_id or request.client_id}-{unique}"
-        if len(member_id.encode()) > MAX_STRING_BYTES:
-            raise BrokerError(ErrorCode.INVALID_REQUEST)
-        return member_id
+        return f"{(request.instance_id or request.client_id)[:NAME_IN_ID]}-{unique}"
 
 
 def _expire_step(led: _LedGroupPartition, groups: deque[str]) -> bool:

@@ -28,7 +28,6 @@ from data_plane.coordinator.runtime import ANSWERED_PER_TURN, ShardLimits
 from data_plane.coordinator.topics import java_string_hash
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import TopicPartition
-from metadata_quorum.foundation.primitives import MAX_STRING_BYTES
 from tests.support.virtual_loop import run_virtually
 from tests.unit.groups.memory_log import MemoryLog
 from tests.unit.groups.service_driver import (
@@ -481,20 +480,3 @@ def test_requests_whose_wait_ends_together_are_refused_some_in_each_turn_of_the_
                 assert await refusal(each) is expected
 
     run_virtually(test())
-
-
-@pytest.mark.row("G1")
-@pytest.mark.parametrize("named_by", ["client_id", "instance_id"])
-def test_a_member_whose_id_would_be_longer_than_a_record_has_room_for(named_by: str) -> None:
-    """No response and no record could hold it: its group could not be stored while it was there."""
-    uuid_and_hyphen = 37
-
-    async def test() -> None:
-        async with service(MemoryLog()) as groups:
-            longest = "c" * (MAX_STRING_BYTES - uuid_and_hyphen)
-            reply = await groups.join(replace(JOIN, **{named_by: longest}))  # type: ignore[arg-type]
-            assert len(reply.member_id) == MAX_STRING_BYTES
-            longer = groups.join(replace(JOIN, **{named_by: longest + "c"}))  # type: ignore[arg-type]
-            assert await refusal(longer) is ErrorCode.INVALID_REQUEST
-
-    run(test)

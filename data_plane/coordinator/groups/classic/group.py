@@ -266,7 +266,7 @@ class ClassicGroup:
         if static is not None:
             self._replace_static(static, request, ticket, at)
         elif request.instance_id is None and request.requires_known_id:
-            self.metadata.pending.set(request.new_member_id, at.now + request.session_timeout_ms / 1000)
+            self.metadata.give_out(request.new_member_id, at.now + request.session_timeout_ms / 1000)
             self._reply(ticket, JoinReply(ErrorCode.MEMBER_ID_REQUIRED, request.new_member_id))
         else:
             self._add(request, request.new_member_id, ticket, at)

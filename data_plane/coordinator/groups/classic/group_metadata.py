@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from data_plane.coordinator.groups.classic.consumer_protocol import subscribed_topics
 from data_plane.coordinator.groups.classic.members import ClassicGroupMember, Roster
@@ -22,6 +23,10 @@ from data_plane.coordinator.groups.records import StoredGroup
 from data_plane.coordinator.state_machine import Instant
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.invariants import Invariant, invariant
+
+IDS_GIVEN_OUT: Final = 10_000
+"""That are remembered until their clients join with them, as they do at once, or until a session would have
+ended. Whoever asked before so many others is not known, and asks again."""
 
 
 @dataclass(slots=True)
@@ -46,6 +51,12 @@ class ClassicGroupMetadata:
         self.state_since_ms = at.now_ms
 
     # --- members
+
+    def give_out(self, member_id: str, deadline: float) -> None:
+        """A newcomer is to join with this id."""
+        if len(self.pending) >= IDS_GIVEN_OUT:
+            self.pending.discard(self.pending.longest_kept())
+        self.pending.set(member_id, deadline)
 
     def known_member(self, member_id: str, instance_id: str | None) -> ClassicGroupMember | ErrorCode:
         """The member that a request comes from, or why it is refused."""

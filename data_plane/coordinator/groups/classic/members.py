@@ -38,6 +38,12 @@ class ClassicGroupMember:
     sync_ticket: Ticket | None = None
 
     @property
+    def name_bytes(self) -> int:
+        """What its names take in the group's record."""
+        names = self.member_id, self.instance_id or "", self.client_id, self.client_host
+        return sum(len(name.encode()) for name in names)
+
+    @property
     def session_timeout(self) -> float:
         return self.session_timeout_ms / 1000
 
@@ -128,6 +134,8 @@ class Roster:
         """How many members support a protocol, of those that any does: members choose the names."""
         self.protocol_bytes = 0
         """What the protocols of all members take."""
+        self.name_bytes = 0
+        """What the names of all members take in the group's record."""
         self._joining: dict[str, Ticket] = {}
         """JoinGroup requests that are parked, by member id."""
         self.sessions: Deadlines[str] = Deadlines()
@@ -168,7 +176,7 @@ class Roster:
 
     def add(self, member: ClassicGroupMember) -> None:
         self._members[member.member_id] = member
-        self._count_protocols(member)
+        self._count(member)
         if member.instance_id is not None:
             self._static[member.instance_id] = member.member_id
         if self.leader is None:
@@ -178,7 +186,7 @@ class Roster:
         """Where the leader is removed, the next in order becomes leader."""
         del self._members[member.member_id]
         self.leaving.pop(member.member_id, None)
-        self._discount_protocols(member)
+        self._discount(member)
         self._joining.pop(member.member_id, None)
         self.pending_sync.discard(member.member_id)
         self.sessions.discard(member.member_id)
@@ -196,9 +204,9 @@ class Roster:
             self.remove(self._members[gone])
         self._members = OrderedDict((m.member_id, m) for m in members)
         self.supporters.clear()
-        self.protocol_bytes = 0
+        self.protocol_bytes = self.name_bytes = 0
         for member in members:
-            self._count_protocols(member)
+            self._count(member)
         self._static = {m.instance_id: m.member_id for m in self if m.instance_id is not None}
 
     def rename(self, member: ClassicGroupMember, member_id: str) -> None:
@@ -215,16 +223,18 @@ class Roster:
         self._members = OrderedDict(
             (member_id if known == member.member_id else known, m) for known, m in self._members.items()
         )
+        self.name_bytes -= member.name_bytes
         member.member_id = member_id
+        self.name_bytes += member.name_bytes
         if member.instance_id is not None:
             self._static[member.instance_id] = member_id
         if led:
             self.leader = member_id
 
     def change_protocols(self, member: ClassicGroupMember, protocols: tuple[MemberProtocol, ...]) -> None:
-        self._discount_protocols(member)
+        self._discount(member)
         member.protocols = protocols
-        self._count_protocols(member)
+        self._count(member)
 
     def restore(self, member: ClassicGroupMember, before: ClassicGroupMember) -> None:
         """It is as it was: what it has said of itself since does not count, nor its new id."""
@@ -233,12 +243,14 @@ class Roster:
         member.session_timeout_ms = before.session_timeout_ms
         member.rebalance_timeout_ms = before.rebalance_timeout_ms
 
-    def _count_protocols(self, member: ClassicGroupMember) -> None:
+    def _count(self, member: ClassicGroupMember) -> None:
+        self.name_bytes += member.name_bytes
         self.protocol_bytes += bytes_of(member.protocols)
         for name in member.protocol_names():
             self.supporters[name] += 1
 
-    def _discount_protocols(self, member: ClassicGroupMember) -> None:
+    def _discount(self, member: ClassicGroupMember) -> None:
+        self.name_bytes -= member.name_bytes
         self.protocol_bytes -= bytes_of(member.protocols)
         for name in member.protocol_names():
             self.supporters[name] -= 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from data_plane.coordinator.groups.classic.group_metadata import ClassicGroupMetadata
-from data_plane.coordinator.groups.classic.members import ClassicGroupMember
+from data_plane.coordinator.groups.classic.members import ClassicGroupMember, member_of
 from data_plane.coordinator.groups.classic.states import ClassicGroupState
 from data_plane.coordinator.groups.messages import (
     CommitOffsets,
@@ -30,12 +30,23 @@ def check_join(group: ClassicGroupMetadata, request: JoinGroup, max_size: int) -
     if not group.supports(request.protocol_type, request.protocols):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     before = group.roster.get(request.member_id) or group.roster.by_instance(request.instance_id)
+    could_be_stored = _could_be_stored(group, before, request)
+    has_room = could_be_stored and _has_room(group, before, max_size)
+    return ErrorCode.NONE if has_room else ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def _could_be_stored(
+    group: ClassicGroupMetadata, before: ClassicGroupMember | None, request: JoinGroup
+) -> bool:
+    """As far as can be told: the names of all members are in one record, whatever they are assigned."""
     protocol_bytes = group.roster.protocol_bytes + bytes_of(request.protocols)
-    if before is not None:
+    if before is None:
+        names = member_of(request, request.member_id or request.new_member_id).name_bytes
+        if group.roster.name_bytes + names > request.max_record_bytes:
+            return False
+    else:
         protocol_bytes -= bytes_of(before.protocols)
-    if protocol_bytes > PROTOCOLS * request.max_record_bytes:
-        return ErrorCode.GROUP_MAX_SIZE_REACHED
-    return ErrorCode.NONE if _has_room(group, before, max_size) else ErrorCode.GROUP_MAX_SIZE_REACHED
+    return protocol_bytes <= PROTOCOLS * request.max_record_bytes
 
 
 def _has_room(group: ClassicGroupMetadata, before: ClassicGroupMember | None, max_size: int) -> bool:
