@@ -208,6 +208,7 @@ class TransactionCoordinator:
         if not 0 < timeout_ms <= self._config.transactions.max_timeout_ms:
             raise BrokerError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         led = self._led_for(transactional_id)
+        led.manager.check_length(transactional_id)
         await self._turn_of(led, transactional_id)
         fresh_id = await self._fresh_id(needed=led.manager.needs_producer_id(transactional_id))
         try:

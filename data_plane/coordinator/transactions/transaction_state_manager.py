@@ -57,6 +57,8 @@ MOST_PARTITIONS: Final = 60_000
 """Of one transaction, in which each topic counts as much as three partitions: all are written anew with each
 that is added."""
 _OF_A_TOPIC: Final = 3
+MOST_CHARACTERS: Final = 1_000
+"""Of a transactional id: each is kept for a week, and there may be any number. A message would take 32 KB."""
 
 TransactionResult = CoordinatorResult[TransactionRecord]
 
@@ -80,6 +82,13 @@ class TransactionStateManager:
         self._unfinished = UnfinishedTransactions()
 
     # --- InitProducerId ------------------------------------------------------------------------
+
+    def check_length(self, transactional_id: str) -> None:
+        """Of an id that is new. Raises BrokerError."""
+        if len(transactional_id) > MOST_CHARACTERS and transactional_id not in self._transactions:
+            raise BrokerError(
+                ErrorCode.INVALID_REQUEST, f"a transactional id of {len(transactional_id)} characters"
+            )
 
     def needs_producer_id(self, transactional_id: str) -> bool:
         """Whether `init_producer_id` will use a fresh id."""
