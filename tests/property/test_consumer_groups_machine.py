@@ -204,6 +204,11 @@ class Groups(RuleBasedStateMachine):
             assert reloaded.state.epoch == group.state.epoch
             assert reloaded.state.phase is group.state.phase
             assert reloaded.state.pattern_use() == group.state.pattern_use()  # kept as a recount gives it
+            counts = [
+                (said.names, said.matches, said.bytes, said.topics())
+                for said in (reloaded.state.subscriptions, group.state.subscriptions)
+            ]
+            assert counts[0] == counts[1]
         elif not isinstance(group, ClassicGroup):
             assert group is None
 

@@ -27,6 +27,9 @@ SUBSCRIPTIONS: Final = 32
 """So many different ones may name all topics: where topics come and go, members that look for them every few
 minutes differ all the time."""
 
+PATTERNS: Final = 8
+"""So many different ones of a group may match all topics."""
+
 
 class ClusterView:
     """The newest image that this broker has acted on."""
@@ -53,6 +56,16 @@ class ClusterView:
     def most_names_together(self) -> int:
         """That the different subscriptions of one group may have."""
         return SUBSCRIPTIONS * len(self.image.topics_by_name) + SPARE_SUBSCRIPTIONS * SPARE_NAMES
+
+    @property
+    def most_matches_together(self) -> int:
+        """Of all patterns of one group, each counted for itself: all are resolved anew at once."""
+        return PATTERNS * len(self.image.topics_by_name) + SPARE_SUBSCRIPTIONS * SPARE_NAMES
+
+    def most_matches(self, regex: str) -> int:
+        """As far as is known without looking."""
+        known = self.matches.is_known(regex)
+        return len(self.matches.matching(regex)) if known else len(self.image.topics_by_name)
 
     def topic_id(self, name: str) -> UUID | None:
         topic = self.image.topic(name)

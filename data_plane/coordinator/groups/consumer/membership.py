@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from typing import Final
 
 from data_plane.coordinator.groups.assignment import NOTHING, Assignment, is_within
+from data_plane.coordinator.groups.consumer.cluster_view import ClusterView
 from data_plane.coordinator.groups.consumer.draft import Draft
 from data_plane.coordinator.groups.consumer.messages import ConsumerHeartbeat, ConsumerHeartbeatReply
 from data_plane.coordinator.groups.consumer.rebalance import (
@@ -32,6 +34,9 @@ from data_plane.coordinator.groups.consumer.topic_patterns import compiled
 from data_plane.coordinator.groups.consumer_records import MemberMetadata
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
+MOST_BYTES: Final = 32 * 1024 * 1024
+"""That members say of themselves, all together: their names, their protocols, the topics of each list."""
+
 
 def heartbeat(draft: Draft, request: ConsumerHeartbeat, context: RebalanceContext) -> ConsumerHeartbeatReply:
     """Of a member that joins or stays."""
@@ -41,6 +46,7 @@ def heartbeat(draft: Draft, request: ConsumerHeartbeat, context: RebalanceContex
     regex = metadata.subscribed_topic_regex
     if regex and regex != before.metadata.subscribed_topic_regex:
         compiled(regex)
+        _check_matches(draft.state, regex, context.view)
     changed = write_metadata(draft, before, metadata, context)
     later = pattern_for_later(draft.state, metadata) if changed else None
     refresh_target(draft, context, subscriptions_changed=changed or draft.state.epoch == 0, later=later)
@@ -91,31 +97,42 @@ def write_metadata(
     """Take over what a member reports of itself; whether its subscription has changed. Raises BrokerError."""
     known, names = before.member_id in draft.state.members, metadata.subscribed_topic_names
     reads_others = names != before.metadata.subscribed_topic_names
-    named_before = _names_together(draft.state) if reads_others else 0
+    so_far = draft.state.subscriptions
+    names_so_far, bytes_so_far = so_far.names, so_far.bytes
     if not known or metadata != before.metadata:
         draft.write_member(before.member_id, metadata)
+        if draft.state.subscriptions.bytes > max(MOST_BYTES, bytes_so_far):
+            raise BrokerError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                "The members of the consumer group say too much of themselves.",
+            )
     if reads_others:
-        _check_subscriptions(draft.state, len(names), named_before, context)
+        _check_names(draft.state, len(names), names_so_far, context.view)
         return True
     # What was written before there was a word for it, or by another make's broker, says None.
     return (metadata.subscribed_topic_regex or "") != (before.metadata.subscribed_topic_regex or "")
 
 
-def _check_subscriptions(
-    state: ConsumerGroupState, names: int, named_before: int, context: RebalanceContext
-) -> None:
+def _check_names(state: ConsumerGroupState, names: int, so_far: int, view: ClusterView) -> None:
     """Raises BrokerError, GROUP_MAX_SIZE_REACHED, where a member names far more topics than there are, or
     where the different subscriptions of all together name too many, and more than before."""
-    view, together = context.view, _names_together(state)
-    if names > view.most_names or together > max(view.most_names_together, named_before):
+    together = state.subscriptions.names
+    if names > view.most_names or together > max(view.most_names_together, so_far):
         raise BrokerError(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
             f"The members of the consumer group name {together} topics, one of them {names}.",
         )
 
 
-def _names_together(state: ConsumerGroupState) -> int:
-    return sum(map(len, {member.metadata.subscribed_topic_names for member in state.members.values()}))
+def _check_matches(state: ConsumerGroupState, regex: str, view: ClusterView) -> None:
+    """Raises BrokerError, GROUP_MAX_SIZE_REACHED, where with a pattern that is new those of all members would
+    match too many topics. One that has not been looked at may match all."""
+    if regex in state.regexes:
+        return
+    if state.subscriptions.matches + view.most_matches(regex) > view.most_matches_together:
+        raise BrokerError(
+            ErrorCode.GROUP_MAX_SIZE_REACHED, "The patterns of the consumer group match too many topics."
+        )
 
 
 def known_member(state: ConsumerGroupState, member_id: str) -> ConsumerGroupMember:

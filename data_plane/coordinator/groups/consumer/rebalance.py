@@ -131,18 +131,18 @@ def assignor_of(state: ConsumerGroupState, rules: ConsumerGroupConfig) -> str:
 def _make_target(draft: Draft, context: RebalanceContext) -> None:
     state, view = draft.state, context.view
     # Most members read the same: by the same subscription, or by patterns that match the same.
-    by_subscription: dict[tuple[tuple[str, ...], str | None], frozenset[UUID]] = {}
+    by_lists: dict[tuple[int, int], frozenset[UUID]] = {}
     by_topics: dict[frozenset[str], frozenset[UUID]] = {}
     members = []
     for member_id, member in state.members.items():
-        subscription = member.metadata.subscribed_topic_names, member.metadata.subscribed_topic_regex
-        topic_ids = by_subscription.get(subscription)
+        named, matched = state.lists_of(member)
+        topic_ids = by_lists.get((id(named), id(matched)))  # to hash them takes a while
         if topic_ids is None:
-            topics = state.subscription(member)
+            topics = frozenset(named).union(matched)
             topic_ids = by_topics.get(topics)
             if topic_ids is None:
                 topic_ids = by_topics[topics] = view.topic_ids(topics)
-            by_subscription[subscription] = topic_ids
+            by_lists[id(named), id(matched)] = topic_ids
         members.append(AssignedMember(member_id, member.instance_id, topic_ids, state.target_of(member_id)))
     every: set[UUID] = set().union(*by_topics.values())
     sizes = {topic_id: view.size(topic_id) for topic_id in sorted(every)}

@@ -20,6 +20,7 @@ from data_plane.coordinator.groups.assignment import (
     TopicIdPartition,
     partitions_of,
 )
+from data_plane.coordinator.groups.consumer.subscriptions import Subscriptions, Topics
 from data_plane.coordinator.groups.consumer_records import (
     ConsumerGroupRecord,
     ConsumerGroupRecordType,
@@ -106,6 +107,8 @@ class ConsumerGroupState:
         self.members: dict[str, ConsumerGroupMember] = {}
         self.targets: dict[str, Assignment] = {}
         self.regexes: dict[str, ResolvedRegex] = {}
+        self.subscriptions = Subscriptions()
+        """Of `members` and `regexes`."""
         self._owners: dict[TopicIdPartition, str] = {}
         self._static: dict[str, str] = {}
         self._pattern_use: PatternUse | None = None
@@ -116,7 +119,7 @@ class ConsumerGroupState:
         twin.epoch, twin.metadata_hash, twin.target_epoch = self.epoch, self.metadata_hash, self.target_epoch
         twin.members, twin.targets = dict(self.members), dict(self.targets)
         twin.regexes, twin._owners, twin._static = dict(self.regexes), dict(self._owners), dict(self._static)
-        twin._pattern_use = self._pattern_use
+        twin.subscriptions, twin._pattern_use = self.subscriptions.copy(), self._pattern_use
         return twin
 
     # --- questions -----------------------------------------------------------------------------
@@ -153,18 +156,13 @@ class ConsumerGroupState:
             )
         return self._pattern_use
 
-    def subscription(self, member: ConsumerGroupMember) -> frozenset[str]:
-        """The topics that a member reads, by name and by regular expression."""
-        names = frozenset(member.metadata.subscribed_topic_names)
+    def lists_of(self, member: ConsumerGroupMember) -> tuple[Topics, Topics]:
+        """The topics that a member reads, by name and by regular expression; equal lists are one object."""
         resolved = self.regexes.get(member.metadata.subscribed_topic_regex or "")
-        return names if resolved is None else names.union(resolved.topics)
+        return member.metadata.subscribed_topic_names, () if resolved is None else resolved.topics
 
     def subscribed_topics(self) -> frozenset[str]:
-        every = {member.metadata.subscribed_topic_names for member in self.members.values()}
-        topics = {name for names in every for name in names}
-        for resolved in self.regexes.values():
-            topics.update(resolved.topics)
-        return frozenset(topics)
+        return self.subscriptions.topics()
 
     # --- replay --------------------------------------------------------------------------------
 
@@ -178,8 +176,9 @@ class ConsumerGroupState:
             case TargetAssignment(partitions):
                 self.targets[name] = from_stored(partitions)
             case ResolvedRegex():
-                self.regexes[name] = record.value
-                self._pattern_use = None
+                resolved = self.subscriptions.add_pattern(record.value)
+                self._forget_regex(name)
+                self.regexes[name] = resolved
             case MemberMetadata():
                 self._put(replace(self._known(name), metadata=record.value))
             case CurrentAssignment():
@@ -196,8 +195,7 @@ class ConsumerGroupState:
             case ConsumerGroupRecordType.TARGET:
                 self.targets.pop(name, None)
             case ConsumerGroupRecordType.REGEX:
-                self.regexes.pop(name, None)
-                self._pattern_use = None
+                self._forget_regex(name)
             case ConsumerGroupRecordType.CURRENT:
                 if name in self.members:
                     self._put(ConsumerGroupMember(name, self.members[name].metadata))
@@ -228,6 +226,9 @@ class ConsumerGroupState:
                 self._forget_instance(before)
         if before is None or before.metadata is not member.metadata:
             self._pattern_use = None
+            member = replace(member, metadata=self.subscriptions.add_member(member_id, member.metadata))
+            if before is not None:
+                self.subscriptions.remove_member(member_id, before.metadata)
         self.members[member_id] = member
         for partition in _held(member):
             self._owners[partition] = member_id
@@ -239,8 +240,15 @@ class ConsumerGroupState:
         if member is None:
             return
         self._pattern_use = None
+        self.subscriptions.remove_member(member_id, member.metadata)
         self._let_go(member)
         self._forget_instance(member)
+
+    def _forget_regex(self, regex: str) -> None:
+        self._pattern_use = None
+        resolved = self.regexes.pop(regex, None)
+        if resolved is not None:
+            self.subscriptions.remove_pattern(resolved)
 
     def _forget_instance(self, member: ConsumerGroupMember) -> None:
         instance_id = member.instance_id

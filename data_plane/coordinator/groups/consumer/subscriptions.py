@@ -1,0 +1,111 @@
+"""What the members of a group say of themselves, counted while they come, change and go: each may say tens of
+kilobytes, and there may be thousands of them.
+
+Equal lists of topics are one list here, whoever names them and whichever pattern matches them. Nearly all
+members of a group have the same list, which may be long: to look at all lists is to look at a few.
+
+state.py -> here
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from data_plane.coordinator.groups.consumer_records import MemberMetadata, ResolvedRegex
+from data_plane.coordinator.groups.messages import PROTOCOL_BYTES
+
+Topics = tuple[str, ...]
+
+_WIDEST: Final = 4
+"""Bytes that each character of a text takes, where any is not ASCII."""
+
+
+class _Shared(NamedTuple):
+    topics: Topics
+    users: int
+    bytes: int
+
+
+class Subscriptions:
+    """Of the members of one group, and of its patterns."""
+
+    def __init__(self) -> None:
+        self._lists: dict[Topics, _Shared] = {}
+        self.names = 0
+        """How many all different lists have together."""
+        self.matches = 0
+        """How many all patterns match, each counted for itself."""
+        self.bytes = 0
+        """What members' names and protocols take in memory, and those of topics, in each list."""
+
+    def copy(self) -> Subscriptions:
+        twin = Subscriptions()
+        twin._lists = dict(self._lists)
+        twin.names, twin.matches, twin.bytes = self.names, self.matches, self.bytes
+        return twin
+
+    def topics(self) -> frozenset[str]:
+        """All that anybody reads."""
+        return frozenset[str]().union(*self._lists)
+
+    def add_member(self, member_id: str, metadata: MemberMetadata) -> MemberMetadata:
+        """The same with the list that equal ones have."""
+        self.bytes += _bytes_of(member_id, metadata)
+        topics = self._add(metadata.subscribed_topic_names)
+        return (
+            metadata
+            if topics is metadata.subscribed_topic_names
+            else replace(metadata, subscribed_topic_names=topics)
+        )
+
+    def remove_member(self, member_id: str, metadata: MemberMetadata) -> None:
+        self.bytes -= _bytes_of(member_id, metadata)
+        self._remove(metadata.subscribed_topic_names)
+
+    def add_pattern(self, resolved: ResolvedRegex) -> ResolvedRegex:
+        """The same with the list that equal ones have."""
+        self.matches += len(resolved.topics)
+        return replace(resolved, topics=self._add(resolved.topics))
+
+    def remove_pattern(self, resolved: ResolvedRegex) -> None:
+        self.matches -= len(resolved.topics)
+        self._remove(resolved.topics)
+
+    def _add(self, topics: Topics) -> Topics:
+        shared = self._lists.get(topics)
+        if shared is None:
+            shared = _Shared(topics, 0, _text_bytes(topics))
+            self.names += len(topics)
+            self.bytes += shared.bytes
+        self._lists[shared.topics] = shared._replace(users=shared.users + 1)
+        return shared.topics
+
+    def _remove(self, topics: Topics) -> None:
+        shared = self._lists[topics]
+        if shared.users > 1:
+            self._lists[topics] = shared._replace(users=shared.users - 1)
+            return
+        del self._lists[topics]
+        self.names -= len(topics)
+        self.bytes -= shared.bytes
+
+
+def _bytes_of(member_id: str, metadata: MemberMetadata) -> int:
+    names = (
+        member_id,
+        metadata.instance_id or "",
+        metadata.rack_id or "",
+        metadata.client_id,
+        metadata.client_host,
+        metadata.subscribed_topic_regex or "",
+    )
+    protocols = () if metadata.classic is None else metadata.classic.supported_protocols
+    return _text_bytes(names) + sum(
+        PROTOCOL_BYTES + len(each.name) + len(each.metadata) for each in protocols
+    )
+
+
+def _text_bytes(texts: Iterable[str]) -> int:
+    return sum(len(text) if text.isascii() else _WIDEST * len(text) for text in texts)
