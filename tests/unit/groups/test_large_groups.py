@@ -115,3 +115,27 @@ def test_a_member_that_reads_other_topics_than_the_rest() -> None:
     """In a group of thousands of partitions that took seconds, in which the broker did nothing else."""
     small, large = cost_of_another_subscription(5, 20), cost_of_another_subscription(10, 80)
     assert large <= 4 * TOLERANCE * small  # of four times as many partitions
+
+
+def cost_of_sharing_all_that_one_has(members: int, topics: int, partitions: int) -> int:
+    """As where the leader of a classic group, which becomes one of the consumer protocol, assigned everything
+    to itself, and one member reads something else."""
+    topic_ids = [UUID(int=number) for number in range(1, topics + 1)]
+    sizes = dict.fromkeys(topic_ids, partitions)
+    group = [AssignedMember(f"m{i}", None, frozenset(topic_ids), NOTHING) for i in range(members)]
+    group[0] = group[0]._replace(target=dict.fromkeys(topic_ids, frozenset(range(partitions))))
+    group[-1] = group[-1]._replace(topic_ids=frozenset(topic_ids[1:]))
+    found: dict[str, Assignment] = {}
+    total = cost(lambda: found.update(assign_uniformly(group, sizes)))
+    loads = [sum(map(len, target.values())) for target in found.values()]
+    assert (sum(loads), max(loads) - min(loads)) == (topics * partitions, 0)
+    return total
+
+
+@pytest.mark.row("G6")
+@pytest.mark.parametrize(("topics", "partitions"), [(10, 60), (600, 1)])
+def test_very_many_partitions_that_change_hands(topics: int, partitions: int) -> None:
+    """For each of them all members were looked at: of three hundred, in a group of 5,000 partitions, that
+    took 0.4 s."""
+    small, large = (cost_of_sharing_all_that_one_has(members, topics, partitions) for members in (20, 200))
+    assert large <= 1.5 * small

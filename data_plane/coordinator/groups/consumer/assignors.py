@@ -65,10 +65,9 @@ def _static_first(member: AssignedMember) -> tuple[bool, str]:
 def assign_uniformly(members: Sequence[AssignedMember], sizes: Mapping[UUID, int]) -> dict[str, Assignment]:
     if len({member.topic_ids for member in members}) == 1:
         return _assign_alike(members, sizes)
-    readers = _readers(members)
     shares = _Shares(members)
-    _fill_by_topic(shares, readers, _keep(shares, readers, members, sizes))
-    _level(shares, readers)
+    _fill_by_topic(shares, _keep(shares, members, sizes))
+    _level(shares)
     return shares.targets()
 
 
@@ -141,33 +140,55 @@ def _in_order(assignment: Assignment) -> list[TopicIdPartition]:
     return [(topic_id, number) for topic_id, numbers in assignment.items() for number in sorted(numbers)]
 
 
-class _Readers:
-    """Of some topics, all of them the same members."""
-
-    __slots__ = ("even_after", "member_ids")
-
-    def __init__(self, member_ids: list[str]) -> None:
-        self.member_ids = member_ids
-        self.even_after = -1
-        """After so many moves their loads were even."""
+_Load = tuple[int, int, str]
+"""How many partitions a member has, its place among all members, and its id."""
 
 
-_ReadersOf = Mapping[UUID, _Readers]
-"""By topic, in the order of their ids."""
+class _Kind:
+    """The members with one subscription, of whom there may be thousands. Who has least is found without
+    looking at all."""
+
+    __slots__ = ("_heap", "_loads", "size")
+
+    def __init__(self, loads: Mapping[str, int]) -> None:
+        self.size = 0
+        self._loads = loads
+        self._heap: list[_Load] = []
+        """At least one of each member, which says no more than it has."""
+
+    def add(self, place: int, member_id: str) -> None:
+        self.size += 1
+        self.enter(place, member_id)
+
+    def enter(self, place: int, member_id: str) -> None:
+        """It has less than before."""
+        heapq.heappush(self._heap, (self._loads[member_id], place, member_id))
+
+    def least(self) -> _Load:
+        """The first of those with least."""
+        heap, loads = self._heap, self._loads
+        while (now := loads[heap[0][2]]) != heap[0][0]:
+            heapq.heapreplace(heap, (now, *heap[0][1:]))
+        return heap[0]
 
 
-def _readers(members: Sequence[AssignedMember]) -> _ReadersOf:
-    subscriptions = list(dict.fromkeys(member.topic_ids for member in members))
-    alike: dict[tuple[int, ...], _Readers] = {}
-    found: dict[UUID, _Readers] = {}
-    for topic_id in _topic_ids(members):
-        by = tuple(place for place, topic_ids in enumerate(subscriptions) if topic_id in topic_ids)
-        readers = alike.get(by)
-        if readers is None:
-            readers = _Readers([member.member_id for member in members if topic_id in member.topic_ids])
-            alike[by] = readers
-        found[topic_id] = readers
-    return found
+class _Takers:
+    """The readers of one topic, while its partitions are given to whoever has least."""
+
+    __slots__ = ("_heap", "_kind_of")
+
+    def __init__(self, kinds: Sequence[_Kind], kind_of: Mapping[str, _Kind]) -> None:
+        self._kind_of = kind_of
+        self._heap = [kind.least() for kind in kinds]
+        """At least one of each kind, which says no more than its least has."""
+        heapq.heapify(self._heap)
+
+    def least(self) -> _Load:
+        """The first of those with least."""
+        heap, kind_of = self._heap, self._kind_of
+        while (now := kind_of[heap[0][2]].least()) != heap[0]:
+            heapq.heapreplace(heap, now)
+        return heap[0]
 
 
 class _Shares:
@@ -176,37 +197,40 @@ class _Shares:
     def __init__(self, members: Sequence[AssignedMember]) -> None:
         self.loads = {member.member_id: 0 for member in members}
         """How many partitions each one has."""
-        self.moves = 0
-        self._numbers: dict[str, dict[UUID, list[int]]] = {member.member_id: {} for member in members}
+        self.places = {member.member_id: place for place, member in enumerate(members)}
+        kinds: dict[frozenset[UUID], _Kind] = {}
+        self.kind_of: dict[str, _Kind] = {}
+        for place, member in enumerate(members):
+            kind = self.kind_of[member.member_id] = kinds.setdefault(member.topic_ids, _Kind(self.loads))
+            kind.add(place, member.member_id)
+        self.readers: dict[UUID, list[_Kind]] = {topic_id: [] for topic_id in _topic_ids(members)}
+        """In the order of the topics' ids."""
+        for topic_ids, kind in kinds.items():
+            for topic_id in topic_ids:
+                self.readers[topic_id].append(kind)
+        self.owned: dict[UUID, dict[str, list[int]]] = {topic_id: {} for topic_id in self.readers}
+        """Of each topic, what its owners have."""
+
+    def takers(self, topic_id: UUID) -> _Takers:
+        return _Takers(self.readers[topic_id], self.kind_of)
 
     def give(self, member_id: str, topic_id: UUID, numbers: Sequence[int]) -> None:
-        self._numbers[member_id].setdefault(topic_id, []).extend(numbers)
+        self.owned[topic_id].setdefault(member_id, []).extend(numbers)
         self.loads[member_id] += len(numbers)
 
-    def has_any(self, member_id: str, topic_id: UUID) -> bool:
-        return topic_id in self._numbers[member_id]
-
-    def move(self, topic_id: UUID, giver: str, taker: str) -> None:
-        """The partition of that topic that the giver got last."""
-        numbers = self._numbers[giver][topic_id]
-        self.give(taker, topic_id, [numbers.pop()])
-        self.loads[giver] -= 1
-        if not numbers:
-            del self._numbers[giver][topic_id]
-        self.moves += 1
-
     def targets(self) -> dict[str, Assignment]:
-        return {
-            member_id: {topic_id: frozenset(numbers) for topic_id, numbers in topics.items()}
-            for member_id, topics in self._numbers.items()
-        }
+        found: dict[str, dict[UUID, frozenset[int]]] = {member_id: {} for member_id in self.loads}
+        for topic_id, owners in self.owned.items():
+            for member_id, numbers in owners.items():
+                found[member_id][topic_id] = frozenset(numbers)
+        return dict(found)
 
 
 def _keep(
-    shares: _Shares, readers: _ReadersOf, members: Sequence[AssignedMember], sizes: Mapping[UUID, int]
+    shares: _Shares, members: Sequence[AssignedMember], sizes: Mapping[UUID, int]
 ) -> dict[UUID, list[int]]:
     """Leave with members what they owned and may keep; what has no owner, by topic."""
-    taken: dict[UUID, set[int]] = {topic_id: set() for topic_id in readers}
+    taken: dict[UUID, set[int]] = {topic_id: set() for topic_id in shares.readers}
     for member in members:
         for topic_id, numbers in member.target.items():
             if topic_id in member.topic_ids:
@@ -221,48 +245,52 @@ def _keep(
     }
 
 
-def _fill_by_topic(shares: _Shares, readers: _ReadersOf, free: Mapping[UUID, Sequence[int]]) -> None:
+def _fill_by_topic(shares: _Shares, free: Mapping[UUID, Sequence[int]]) -> None:
     """Each partition to the least loaded member that reads its topic; topics with few readers first."""
-    heap: list[tuple[int, int, str]] = []
-    last: _Readers | None = None
-    for topic_id in sorted(free, key=lambda topic_id: len(readers[topic_id].member_ids)):
-        if readers[topic_id] is not last:  # else their loads are still what the heap says
-            last = readers[topic_id]
-            heap = [(shares.loads[each], place, each) for place, each in enumerate(last.member_ids)]
-            heapq.heapify(heap)
+    readers = {topic_id: sum(kind.size for kind in shares.readers[topic_id]) for topic_id in free}
+    for topic_id in sorted(free, key=readers.__getitem__):
+        takers = shares.takers(topic_id)
         for number in free[topic_id]:
-            load, place, member_id = heap[0]
-            shares.give(member_id, topic_id, (number,))
-            heapq.heapreplace(heap, (load + 1, place, member_id))
+            shares.give(takers.least()[2], topic_id, (number,))
 
 
-def _level(shares: _Shares, readers: _ReadersOf) -> None:
-    """Move partitions of one topic after the other from the member with most to the one with least, until no
-    two readers of it differ by more than one; and again, as long as anything moves. Each move makes the sum
-    of squared loads smaller, so that this ends. Readers whose loads are even are passed over: after a change
-    of one subscription that is nearly all of thousands of topics."""
-    before = -1
-    while before != shares.moves:
-        before = shares.moves
-        for topic_id, those in readers.items():
-            while those.even_after != shares.moves and _move_one(shares, topic_id, those):
-                pass
+def _level(shares: _Shares) -> None:
+    """Move partitions of one topic after the other from the owner with most to the reader with least, until
+    they differ by no more than one; and again, as long as anything moves. Each move makes the sum of squared
+    loads smaller, so that this ends."""
+    moved = True
+    while moved:
+        moved = False
+        for topic_id, owners in shares.owned.items():
+            most = max(map(shares.loads.__getitem__, owners), default=0)
+            if most - min(kind.least()[0] for kind in shares.readers[topic_id]) >= _TO_LEVEL:
+                _level_topic(shares, topic_id)
+                moved = True
 
 
-def _move_one(shares: _Shares, topic_id: UUID, readers: _Readers) -> bool:
-    """Whether there was one to move."""
-    load_of = shares.loads.__getitem__
-    loads = [load_of(member_id) for member_id in readers.member_ids]
-    least = min(loads)
-    if max(loads) - least < _TO_LEVEL:
-        readers.even_after = shares.moves
-        return False
-    givers = [each for each in readers.member_ids if shares.has_any(each, topic_id)]
-    giver = max(givers, key=load_of, default=None)
-    if giver is None or load_of(giver) - least < _TO_LEVEL:
-        return False
-    shares.move(topic_id, giver, readers.member_ids[loads.index(least)])
-    return True
+def _level_topic(shares: _Shares, topic_id: UUID) -> None:
+    """Who takes or gives here is not so far off the others in the end that it would do the opposite."""
+    loads, owners, takers = shares.loads, shares.owned[topic_id], shares.takers(topic_id)
+    givers = [(-loads[each], shares.places[each], each) for each in owners]
+    heapq.heapify(givers)
+    gave: dict[str, int] = {}
+    while givers:
+        load, place, giver = givers[0]
+        least, _, taker = takers.least()
+        if -load - least < _TO_LEVEL:
+            break
+        number = owners[giver].pop()
+        loads[giver] -= 1
+        gave[giver] = place
+        owners.setdefault(taker, []).append(number)
+        loads[taker] += 1
+        if owners[giver]:
+            heapq.heapreplace(givers, (load + 1, place, giver))
+        else:
+            heapq.heappop(givers)
+            del owners[giver]
+    for giver, place in gave.items():
+        shares.kind_of[giver].enter(place, giver)
 
 
 def _topic_ids(members: Sequence[AssignedMember]) -> list[UUID]:
