@@ -19,6 +19,11 @@ NOTHING: Final[Assignment] = MappingProxyType({})
 _EMPTY: Final[frozenset[int]] = frozenset()
 
 
+def in_order(topic_ids: Iterable[UUID]) -> list[UUID]:
+    """As they compare; of thousands in a fraction of the time."""
+    return sorted(topic_ids, key=lambda topic_id: topic_id.int)
+
+
 def partitions_of(assignment: Assignment) -> Iterator[TopicIdPartition]:
     """One after another."""
     for topic_id, numbers in assignment.items():

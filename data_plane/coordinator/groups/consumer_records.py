@@ -16,24 +16,24 @@ Path of the data: consumer/draft.py -> here -> coordinator/runtime.py -> partiti
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Annotated, Any, Final, NamedTuple
+from uuid import UUID
 
 from data_plane.coordinator.groups.assignment import NOTHING, Assignment
 from metadata_quorum.foundation.codec import (
     Bytes,
     Int8,
     Int32,
-    Int32s,
     Int64,
     NullableString,
     Schema,
     String,
     Tag,
-    Uuid,
 )
-from metadata_quorum.foundation.primitives import INT16, Reader, string
+from metadata_quorum.foundation.primitives import INT16, INT32, Reader, string, uuid_of, uvarint
 
 _VALUE_VERSION: Final = 0
 _NULL_STRUCT: Final = b"\xff"
@@ -41,7 +41,31 @@ _NULL_TAGGED_STRUCT: Final = b"\x00"
 """Kafka writes null so where the struct is a tagged field."""
 _PRESENT_STRUCT: Final = b"\x01"
 
-Strings = tuple[String, ...]
+
+class _AllStrings:
+    """An array of them, by hand: a member may name thousands of topics."""
+
+    def write(self, out: bytearray, value: tuple[str, ...], version: int) -> None:
+        out += uvarint(len(value) + 1)
+        for text in value:
+            encoded = text.encode()
+            out += uvarint(len(encoded) + 1)
+            out += encoded
+
+    def read(self, reader: Reader, version: int) -> tuple[str, ...]:
+        """Raises ValueError."""
+        return tuple(reader.compact_string() for _ in range(_count(reader)))
+
+
+def _count(reader: Reader) -> int:
+    """Of an array. Raises ValueError."""
+    count = reader.uvarint() - 1
+    if not 0 <= count <= reader.remaining:  # every element takes a byte at least
+        raise ValueError(f"array claims {count} elements, {reader.remaining} bytes follow")
+    return count
+
+
+Strings = Annotated[tuple[str, ...], _AllStrings()]
 
 
 class ConsumerGroupRecordType(IntEnum):
@@ -117,17 +141,39 @@ class TargetAssignmentEpoch:
     assignment_epoch: Int32
 
 
-@dataclass(frozen=True, slots=True)
-class StoredTopicPartitions:
-    topic_id: Uuid
-    partitions: Int32s
+class StoredTopicPartitions(NamedTuple):
+    topic_id: UUID
+    partitions: tuple[int, ...]
+
+
+class _AllTopicPartitions:
+    """An array of them, by hand: a member may have thousands of topics."""
+
+    def write(self, out: bytearray, value: tuple[StoredTopicPartitions, ...], version: int) -> None:
+        out += uvarint(len(value) + 1)
+        for topic_id, numbers in value:
+            out += topic_id.bytes + uvarint(len(numbers) + 1) + struct.pack(f">{len(numbers)}i", *numbers)
+            out.append(0)  # no tagged fields
+
+    def read(self, reader: Reader, version: int) -> tuple[StoredTopicPartitions, ...]:
+        """Raises ValueError."""
+        found: list[StoredTopicPartitions] = []
+        for _ in range(_count(reader)):
+            topic_id, size = uuid_of(bytes(reader.take(16))), _count(reader)
+            numbers = struct.unpack(f">{size}i", reader.take(INT32.size * size))
+            reader.tagged_fields()
+            found.append(StoredTopicPartitions(topic_id, numbers))
+        return tuple(found)
+
+
+AllTopicPartitions = Annotated[tuple[StoredTopicPartitions, ...], _AllTopicPartitions()]
 
 
 @dataclass(frozen=True, slots=True)
 class TargetAssignment:
     """Kafka's ConsumerGroupTargetAssignmentMemberValue."""
 
-    topic_partitions: tuple[StoredTopicPartitions, ...]
+    topic_partitions: AllTopicPartitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +183,8 @@ class CurrentAssignment:
     member_epoch: Int32
     previous_member_epoch: Int32
     state: Int8
-    assigned_partitions: tuple[StoredTopicPartitions, ...]
-    partitions_pending_revocation: tuple[StoredTopicPartitions, ...]
+    assigned_partitions: AllTopicPartitions
+    partitions_pending_revocation: AllTopicPartitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +262,9 @@ def decode(key: bytes, value: bytes | None) -> ConsumerGroupRecord | None:
 
 def to_stored(assignment: Assignment) -> tuple[StoredTopicPartitions, ...]:
     """In one order, whatever order it was made in."""
+    topics = sorted(assignment.items(), key=lambda topic: topic[0].int)
     return tuple(
-        StoredTopicPartitions(t, tuple(sorted(assignment[t]))) for t in sorted(assignment) if assignment[t]
+        StoredTopicPartitions(topic_id, tuple(sorted(numbers))) for topic_id, numbers in topics if numbers
     )
 
 

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from data_plane.coordinator.groups.assignment import NOTHING, Assignment
-from data_plane.coordinator.groups.consumer.assignors import AssignedMember, assign_uniformly
+from data_plane.coordinator.groups.consumer.assignors import AssignedMember, assign_ranges, assign_uniformly
 from data_plane.coordinator.groups.messages import (
     DescribedGroup,
     Heartbeat,
@@ -138,4 +138,17 @@ def test_very_many_partitions_that_change_hands(topics: int, partitions: int) ->
     """For each of them all members were looked at: of three hundred, in a group of 5,000 partitions, that
     took 0.4 s."""
     small, large = (cost_of_sharing_all_that_one_has(members, topics, partitions) for members in (20, 200))
+    assert large <= 1.5 * small
+
+
+def cost_of_ranges(members: int, topics: int) -> int:
+    topic_ids = frozenset(UUID(int=number) for number in range(1, topics + 1))
+    group = [AssignedMember(f"m{i}", None, topic_ids, NOTHING) for i in range(members)]
+    return cost(lambda: assign_ranges(group, dict.fromkeys(topic_ids, 1)))
+
+
+@pytest.mark.row("G6")
+def test_ranges_of_topics_that_are_smaller_than_the_group() -> None:
+    """For each topic all members were asked whether they read it."""
+    small, large = cost_of_ranges(10, 200), cost_of_ranges(100, 200)
     assert large <= 1.5 * small

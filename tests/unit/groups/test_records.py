@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_plane.coordinator.groups.consumer_records import ConsumerGroupRecord
+from data_plane.coordinator.groups.consumer_records import (
+    ConsumerGroupRecord,
+    ConsumerGroupRecordType,
+    MemberMetadata,
+    StoredTopicPartitions,
+    TargetAssignment,
+)
 from data_plane.coordinator.groups.messages import CommittedOffset
 from data_plane.coordinator.groups.records import (
+    CoordinatorRecord,
     GroupRecord,
     OffsetRecord,
     StoredGroup,
@@ -20,6 +28,7 @@ from data_plane.coordinator.groups.records import (
     encode,
 )
 from metadata_quorum.foundation.model import TopicPartition
+from tests.support.bytecodes import cost
 
 OFFSET_KEY = bytes.fromhex("00010002673100066f726465727300000002")
 OFFSET = CommittedOffset(42, 5, "möp", 1700000000123)
@@ -132,6 +141,37 @@ def test_a_tagged_struct_that_is_null() -> None:
         assert decode(key, bytes.fromhex(f"{head} 01 00 01 {null}")) == without
 
 
+def test_what_a_member_is_assigned_in_kafkas_bytes() -> None:
+    """Two topics, of which one has two partitions; each struct ends with its tagged fields."""
+    topics = [StoredTopicPartitions(UUID(int=7), (1, 258)), StoredTopicPartitions(UUID(int=8), ())]
+    record = ConsumerGroupRecord(ConsumerGroupRecordType.TARGET, "g1", "m1", TargetAssignment(tuple(topics)))
+    key = bytes.fromhex("0007 00026731 00026d31")
+    value = bytes.fromhex(f"0000 03 {7:032x} 03 00000001 00000102 00 {8:032x} 01 00 00")
+    assert encode(record) == (key, value)
+    assert decode(key, value) == record
+    for end in range(len(value)):
+        with pytest.raises(ValueError):
+            decode(key, value[:end])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        TargetAssignment(tuple(StoredTopicPartitions(UUID(int=n), (0,)) for n in range(1000))),
+        MemberMetadata(subscribed_topic_names=tuple(f"topic-{n}" for n in range(1000))),
+    ],
+    ids=["target", "subscription"],
+)
+def test_a_member_of_very_many_topics(value: TargetAssignment | MemberMetadata) -> None:
+    """In bytecodes, for each topic: they were written by one object after another."""
+    names_topics = isinstance(value, MemberMetadata)
+    kind = ConsumerGroupRecordType.MEMBER if names_topics else ConsumerGroupRecordType.TARGET
+    record = ConsumerGroupRecord(kind, "g1", "m1", value)
+    encode(record)  # what is made once
+    assert cost(partial(encode, record)) <= 1000 * 58
+    assert decode(*encode(record)) == record
+
+
 texts = st.text(max_size=20)
 blobs = st.binary(max_size=40)
 offsets = st.builds(
@@ -168,8 +208,31 @@ records = st.builds(GroupRecord, texts, st.none() | groups) | st.builds(
 )
 
 
-@given(records)
-def test_what_is_written_is_read_back(record: GroupRecord | OffsetRecord) -> None:
+assigned = st.lists(
+    st.builds(
+        StoredTopicPartitions, st.uuids(), st.lists(st.integers(0, 2**31 - 1), max_size=200).map(tuple)
+    ),
+    max_size=4,
+).map(tuple)
+of_members = st.builds(
+    ConsumerGroupRecord,
+    st.just(ConsumerGroupRecordType.TARGET),
+    texts,
+    texts,
+    st.none() | st.builds(TargetAssignment, assigned),
+) | st.builds(
+    ConsumerGroupRecord,
+    st.just(ConsumerGroupRecordType.MEMBER),
+    texts,
+    texts,
+    st.builds(
+        MemberMetadata, subscribed_topic_names=st.lists(st.text(max_size=200), max_size=200).map(tuple)
+    ),
+)
+
+
+@given(records | of_members)
+def test_what_is_written_is_read_back(record: CoordinatorRecord) -> None:
     assert decode(*encode(record)) == record
 
 

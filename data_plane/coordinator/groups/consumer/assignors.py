@@ -19,6 +19,7 @@ from data_plane.coordinator.groups.assignment import (
     Assignment,
     TopicIdPartition,
     assignment_of,
+    in_order,
 )
 
 
@@ -41,16 +42,20 @@ Assignor = Callable[[Sequence[AssignedMember], Mapping[UUID, int]], dict[str, As
 
 
 def assign_ranges(members: Sequence[AssignedMember], sizes: Mapping[UUID, int]) -> dict[str, Assignment]:
-    in_order = sorted(members, key=_static_first)
-    targets: dict[str, dict[UUID, frozenset[int]]] = {member.member_id: {} for member in in_order}
-    for topic_id in _topic_ids(in_order):
-        readers = [member.member_id for member in in_order if topic_id in member.topic_ids]
+    members = sorted(members, key=_static_first)
+    targets: dict[str, dict[UUID, frozenset[int]]] = {member.member_id: {} for member in members}
+    subscriptions = list(dict.fromkeys(member.topic_ids for member in members))
+    alike: dict[tuple[int, ...], list[str]] = {}
+    for topic_id in _topic_ids(members):
+        by = tuple(place for place, topic_ids in enumerate(subscriptions) if topic_id in topic_ids)
+        readers = alike.get(by)
+        if readers is None:
+            readers = alike[by] = [each.member_id for each in members if topic_id in each.topic_ids]
         share, extra = divmod(sizes[topic_id], len(readers))
         start = 0
-        for place, member_id in enumerate(readers):
+        for place, member_id in enumerate(readers if share else readers[:extra]):
             end = start + share + (place < extra)
-            if end > start:
-                targets[member_id][topic_id] = frozenset(range(start, end))
+            targets[member_id][topic_id] = frozenset(range(start, end))
             start = end
     return dict(targets)
 
@@ -294,7 +299,7 @@ def _level_topic(shares: _Shares, topic_id: UUID) -> None:
 
 
 def _topic_ids(members: Sequence[AssignedMember]) -> list[UUID]:
-    return sorted(frozenset().union(*{member.topic_ids for member in members}))
+    return in_order(frozenset().union(*{member.topic_ids for member in members}))
 
 
 ASSIGNORS: Final[Mapping[str, Assignor]] = {"uniform": assign_uniformly, "range": assign_ranges}

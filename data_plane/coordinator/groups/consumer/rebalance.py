@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import UUID
 
-from data_plane.coordinator.groups.assignment import Assignment
+from data_plane.coordinator.groups.assignment import Assignment, in_order
 from data_plane.coordinator.groups.consumer.assignors import ASSIGNORS, AssignedMember
 from data_plane.coordinator.groups.consumer.cluster_view import ClusterView
 from data_plane.coordinator.groups.consumer.draft import Draft
@@ -145,7 +145,7 @@ def _make_target(draft: Draft, context: RebalanceContext) -> None:
             by_lists[id(named), id(matched)] = topic_ids
         members.append(AssignedMember(member_id, member.instance_id, topic_ids, state.target_of(member_id)))
     every: set[UUID] = set().union(*by_topics.values())
-    sizes = {topic_id: view.size(topic_id) for topic_id in sorted(every)}
+    sizes = {topic_id: view.size(topic_id) for topic_id in in_order(every)}
     targets = ASSIGNORS[assignor_of(state, context.rules)](members, sizes)
     for member_id, target in targets.items():
         before = state.targets.get(member_id)
