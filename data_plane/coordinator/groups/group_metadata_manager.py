@@ -191,7 +191,7 @@ class GroupMetadataManager:
             if not group.is_empty:
                 if not migration.may_upgrade(group, self._limits.consumer):
                     raise _not_found(request.group_id, "consumer", group)
-                migration.upgrade(draft, group, self._view)
+                migration.upgrade(draft, group, self._view, self._max_batch_bytes())
         records, reply = self._new_consumer_group(request.group_id).heartbeat(request, at, draft)
         return CoordinatorResult([*before, *records], [(ticket, reply)])
 

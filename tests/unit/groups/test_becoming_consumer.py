@@ -7,7 +7,6 @@ import struct
 import pytest
 
 from data_plane.coordinator.groups.classic.consumer_protocol import (
-    MAX_TOPICS,
     PARTITIONS_AS_TOPIC,
     Allowance,
     read_assignment,
@@ -15,9 +14,13 @@ from data_plane.coordinator.groups.classic.consumer_protocol import (
     write_assignment,
 )
 from data_plane.coordinator.groups.classic.states import ClassicGroupConfig
-from data_plane.coordinator.groups.consumer.messages import ConsumerHeartbeat
-from data_plane.coordinator.groups.group_metadata_manager import GroupLimits
+from data_plane.coordinator.groups.consumer import migration
+from data_plane.coordinator.groups.consumer.group import ConsumerGroup
+from data_plane.coordinator.groups.consumer.messages import ConsumerHeartbeat, ConsumerHeartbeatReply
+from data_plane.coordinator.groups.consumer.migration import MAX_NAMES
+from data_plane.coordinator.groups.group_metadata_manager import GroupLimits, GroupMetadataManager
 from data_plane.coordinator.groups.messages import MemberProtocol
+from data_plane.coordinator.state_machine import ALL
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.primitives import string
 from tests.unit.groups.clients import ClassicClient, ConsumerClient
@@ -27,25 +30,61 @@ from tests.unit.groups.topics import Topics
 pytestmark = pytest.mark.row("G6")
 
 
-def subscription(topics: int) -> bytes:
-    names = b"".join(string(f"{number:x}") for number in range(topics))
+BEAT = ConsumerHeartbeat(
+    "g", "new", 0, None, rebalance_timeout_ms=1000, subscribed_topic_names=("a",), owned={}
+)
+
+
+def subscription(topics: int, of: str = "") -> bytes:
+    names = b"".join(string(f"{number:x}{of}") for number in range(topics))
     return struct.pack(">hi", 0, topics) + names + struct.pack(">i", -1)
+
+
+def group_of(subscriptions: list[bytes], max_batch_bytes: int = ALL) -> GroupDriver:
+    """Of classic members that say so."""
+    driver = GroupDriver()
+    driver.manager = GroupMetadataManager(driver.limits, driver.view, lambda: max_batch_bytes)
+    for number, says in enumerate(subscriptions):
+        driver.ask("join", join(protocols=(MemberProtocol("range", says),), new=f"m{number}"))
+    return driver
 
 
 @pytest.mark.parametrize("is_too_much", [False, True])
 def test_members_that_say_too_much_together_keep_a_classic_group(is_too_much: bool) -> None:
-    driver, members = GroupDriver(), 50
-    says = subscription(MAX_TOPICS // members + is_too_much)
-    for number in range(members):
-        driver.ask("join", join(protocols=(MemberProtocol("range", says),), new=f"m{number}"))
-    beat = ConsumerHeartbeat(
-        "g", "new", 0, None, rebalance_timeout_ms=1000, subscribed_topic_names=("a",), owned={}
-    )
-    refusal = driver.answer("consumer_heartbeat", beat)
+    members = 20
+    driver = group_of([subscription(MAX_NAMES // members + is_too_much, f"-{n}") for n in range(members)])
+    refusal = driver.answer("consumer_heartbeat", BEAT)
     assert isinstance(refusal, BrokerError) == is_too_much
     if isinstance(refusal, BrokerError):
         assert refusal.code is ErrorCode.GROUP_ID_NOT_FOUND
         assert "more topics or partitions than are read" in refusal.message
+
+
+def test_what_they_all_say_counts_once() -> None:
+    driver = group_of([subscription(1000)] * (MAX_NAMES // 1000 + 1))
+    assert not isinstance(driver.answer("consumer_heartbeat", BEAT), BrokerError)
+    group = driver.manager.group("g")
+    assert isinstance(group, ConsumerGroup)
+    assert group.state.subscriptions.names == 1000 + len(BEAT.subscribed_topic_names or ())
+
+
+def test_of_more_members_than_a_batch_has_room_for_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their records would be made in vain, as often as a heartbeat comes."""
+    subscriptions = [subscription(n % 5, f"-{n}") for n in range(100)]
+    driver = group_of(subscriptions)
+    before = len(driver.log)
+    assert isinstance(driver.answer("consumer_heartbeat", BEAT), ConsumerHeartbeatReply)
+    written = sum(len(key) + len(value or b"") for key, value in driver.log[before:])
+    assert isinstance(
+        group_of(subscriptions, written).answer("consumer_heartbeat", BEAT), ConsumerHeartbeatReply
+    )
+    monkeypatch.setattr(migration, "read_subscription", pytest.fail)
+    refusal = group_of(subscriptions, written * 8 // 10).answer("consumer_heartbeat", BEAT)
+    assert isinstance(refusal, BrokerError)
+    assert (refusal.code, refusal.message) == (
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        "Cannot upgrade the classic group to a consumer group: 100 members are too many.",
+    )
 
 
 def test_topics_and_partitions_are_counted_before_they_are_read() -> None:

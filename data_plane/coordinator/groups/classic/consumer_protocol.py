@@ -27,7 +27,7 @@ MAX_TOPICS: Final = 50_000
 PARTITIONS_AS_TOPIC: Final = 10
 """So many partitions take the time of a topic."""
 _LISTS: Final = 8
-"""Of topics, as they are written: nearly all members of a group have the same, which is read once."""
+"""Of topics, as they are written, that are remembered."""
 
 Partitions = Mapping[str, frozenset[int]]
 """By topic."""
@@ -48,20 +48,43 @@ class Allowance:
             raise ValueError("more topics or partitions than are read")
 
 
+class KnownLists:
+    """Of topics. Nearly all members of a group have the same, which is read once, and is one object."""
+
+    def __init__(self, allowance: Allowance) -> None:
+        self._allowance = allowance
+        self._known: deque[tuple[bytes, tuple[str, ...]]] = deque(maxlen=_LISTS)
+        """As they are written, and as they are read."""
+
+    def read(self, reader: Reader) -> tuple[str, ...]:
+        """In order, each topic once. Raises ValueError."""
+        start, data = reader.pos, reader.buf
+        for written, topics in self._known:
+            if data[start : start + len(written)] == written:
+                reader.pos += len(written)
+                return topics
+        topics = tuple(sorted({reader.string() for _ in range(_count(reader, self._allowance))}))
+        self._known.append((bytes(data[start : reader.pos]), topics))
+        return topics
+
+
 @dataclass(frozen=True, slots=True)
 class Subscription:
     version: int
     topics: tuple[str, ...]
+    """In order, each once."""
     owned: Partitions
     rack_id: str | None = None
 
 
-def read_subscription(data: bytes, allowance: Allowance | None = None) -> Subscription:
+def read_subscription(
+    data: bytes, allowance: Allowance | None = None, lists: KnownLists | None = None
+) -> Subscription:
     """Raises ValueError. Later versions only add fields."""
     allowance = allowance or _of_one_member()
     reader = Reader(data)
     version = reader.int16()
-    topics = _topics(reader, allowance)
+    topics = (lists or KnownLists(allowance)).read(reader)
     reader.nullable_bytes()
     owned = _partitions(reader, allowance) if version >= 1 else {}
     if version >= 2:
@@ -73,23 +96,15 @@ def read_subscription(data: bytes, allowance: Allowance | None = None) -> Subscr
 def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
     """The topics of all members; None where one's bytes are not a consumer's subscription, or where those
     that differ name more than are read."""
-    topics: set[str] = set()
-    lists: deque[bytes] = deque(maxlen=_LISTS)
-    left = MAX_TOPICS
+    read: dict[int, tuple[str, ...]] = {}
+    lists = KnownLists(Allowance(MAX_TOPICS))
     for subscription in subscriptions:
-        if any(subscription.startswith(each, INT16.size) for each in lists):
-            continue
-        reader = Reader(subscription, INT16.size)
         try:
-            names = _topics(reader, _of_one_member())
+            topics = lists.read(Reader(subscription, INT16.size))
         except ValueError:
             return None
-        left -= len(names)
-        if left < 0:
-            return None
-        topics.update(names)
-        lists.append(subscription[INT16.size : reader.pos])
-    return frozenset(topics)
+        read[id(topics)] = topics
+    return frozenset().union(*read.values())
 
 
 def read_assignment(data: bytes, allowance: Allowance | None = None) -> Partitions:
@@ -118,11 +133,6 @@ def version_of(subscription: bytes) -> int:
 def _of_one_member() -> Allowance:
     """Topics that it subscribes to, and partitions, each topic of which counts twice."""
     return Allowance(3 * MAX_TOPICS)
-
-
-def _topics(reader: Reader, allowance: Allowance) -> tuple[str, ...]:
-    """Raises ValueError."""
-    return tuple(reader.string() for _ in range(_count(reader, allowance)))
 
 
 def _count(reader: Reader, allowance: Allowance) -> int:

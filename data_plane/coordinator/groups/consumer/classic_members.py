@@ -156,7 +156,7 @@ def _metadata(
         rack_id=subscription.rack_id or before.metadata.rack_id,
         client_id=request.client_id,
         client_host=request.client_host,
-        subscribed_topic_names=tuple(sorted(set(subscription.topics))),
+        subscribed_topic_names=subscription.topics,
         subscribed_topic_regex=before.metadata.subscribed_topic_regex,
         rebalance_timeout_ms=rebalance_timeout_ms,
         server_assignor=before.metadata.server_assignor,

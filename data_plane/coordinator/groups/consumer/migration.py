@@ -13,11 +13,13 @@ group_metadata_manager.py and group.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from data_plane.coordinator.groups.assignment import NOTHING, Assignment
 from data_plane.coordinator.groups.classic.consumer_protocol import (
     MAX_TOPICS,
     Allowance,
+    KnownLists,
     read_assignment,
     read_subscription,
     version_of,
@@ -44,6 +46,13 @@ from data_plane.coordinator.state_machine import RECORD_OVERHEAD_BYTES, Instant
 from metadata_quorum.foundation.batch import BATCH_OVERHEAD
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 
+MAX_NAMES: Final = 20_000
+"""Topics in different subscriptions: they are read, written and looked for in one turn of the loop."""
+_RECORDS: Final = 3
+"""Of each member of the consumer protocol."""
+_NUMBERS: Final = 60
+"""Bytes that those have besides what the member says, at least."""
+
 
 def may_upgrade(group: ClassicGroup, rules: ConsumerGroupConfig) -> bool:
     return (
@@ -53,14 +62,16 @@ def may_upgrade(group: ClassicGroup, rules: ConsumerGroupConfig) -> bool:
     )
 
 
-def upgrade(draft: Draft, group: ClassicGroup, view: ClusterView) -> None:
+def upgrade(draft: Draft, group: ClassicGroup, view: ClusterView, max_bytes: int) -> None:
     """The group as one of the consumer protocol; the classic one's tombstone comes before it. Raises
-    BrokerError where its members say what cannot be read, or more than is read in one turn of the loop."""
+    BrokerError where its members say what cannot be read, or more than is read in one turn of the loop, or
+    than is written in one batch."""
     members = group.metadata.roster.staying()
-    allowance = Allowance(MAX_TOPICS)
+    _check_size(group.group_id, members, max_bytes)
+    allowance, lists = Allowance(MAX_TOPICS), KnownLists(Allowance(MAX_NAMES))
     assigned = {member.member_id: _assigned(member, view, allowance) for member in members}
     for member in members:
-        draft.write_member(member.member_id, _metadata(member, allowance))
+        draft.write_member(member.member_id, _metadata(member, allowance, lists))
     draft.write_group(group.metadata.generation, 0)
     for member_id, partitions in assigned.items():
         draft.write_target(member_id, partitions)
@@ -111,6 +122,19 @@ def _size(records: Sequence[CoordinatorRecord]) -> int:
     )
 
 
+def _check_size(group_id: str, members: Sequence[ClassicMember], max_bytes: int) -> None:
+    """Raises BrokerError where the records of so many have no room in a batch, whatever they are assigned:
+    all would be made in vain."""
+    keys = len(members) * _RECORDS * len(group_id) + _RECORDS * sum(len(each.member_id) for each in members)
+    names = sum(len(each.client_id) + len(each.client_host) for each in members)
+    said = sum(len(protocol.metadata) for each in members for protocol in each.protocols)
+    if len(members) * _NUMBERS + keys + names + said > max_bytes:
+        raise BrokerError(
+            ErrorCode.GROUP_ID_NOT_FOUND,
+            f"Cannot upgrade the classic group to a consumer group: {len(members)} members are too many.",
+        )
+
+
 def _assigned(member: ClassicMember, view: ClusterView, allowance: Allowance) -> Assignment:
     """Nothing, for a member that has just joined and never sent a SyncGroup."""
     try:
@@ -119,9 +143,9 @@ def _assigned(member: ClassicMember, view: ClusterView, allowance: Allowance) ->
         raise _not_convertible(member, e) from e
 
 
-def _metadata(member: ClassicMember, allowance: Allowance) -> MemberMetadata:
+def _metadata(member: ClassicMember, allowance: Allowance, lists: KnownLists) -> MemberMetadata:
     try:
-        subscription = read_subscription(member.protocols[0].metadata, allowance)
+        subscription = read_subscription(member.protocols[0].metadata, allowance, lists)
     except ValueError as e:
         raise _not_convertible(member, e) from e
     return MemberMetadata(
@@ -129,7 +153,7 @@ def _metadata(member: ClassicMember, allowance: Allowance) -> MemberMetadata:
         rack_id=subscription.rack_id,
         client_id=member.client_id,
         client_host=member.client_host,
-        subscribed_topic_names=tuple(sorted(set(subscription.topics))),
+        subscribed_topic_names=subscription.topics,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         classic=ClassicMetadata(
             member.session_timeout_ms,

@@ -180,7 +180,9 @@ class ConsumerGroupState:
                 self._forget_regex(name)
                 self.regexes[name] = resolved
             case MemberMetadata():
-                self._put(replace(self._known(name), metadata=record.value))
+                before = self.members.get(name)
+                after = ConsumerGroupMember(name, record.value)
+                self._put(after if before is None else replace(before, metadata=record.value))
             case CurrentAssignment():
                 self._put(self._moved(name, record.value))
             case None:
@@ -202,13 +204,11 @@ class ConsumerGroupState:
             case ConsumerGroupRecordType.MEMBER:
                 self._take_out(name)
 
-    def _known(self, member_id: str) -> ConsumerGroupMember:
-        return self.members.get(member_id) or ConsumerGroupMember(member_id, MemberMetadata())
-
     def _moved(self, member_id: str, value: CurrentAssignment) -> ConsumerGroupMember:
-        known = value.state in MemberState._value2member_map_
-        return replace(
-            self._known(member_id),
+        known, member = value.state in MemberState._value2member_map_, self.members.get(member_id)
+        return ConsumerGroupMember(
+            member_id,
+            MemberMetadata() if member is None else member.metadata,
             epoch=value.member_epoch,
             previous_epoch=value.previous_member_epoch,
             state=MemberState(value.state) if known else MemberState.UNKNOWN,
@@ -226,7 +226,9 @@ class ConsumerGroupState:
                 self._forget_instance(before)
         if before is None or before.metadata is not member.metadata:
             self._pattern_use = None
-            member = replace(member, metadata=self.subscriptions.add_member(member_id, member.metadata))
+            metadata = self.subscriptions.add_member(member_id, member.metadata)
+            if metadata is not member.metadata:
+                member = replace(member, metadata=metadata)
             if before is not None:
                 self.subscriptions.remove_member(member_id, before.metadata)
         self.members[member_id] = member

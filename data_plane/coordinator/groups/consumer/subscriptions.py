@@ -32,7 +32,10 @@ class Subscriptions:
     """Of the members of one group, and of its patterns."""
 
     def __init__(self) -> None:
-        self._lists: dict[Topics, _Shared] = {}
+        self._lists: dict[Topics, Topics] = {}
+        """All of them, each under those that are equal."""
+        self._shared: dict[int, _Shared] = {}
+        """By the id of each list: to hash a long one takes a while, and most that come are known."""
         self.names = 0
         """How many all different lists have together."""
         self.matches = 0
@@ -42,7 +45,7 @@ class Subscriptions:
 
     def copy(self) -> Subscriptions:
         twin = Subscriptions()
-        twin._lists = dict(self._lists)
+        twin._lists, twin._shared = dict(self._lists), dict(self._shared)
         twin.names, twin.matches, twin.bytes = self.names, self.matches, self.bytes
         return twin
 
@@ -74,20 +77,26 @@ class Subscriptions:
         self._remove(resolved.topics)
 
     def _add(self, topics: Topics) -> Topics:
-        shared = self._lists.get(topics)
+        shared = self._shared.get(id(topics))
         if shared is None:
-            shared = _Shared(topics, 0, _text_bytes(topics))
-            self.names += len(topics)
-            self.bytes += shared.bytes
-        self._lists[shared.topics] = shared._replace(users=shared.users + 1)
+            equal = self._lists.get(topics)
+            shared = self._new(topics) if equal is None else self._shared[id(equal)]
+        self._shared[id(shared.topics)] = _Shared(shared.topics, shared.users + 1, shared.bytes)
         return shared.topics
 
+    def _new(self, topics: Topics) -> _Shared:
+        shared = _Shared(topics, 0, _text_bytes(topics))
+        self._lists[topics] = topics
+        self.names += len(topics)
+        self.bytes += shared.bytes
+        return shared
+
     def _remove(self, topics: Topics) -> None:
-        shared = self._lists[topics]
+        shared = self._shared[id(topics)]
         if shared.users > 1:
-            self._lists[topics] = shared._replace(users=shared.users - 1)
+            self._shared[id(topics)] = _Shared(topics, shared.users - 1, shared.bytes)
             return
-        del self._lists[topics]
+        del self._lists[topics], self._shared[id(topics)]
         self.names -= len(topics)
         self.bytes -= shared.bytes
 
