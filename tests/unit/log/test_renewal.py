@@ -9,6 +9,7 @@ import contextlib
 import errno
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from typing import Final
 from uuid import UUID
@@ -21,6 +22,7 @@ from data_plane.log.config import LogConfig
 from data_plane.log.log import UnifiedLog
 from data_plane.log_manager.found_logs import UnclaimedLogs
 from data_plane.log_manager.log_dirs import LogDir
+from metadata_quorum.foundation.disk import OsDisk
 from metadata_quorum.foundation.model import TopicPartition
 from tests.support.logs import NOW_MS, flush, lead, read_all, read_committed
 from tests.support.may_block import MAY_BLOCK
@@ -54,7 +56,7 @@ def created(directory: LogDir, *tps: TopicPartition) -> Iterator[UnifiedLog]:
     logs = [
         directory.open_log(tp, UUID(int=9), COMPACTING.get(tp.topic, CONFIG), NOW_MS, MAY_BLOCK) for tp in tps
     ]
-    directory.disk.sync_dir("/data", MAY_BLOCK)
+    directory.disk.sync_dir(directory.path, MAY_BLOCK)
     for log in logs:
         log.identify(MAY_BLOCK)
         yield log
@@ -238,6 +240,31 @@ def test_a_copy_that_goes_is_no_loss_though_the_start_dies_on_the_way() -> None:
         assert (log.log_end_offset, runs) == (10, {RUN}), dies_before
         dies_before += 1
     assert dies_before > 50
+
+
+def test_a_real_file_system_takes_it(tmp_path: Path) -> None:
+    """What is no partition's stays as it is; what an attempt before has left on its way arrives."""
+    theirs = tmp_path / "photos" / "1.jpg"
+    theirs.parent.mkdir()
+    theirs.touch()
+    directory = LogDir(OsDisk(), str(tmp_path), UUID(int=1), boot_id="a boot")
+    directory.load(CONFIG, {}, NOW_MS, MAY_BLOCK)
+    logs = dict(zip((PLAIN, LATE), created(directory, PLAIN, LATE), strict=True))
+    for log in logs.values():
+        for i in range(9):
+            lead(log, b"%d" % i * 100)
+    inode = theirs.parent.stat().st_ino
+    (tmp_path / "renewed.1" / "0").mkdir(parents=True)
+    (tmp_path / "plain-0").rename(tmp_path / "renewed.1" / "0" / "plain-0")
+    directory.mark_lost()
+    again = LogDir(OsDisk(), str(tmp_path), UUID(int=1), boot_id="a boot")
+    found, offline = again.load(CONFIG, {}, NOW_MS, MAY_BLOCK)
+    assert not offline
+    assert {tp: read_all(log) for tp, (log, _) in found.items()} == {
+        tp: read_all(log) for tp, log in logs.items()
+    }
+    assert theirs.parent.stat().st_ino == inode
+    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"photos", "plain-0", "late-0"}
 
 
 def sweep(operation: str, *, power: bool, step: int) -> None:
