@@ -16,7 +16,12 @@ from typing import Any, Final, TypeVar
 
 from metadata_quorum.foundation.compression import CompressionType
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from metadata_quorum.foundation.topic_configs import TOPIC_CONFIGS, ConfigValue
+from metadata_quorum.foundation.topic_configs import (
+    FOLLOWER_THROTTLED_REPLICAS,
+    LEADER_THROTTLED_REPLICAS,
+    TOPIC_CONFIGS,
+    ConfigValue,
+)
 
 V = TypeVar("V", bool, int, float, str, tuple[str, ...])
 
@@ -28,6 +33,8 @@ COMPRESSION_NAMES: Final[Mapping[str, CompressionType]] = {
     "lz4": CompressionType.LZ4,
     "zstd": CompressionType.ZSTD,
 }
+THROTTLED: Final = frozenset({FOLLOWER_THROTTLED_REPLICAS, LEADER_THROTTLED_REPLICAS})
+"""Keys that are no log's: these lists, of thousands of replicas, are data_plane/quotas/replication.py's."""
 
 
 def _default(name: str, kind: type[V]) -> V:
@@ -52,13 +59,7 @@ class LogConfig:
     file_delete_delay_ms: int = _default("file.delete.delay.ms", int)
     flush_messages: int = _default("flush.messages", int)
     flush_ms: int = _default("flush.ms", int)
-    follower_replication_throttled_replicas: tuple[str, ...] = _default(
-        "follower.replication.throttled.replicas", tuple
-    )
     index_interval_bytes: int = _default("index.interval.bytes", int)
-    leader_replication_throttled_replicas: tuple[str, ...] = _default(
-        "leader.replication.throttled.replicas", tuple
-    )
     local_retention_bytes: int = _default("local.retention.bytes", int)
     local_retention_ms: int = _default("local.retention.ms", int)
     max_compaction_lag_ms: int = _default("max.compaction.lag.ms", int)
@@ -112,6 +113,8 @@ class LogConfig:
         changes: dict[str, ConfigValue] = {}
         for name, text in values.items():
             key, field = TOPIC_CONFIGS.get(name), name.replace(".", "_")
+            if name in THROTTLED:
+                continue
             if key is None or field not in _FIELDS:
                 pass_over(f"Unknown topic config name: {name}")
             elif (problem := key.problem(text)) is not None:

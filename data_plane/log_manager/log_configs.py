@@ -6,6 +6,7 @@ Path of the data: committed ConfigRecords -> replication/delta_applier.py -> her
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Final
 
 from data_plane.log.config import LogConfig
@@ -29,11 +30,14 @@ class LogConfigs:
         self._broker_id = broker_id
         self._static = static
         self.defaults = static
+        self._understood: dict[str, tuple[Mapping[str, str], LogConfig]] = {}
+        """By topic, of the image's own values and with the defaults of now: all its logs share one."""
 
     def take_defaults(self, image: MetadataImage) -> None:
         values = {**image.config(_BROKER, ""), **image.config(_BROKER, str(self._broker_id))}
         given = {key.name: key.synonyms[0] for key in TOPIC_CONFIGS.values() if key.synonyms}
         known = {name: values[broker_key] for name, broker_key in given.items() if broker_key in values}
+        self._understood.clear()
         self.defaults = LogConfig.understood(
             known,
             self._static,
@@ -45,11 +49,15 @@ class LogConfigs:
         values = image.config(_TOPIC, topic)
         if not values:
             return self.defaults
-        return LogConfig.understood(
-            values,
-            self.defaults,
-            lambda problem: logger.warning("Configuration of %s: skipped: %s", topic, problem),
-        )
+        known, config = self._understood.get(topic, (None, self.defaults))
+        if known is not values:
+            config = LogConfig.understood(
+                values,
+                self.defaults,
+                lambda problem: logger.warning("Configuration of %s: skipped: %s", topic, problem),
+            )
+            self._understood[topic] = values, config
+        return config
 
     def changed_by(self, delta: MetadataDelta, image: MetadataImage) -> set[str] | None:
         """Topics whose logs get another configuration; None: all of them, since the defaults have changed."""
@@ -57,4 +65,8 @@ class LogConfigs:
         if (_BROKER, "") in resources or (_BROKER, str(self._broker_id)) in resources:
             self.take_defaults(image)
             return None
-        return {name for kind, name in resources if kind == _TOPIC}
+        topics = {name for kind, name in resources if kind == _TOPIC}
+        for topic in topics:
+            if not image.config(_TOPIC, topic):
+                self._understood.pop(topic, None)
+        return topics

@@ -7,11 +7,15 @@
 Rates are a broker's dynamic configuration; which replicas they bind is a topic's. A replica in sync is
 never held back (fetch/reader.py and fetch/fetcher.py see to it), or a throttle would throttle producers.
 
+A list of replicas may name thousands. It is understood once, when it is first asked for: where nothing is
+limited, never.
+
 Pure: seconds come in with every call; `take` hears of committed configuration from the publisher.
 """
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from typing import Final
 
@@ -34,6 +38,25 @@ _TOPIC: Final = int(ResourceType.TOPIC)
 _BROKER: Final = int(ResourceType.BROKER)
 
 
+class ThrottledReplicas:
+    """A topic's partitions on one broker in a list of `partition:broker, …`."""
+
+    __slots__ = ("_broker_id", "_partitions", "_understood", "text")
+
+    def __init__(self, text: str, broker_id: int) -> None:
+        self.text = text
+        self._broker_id = broker_id
+        self._understood = text.strip() == EVERY_PARTITION
+        self._partitions: frozenset[int] | None = None  # all of them
+
+    def __contains__(self, partition: int) -> bool:
+        if not self._understood:
+            self._understood = True
+            own = rf"(?:^|,)\s*([0-9]{{1,10}}):0*{self._broker_id}\s*(?=,|$)"
+            self._partitions = frozenset(map(int, re.findall(own, self.text)))
+        return self._partitions is None or partition in self._partitions
+
+
 class ReplicationQuota:
     """One limit, and what was counted against it over a sliding window."""
 
@@ -41,7 +64,7 @@ class ReplicationQuota:
         self._window = window or QuotaWindow()
         self._samples: deque[tuple[float, int]] = deque()  # when each began, bytes
         self._limit: float | None = None  # bytes per second
-        self._bound: dict[str, frozenset[int] | None] = {}  # partitions by topic; None: all
+        self._bound: dict[str, ThrottledReplicas] = {}
 
     def configure(self, limit: float | None) -> None:
         self._limit = limit
@@ -50,18 +73,17 @@ class ReplicationQuota:
     def limited(self) -> bool:
         return self._limit is not None
 
-    def bind(self, topic: str, partitions: frozenset[int] | None) -> None:
-        """These partitions of the topic are limited; None: all of them."""
-        if partitions is None or partitions:
-            self._bound[topic] = partitions
-        else:
+    def bind(self, topic: str, replicas: str, broker_id: int) -> None:
+        """The topic's replicas in this list are limited, where they are the broker's."""
+        if not replicas:
             self._bound.pop(topic, None)
+        elif topic not in self._bound or self._bound[topic].text != replicas:
+            self._bound[topic] = ThrottledReplicas(replicas, broker_id)
 
     def binds(self, tp: TopicPartition) -> bool:
         if self._limit is None or tp.topic not in self._bound:
             return False
-        partitions = self._bound[tp.topic]
-        return partitions is None or tp.partition in partitions
+        return tp.partition in self._bound[tp.topic]
 
     def record(self, size: int, now: float) -> None:
         self._forget(now)
@@ -110,8 +132,8 @@ class ReplicationQuotas:
                 self._take_rates(image)
             elif kind == _TOPIC:
                 configs = image.config(_TOPIC, name)
-                self.leader.bind(name, self._own(configs.get(LEADER_THROTTLED_REPLICAS, "")))
-                self.follower.bind(name, self._own(configs.get(FOLLOWER_THROTTLED_REPLICAS, "")))
+                self.leader.bind(name, configs.get(LEADER_THROTTLED_REPLICAS, ""), self._broker_id)
+                self.follower.bind(name, configs.get(FOLLOWER_THROTTLED_REPLICAS, ""), self._broker_id)
 
     def _take_rates(self, image: MetadataImage) -> None:
         values = {**image.config(_BROKER, ""), **image.config(_BROKER, str(self._broker_id))}
@@ -121,11 +143,3 @@ class ReplicationQuotas:
             (MOVES_RATE, self.moves),
         ):
             quota.configure(float(values[key]) if key in values else None)
-
-    def _own(self, replicas: str) -> frozenset[int] | None:
-        """The partitions on this broker in a list of `partition:broker, …`."""
-        text = replicas.strip()
-        if text == EVERY_PARTITION:
-            return None
-        pairs = [pair.strip().split(":") for pair in text.split(",") if pair.strip()]
-        return frozenset(int(pair[0]) for pair in pairs if len(pair) == 2 and int(pair[1]) == self._broker_id)

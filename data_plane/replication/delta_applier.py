@@ -10,7 +10,7 @@ partition that cannot be served is left offline, and the others are applied all 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -32,7 +32,7 @@ from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import LOST_DIR, UNASSIGNED_DIR, PartitionRegistration, TopicPartition
 from metadata_quorum.foundation.supervision import bounded, report_fault
 from metadata_quorum.metadata.delta import MetadataDelta
-from metadata_quorum.metadata.image import MetadataImage
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
 
 logger = logging.getLogger(__name__)
 
@@ -77,12 +77,15 @@ class DeltaApplier:
         self._now_ms = now_ms
         self._room = CREATED_ON_LOOP
         """For new logs, in this turn: very many changes of one partition each may come at once."""
+        self._image = EMPTY_IMAGE
+        """The newest one."""
 
     # --- every change -------------------------------------------------------------------------
 
     def apply(self, delta: MetadataDelta, image: MetadataImage) -> LocalReplicaChanges:
         """Apply committed metadata. Never raises for a partition that cannot be served here."""
         changes = LocalReplicaChanges()
+        self._image = image
         if delta.changed_configs:
             bounded(self._loop, "the change of configurations", self._configure, delta, image)
         self._brokers.take_registrations(image.brokers)
@@ -100,7 +103,7 @@ class DeltaApplier:
                     self._apply_partition(tp, topic_id, registration, image, changes)
                 except Exception as error:  # noqa: BLE001
                     self._give_up_change(tp, topic_id, error)
-        if delta.changed_brokers or delta.changed_configs:  # who may join; what min.insync.replicas held back
+        if delta.changed_brokers:  # who may join
             now = self._loop.time()
 
             def expand(partition: IsrRequester) -> None:
@@ -111,12 +114,28 @@ class DeltaApplier:
         return changes
 
     def _configure(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        configs = self._logs.configs
-        topics = configs.changed_by(delta, image)
-        for partition in self._registry:
-            if topics is None or partition.tp.topic in topics:
-                config = configs.of(image, partition.tp.topic)
-                bounded(self._loop, f"the configuration of {partition.tp}", partition.configure, config)
+        topics = self._logs.configs.changed_by(delta, image)
+        changed = self._registry if topics is None else self._partitions_of(topics, image)
+
+        def configure(partition: Partition) -> None:
+            bounded(self._loop, f"the configuration of {partition.tp}", self._configure_one, partition)
+
+        self._background.sweep(changed, configure)
+
+    def _partitions_of(self, topics: Iterable[str], image: MetadataImage) -> Iterator[Partition]:
+        """Those that are here, of topics that are not deleted."""
+        for name in topics:
+            topic = image.topics_by_name.get(name)
+            for number in () if topic is None else topic.partitions:
+                partition = self._registry.find(TopicPartition(name, number))
+                if partition is not None:
+                    yield partition
+
+    def _configure_one(self, partition: Partition) -> None:
+        """In the turn of the change or a later one: what is the newest by then holds."""
+        if not partition.removed:
+            partition.configure(self._logs.configs.of(self._image, partition.tp.topic))
+            partition.maybe_expand_isr(self._loop.time())  # what min.insync.replicas held back
 
     def _apply_partition(
         self,
@@ -237,12 +256,11 @@ class DeltaApplier:
         new: list[tuple[TopicPartition, UUID, PartitionRegistration, LogConfig]] = []
         for topic_id, partitions in delta.changed_partitions.items():
             topic = image.topics_by_id[topic_id].name
-            config = self._logs.configs.of(image, topic)
             for number, registration in partitions.items():
                 tp = TopicPartition(topic, number)
                 here = self._context.broker_id in registration.replicas
                 if here and tp not in self._registry and tp not in self._unclaimed:
-                    new.append((tp, topic_id, registration, config))
+                    new.append((tp, topic_id, registration, self._logs.configs.of(image, topic)))
         placed = list(self._logs.place(new, self._context.broker_id))
         if len(placed) > self._room:
             return CreatedLogs(placed, self._now_ms())

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from data_plane.quotas import replication
 from data_plane.quotas.rates import QuotaWindow
 from data_plane.quotas.replication import ReplicationQuota
 from fetch.follower_session import FetchLimits
@@ -93,7 +96,7 @@ def test_unbound_partitions_and_lifted_limits_go_at_full_speed() -> None:
 
 def test_a_limit_that_is_lifted_binds_no_longer() -> None:
     quota = ReplicationQuota()
-    quota.bind("t", frozenset([0]))
+    quota.bind("t", "0:7, 1:8", 7)
     assert not quota.binds(TP)
     quota.configure(10.0)
     assert quota.binds(TP)
@@ -104,7 +107,7 @@ def test_a_limit_that_is_lifted_binds_no_longer() -> None:
     assert not quota.binds(TP)
     assert not quota.exceeded(5.0)
     quota.configure(10.0)
-    quota.bind("t", frozenset())
+    quota.bind("t", "", 7)
     assert not quota.binds(TP)
 
 
@@ -126,3 +129,46 @@ def test_who_pauses_as_requested_keeps_the_rate(limit: float, sends: list[tuple[
         last = int(seconds * limit)
         quota.record(last, now)
         sent += last
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 30), st.sampled_from([1, 7, 17, 77]), st.sampled_from(["", " ", "0"])),
+        min_size=1,
+        max_size=30,
+    )
+)
+def test_a_list_binds_the_brokers_own_replicas(replicas: list[tuple[int, int, str]]) -> None:
+    quota = ReplicationQuota()
+    quota.configure(10.0)
+    texts = [f"{pad}{number}:{broker}{pad.strip('0')}" for number, broker, pad in replicas]
+    quota.bind("t", ",".join(texts), 7)
+    own = {number for number, broker, _ in replicas if broker == 7}
+    assert {number for number in range(31) if quota.binds(TopicPartition("t", number))} == own
+
+
+@pytest.mark.pure("what is counted is called from compiled code")
+def test_a_list_is_understood_once_and_where_nothing_is_limited_never(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One of thousands of replicas takes a millisecond or two; and with each change of another key of the
+    topic its list is heard of again."""
+    understood: list[str] = []
+
+    def findall(pattern: str, text: str) -> list[str]:
+        understood.append(text)
+        return re.findall(pattern, text)
+
+    monkeypatch.setattr(replication, "re", SimpleNamespace(findall=findall))
+    quota = ReplicationQuota()
+    quota.bind("t", "0:7,1:8", 7)
+    assert not quota.binds(TP)
+    assert understood == []
+    quota.configure(10.0)
+    for _ in range(3):
+        quota.bind("t", "0:7,1:8", 7)
+        assert quota.binds(TP)
+    assert understood == ["0:7,1:8"]
+    quota.bind("t", "1:7", 7)
+    assert not quota.binds(TP)
+    assert understood == ["0:7,1:8", "1:7"]

@@ -20,7 +20,8 @@ from data_plane.replication.partition import Partition
 from fetch import delayed_fetch, fetcher_manager, follower_session, sessions
 from fetch.messages import SESSIONLESS_EPOCH, FetchRequest
 from metadata_quorum.foundation.errors import ErrorCode
-from metadata_quorum.foundation.model import TopicPartition
+from metadata_quorum.foundation.model import ResourceType, TopicPartition
+from metadata_quorum.metadata.records import ConfigRecord
 from tests.support.logs import NOW_MS, batch
 from tests.support.may_block import MAY_BLOCK
 from tests.unit.replication.cluster import Cluster, in_loop, until
@@ -79,6 +80,47 @@ async def test_a_sweep_takes_several_turns():
         assert len(visited) == PIECE
         await until(lambda: len(visited) == PARTITIONS)
         assert visited == list(range(PARTITIONS))
+
+
+def _set(cluster: Cluster, kind: ResourceType, resource: str, name: str, value: str) -> None:
+    cluster.commit(ConfigRecord(resource_type=kind, resource_name=resource, name=name, value=value))
+
+
+@in_loop
+async def test_a_changed_configuration_reaches_many_partitions_in_several_turns():
+    async with Cluster(1) as cluster:
+        cluster.create_topic("t", [[1]] * PARTITIONS)
+
+        def retentions() -> list[int]:
+            return [cluster.leader("t", number).log.config.retention_ms for number in range(PARTITIONS)]
+
+        before = cluster.leader("t", 0).log.config.retention_ms
+        _set(cluster, ResourceType.TOPIC, "t", "retention.ms", "5")
+        assert retentions() == [5] * PIECE + [before] * (PARTITIONS - PIECE)
+        _set(cluster, ResourceType.TOPIC, "t", "retention.ms", "6")  # the first one is still under way
+        await until(lambda: retentions() == [6] * PARTITIONS)
+        await asyncio.sleep(0)
+        _set(cluster, ResourceType.BROKER, "", "log.segment.bytes", "2000000")
+        segments = [cluster.leader("t", number).log.config.segment_bytes for number in range(PARTITIONS)]
+        assert segments.count(2_000_000) == PIECE
+        await until(lambda: cluster.leader("t", PARTITIONS - 1).log.config.segment_bytes == 2_000_000)
+        assert retentions() == [6] * PARTITIONS
+        assert len({id(cluster.leader("t", number).log.config) for number in range(PARTITIONS)}) == 1
+
+
+@in_loop
+async def test_what_min_insync_replicas_held_back_goes_on_with_each_configuration():
+    """Nothing else would let the high watermark of the last partitions rise."""
+    async with Cluster() as cluster:
+        cluster.create_topic("t", [[1, 2, 3]] * PARTITIONS, min_insync_replicas="3")
+        cluster.fence(3)
+        for number in range(PARTITIONS):
+            cluster.produce(b"x", number=number, acks=1)
+        leaders = [cluster.leader("t", number) for number in range(PARTITIONS)]
+        await until(lambda: all(each.leader.followers[2].log_end_offset == 1 for each in leaders))
+        assert {each.high_watermark for each in leaders} == {0}
+        _set(cluster, ResourceType.TOPIC, "t", "min.insync.replicas", "2")
+        await until(lambda: all(each.high_watermark == 1 for each in leaders))
 
 
 @pytest.mark.pure("constants are compiled in")
