@@ -30,7 +30,7 @@ async def forward(node: NodeContext, ctx: RequestContext, body: memoryview) -> B
     if no controller answered, or if it refused the envelope."""
     envelope = seal_request(ctx, body)
     if sum(map(len, envelope.values())) + ENVELOPE_BYTES > node.config.socket_request_max_bytes:
-        # The controller would end the connection, on which all that this node asks of it waits.
+        # The controller would end the connection, on which other clients' requests wait.
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"{len(body)} bytes are too many to be forwarded")
     answer = await node.controller_channel.request(ApiKey.ENVELOPE, ENVELOPE_VERSION, envelope)
     if answer.error_code != ErrorCode.NONE:

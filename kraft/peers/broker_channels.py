@@ -1,8 +1,9 @@
-"""Channels from a broker to the other brokers, for requests other than followers' fetches.
+"""Channels from a broker to other nodes, for requests other than followers' fetches.
 
     txn_markers       -> BrokerChannels.ask -> one connection per broker, requests side by side
     txn_verification  -> BrokerChannels.ask -> others
     http, metrics     -> BrokerChannels.ask -> others
+    controller_channel, envelopes -> BrokerChannels.ask -> others, to controllers
 
 Answers come in the order of the requests: what may wait long has channels of its own, and holds up nobody.
 
@@ -78,6 +79,12 @@ class BrokerChannels:
         """As `ask`, with bodies of the caller's making."""
         client = await self._connected(broker_id)
         return await client.exchange(api_key, version, body, timeout_s)
+
+    def disconnect(self, broker_id: int) -> None:
+        """That node is gone: what waits for its answers gets an OSError now."""
+        client = self._clients.pop(broker_id, None)
+        if client is not None:
+            client.close()
 
     def close(self) -> None:
         for connecting in self._connecting.values():

@@ -1,12 +1,19 @@
-"""A node's channel to the quorum: one connection to every voter, and requests to the active controller.
+"""A node's channel to the quorum: a connection to every voter, and requests to the active controller.
 
     broker/lifecycle -> heartbeat to every voter ------> the active one answers, the others note the link
-    api/forwarding, IsrChannel, … -> request ----------> the voter that last answered as the active one
+    IsrChannel, … -> request --------------------------> the voter that last answered as the active one
+    api/forwarding -> request, in an envelope ---------> the same, on connections apart
     broker/metadata_follower -> learn_active
 
 Every broker keeps a connection to every voter, also to those that are not active: when the
 controller changes, the new one already has the connected brokers and those that have failed
 (a killed process closes its sockets), instead of waiting for a whole session timeout.
+
+Answers come in the order of the requests, and a client's request may take many seconds: a heartbeat that
+waits behind it comes too late, and ISR changes hold up producers. So envelopes have connections of their own,
+one for the long ones, which nobody else's request waits for, and one for the others. They are made when they
+are needed, again where the controller has closed them as idle, and end with the first one, so that what waits
+for a controller that is gone is sent to the next.
 
 Controllers of Apache Kafka note no links, and to one that is not active any request is an ERROR in its log.
 Those get requests only while they are known to be active, from the metadata that they serve.
@@ -24,6 +31,7 @@ from typing import Final
 from kraft.net.client import Address, OnLost, PeerClient, UnsupportedVersion
 from kraft.net.connection_security import PLAINTEXT, ConnectionSecurity, dial
 from kraft.net.reconnect_backoff import ReconnectBackoff
+from kraft.peers.broker_channels import BrokerChannels
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import Fields, MalformedMessage, Message
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
@@ -34,6 +42,9 @@ log = logging.getLogger(__name__)
 CONNECT_TIMEOUT_S: Final = 1.0
 UNREACHED_S: Final = 5.0
 """A controller that starts is reached before that."""
+
+LONG_BYTES: Final = 2 * 1024
+"""A client's request of more bytes may have thousands of items."""
 
 OnConnected = Callable[[int], None]
 
@@ -87,6 +98,9 @@ class ControllerChannel:
         self._retry_backoff_s = retry_backoff_s
         self._security = security
         self._clients: dict[int, PeerClient] = {}
+        self._for_short, self._for_long = (
+            BrokerChannels(loop, self._voters.get, client_id, security) for _ in range(2)
+        )
         self._of_kafka: set[int] = set()
         """Voters that are Apache Kafka's."""
         self._tasks: list[asyncio.Task[None]] = []
@@ -125,6 +139,8 @@ class ControllerChannel:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for client in self._clients.values():
             client.close()
+        for channels in (self._for_short, self._for_long):
+            channels.close()
 
     def connected(self, voter: int) -> bool:
         client = self._clients.get(voter)
@@ -163,7 +179,13 @@ class ControllerChannel:
         if client is None or not client.connected:
             raise ConnectionRefusedError(f"no connection to controller {voter}")
         try:
-            answer = await client.request(api_key, version, fields, timeout_s=timeout_s)
+            if api_key == ApiKey.ENVELOPE:
+                assert isinstance(fields, Mapping)  # as forwarding.py seals them
+                is_long = len(fields["request_data"]) > LONG_BYTES
+                channels = self._for_long if is_long else self._for_short
+                answer = await channels.ask(voter, api_key, version, fields, timeout_s)
+            else:
+                answer = await client.request(api_key, version, fields, timeout_s=timeout_s)
         except MalformedMessage as error:
             client.close()
             raise ConnectionResetError(str(error)) from None
@@ -191,8 +213,8 @@ class ControllerChannel:
                 try:
                     return await self.ask(voter, api_key, version, fields, patience)
                 except (OSError, TimeoutError):
-                    if self.active == voter:
-                        self.active = -1
+                    if self.active == voter and not self.connected(voter):
+                        self.active = -1  # else only a connection for envelopes has ended
                 except BrokerError as error:
                     if error.code != ErrorCode.NOT_CONTROLLER:
                         raise
@@ -225,6 +247,8 @@ class ControllerChannel:
                     await lost.wait()
                 finally:
                     client.close()
+                    for channels in (self._for_short, self._for_long):
+                        channels.disconnect(voter)
                     if self.active == voter:
                         self.active = -1
                 held_s = self._loop.time() - began

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from kraft.net.client import Address
-from kraft.peers.controller_channel import ControllerChannel, Outage
+from kraft.peers.controller_channel import LONG_BYTES, ControllerChannel, Outage
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import encode_response
 from metadata_quorum.foundation.errors import ErrorCode
@@ -20,11 +20,15 @@ ACTIVE = 2
 
 
 class Controllers:
-    """Voters 1, 2 and 3 on sockets of their own; they answer ApiVersions and heartbeats."""
+    """Voters 1, 2 and 3 on sockets of their own; they answer ApiVersions and heartbeats at once, long
+    envelopes when they are told to, and all of one connection in order, as our servers do."""
 
     def __init__(self, api_keys: tuple[ApiKey, ...]) -> None:
         self._rows = [{"api_key": key, "min_version": 0, "max_version": 17} for key in api_keys]
         self.heartbeats: list[int] = []
+        self.connections: list[tuple[int, asyncio.StreamWriter]] = []
+        self.envelopes: asyncio.Queue[int] = asyncio.Queue()
+        self.answers_long = asyncio.Event()
         self._servers: list[asyncio.Server] = []
 
     async def start(self) -> dict[int, Address]:
@@ -38,9 +42,12 @@ class Controllers:
     def close(self) -> None:
         for server in self._servers:
             server.close()
+        for _, writer in self.connections:
+            writer.close()
 
     def _serve(self, voter: int) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            self.connections.append((voter, writer))
             while prefix := await reader.read(4):
                 frame = await reader.readexactly(struct.unpack(">i", prefix)[0])
                 api_key, version, correlation_id = struct.unpack_from(">hhi", frame)
@@ -48,6 +55,12 @@ class Controllers:
                 if api_key == ApiKey.API_VERSIONS:
                     fields = {"error_code": 0, "api_keys": self._rows}
                     answer += encode_response(ApiKey.API_VERSIONS, version, fields)
+                elif api_key == ApiKey.ENVELOPE:
+                    self.envelopes.put_nowait(voter)
+                    if len(frame) > LONG_BYTES:
+                        await self.answers_long.wait()
+                    fields = {"error_code": 0, "response_data": b"done"}
+                    answer += b"\0" + encode_response(ApiKey.ENVELOPE, version, fields)
                 else:
                     self.heartbeats.append(voter)
                     code = ErrorCode.NONE if voter == ACTIVE else ErrorCode.NOT_CONTROLLER
@@ -121,6 +134,68 @@ def test_voters_are_learned_by_who_knows_bootstrap_servers_alone(api_keys: tuple
         named.learn_address(7, addresses[1])
         assert named.voters == (1, 2, 3)
         await named.close()
+        controllers.close()
+
+    asyncio.run(run())
+
+
+SHORT = {"request_data": b"a client's", "request_principal": b"", "client_host_address": bytes(4)}
+LONG = {**SHORT, "request_data": bytes(LONG_BYTES + 1)}
+
+
+async def met(controllers: Controllers) -> ControllerChannel:
+    """A channel that knows the active one."""
+    channel, introduced = started(await controllers.start())
+    assert {await introduced.get() for _ in range(3)} == {1, 2, 3}
+    await channel.request(ApiKey.BROKER_HEARTBEAT, 1, HEARTBEAT)
+    assert channel.active == ACTIVE
+    return channel
+
+
+def test_what_is_short_waits_behind_no_long_request_of_a_client() -> None:
+    """One CreateAcls of 40,000 entries held up all else for 13 s: the broker was fenced."""
+
+    async def run() -> None:
+        controllers = Controllers(OURS)
+        channel = await met(controllers)
+        before = len(controllers.connections)
+        asking = [asyncio.ensure_future(channel.request(ApiKey.ENVELOPE, 0, LONG)) for _ in range(3)]
+        assert await controllers.envelopes.get() == ACTIVE
+        for _ in range(3):
+            await channel.ask(ACTIVE, ApiKey.BROKER_HEARTBEAT, 1, HEARTBEAT, timeout_s=10)
+        for _ in range(3):
+            await channel.request(ApiKey.ENVELOPE, 0, SHORT)
+        assert not any(each.done() for each in asking)
+        assert channel.on_connected is not None
+        introduced: list[int] = []
+        channel.on_connected = introduced.append
+        controllers.answers_long.set()
+        assert {bytes((await each).response_data) for each in asking} == {b"done"}
+        made = [voter for voter, _ in controllers.connections[before:]]
+        assert made == [ACTIVE, ACTIVE], "one for each kind"
+        assert introduced == []
+        controllers.connections[-1][1].close()  # it was idle
+        await asyncio.sleep(0)
+        await channel.request(ApiKey.ENVELOPE, 0, SHORT)
+        assert channel.active == ACTIVE
+        await channel.close()
+        controllers.close()
+
+    asyncio.run(run())
+
+
+def test_a_clients_request_does_not_wait_for_a_controller_that_is_gone() -> None:
+    async def run() -> None:
+        controllers = Controllers(OURS)
+        channel = await met(controllers)
+        (link,) = [writer for voter, writer in controllers.connections if voter == ACTIVE]
+        asking = asyncio.ensure_future(channel.request(ApiKey.ENVELOPE, 0, LONG))
+        assert await controllers.envelopes.get() == ACTIVE
+        link.close()
+        assert await controllers.envelopes.get() == 1  # the next one that is connected
+        controllers.answers_long.set()
+        assert bytes((await asking).response_data) == b"done"
+        await channel.close()
         controllers.close()
 
     asyncio.run(run())
