@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -18,7 +19,7 @@ from metadata_quorum.security.acls import (
     PatternType,
     matches,
 )
-from metadata_quorum.security.authorizer import Authorizer
+from metadata_quorum.security.authorizer import AclIndex, Authorizer
 
 pytestmark = pytest.mark.row("U4")
 
@@ -191,6 +192,32 @@ def test_some_resource_of_a_type(acls: list[AccessControlEntryRecord], host: str
     candidates = [*some, *(name + "z" for name in some), "z"]
     implied = any(judged.allows("User:anna", host, operation, TOPIC, name) for name in candidates)
     assert judged.allows_any("User:anna", host, operation, TOPIC) is implied
+
+
+def _as_sets(index: AclIndex) -> object:
+    by_key = (index.literal, index.prefixed, index.of_principals)
+    entries_of = [{key: {acl.id for acl in acls} for key, acls in each.items()} for each in by_key]
+    return entries_of, {kind: list(counts.items()) for kind, counts in index.lengths.items() if counts}
+
+
+@given(st.lists(st.tuples(entries, st.integers(0, 5)), max_size=20), st.integers(1, 4))
+def test_an_index_that_was_changed_is_as_one_made_anew(
+    changes: list[tuple[AccessControlEntryRecord, int]], at_once: int
+) -> None:
+    """Of each change, the number says which of the entries that there are goes; 5: none."""
+    index, there = AclIndex(), list[AccessControlEntryRecord]()
+    for first in range(0, len(changes), at_once):
+        gone, come = [], []
+        for number, (acl, which) in enumerate(changes[first : first + at_once], first):
+            if which < len(there):
+                gone.append(there.pop(which))
+            come.append(replace(acl, id=UUID(int=number)))
+        before = _as_sets(index)
+        after = index.changed(gone, come)
+        assert _as_sets(index) == before, "others read it"
+        there += come
+        index = after
+        assert _as_sets(index) == _as_sets(AclIndex.of(there))
 
 
 # ---- filters -------------------------------------------------------------------------------------------

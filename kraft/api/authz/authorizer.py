@@ -8,12 +8,14 @@ among them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from uuid import UUID
 
 from kraft.api.context import NodeContext
 from kraft.config.node_config import Config, reject
 from metadata_quorum.metadata.delta import MetadataDelta
 from metadata_quorum.metadata.image import MetadataImage
+from metadata_quorum.metadata.records import AccessControlEntryRecord
 from metadata_quorum.security.authorizer import Authorizer
 
 
@@ -37,10 +39,18 @@ def authorizer_of(config: Config) -> Authorizer | None:
 
 def follow(node: NodeContext) -> Callable[[MetadataDelta, MetadataImage], None]:
     """Its result must be called with every new image."""
+    indexed: Mapping[UUID, AccessControlEntryRecord] | None = None
 
     def take(delta: MetadataDelta, image: MetadataImage) -> None:
+        nonlocal indexed
         now = node.authorizer
-        if now is not None and image.features and (delta.changed_acls or now.index is None):
+        if now is None or not image.features or image.acls is indexed:
+            return
+        if indexed is not None and delta.image.acls is indexed:
+            gone = [indexed[each] for each in delta.changed_acls if each in indexed]
+            node.authorizer = now.changed(gone, filter(None, delta.changed_acls.values()))
+        else:
             node.authorizer = now.with_acls(image.acls.values())
+        indexed = image.acls
 
     return take
