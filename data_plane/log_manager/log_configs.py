@@ -17,6 +17,9 @@ from metadata_quorum.metadata.image import MetadataImage
 
 logger = logging.getLogger(__name__)
 
+LONG_CHARS: Final = 1024
+"""Of a topic's values: a list of so many takes as long to understand as all other keys together."""
+
 _TOPIC: Final = int(ResourceType.TOPIC)
 _BROKER: Final = int(ResourceType.BROKER)
 
@@ -43,6 +46,12 @@ class LogConfigs:
             self._static,
             lambda problem: logger.warning("Broker-wide log configuration: skipped: %s", problem),
         )
+
+    def takes_long(self, image: MetadataImage, topic: str) -> bool:
+        """Whether `of` has something long to understand."""
+        values = image.config(_TOPIC, topic)
+        known, _ = self._understood.get(topic, (None, None))
+        return known is not values and sum(map(len, values.values())) > LONG_CHARS
 
     def of(self, image: MetadataImage, topic: str) -> LogConfig:
         """Most topics have nothing of their own: a change of the defaults may be asked for all at once."""

@@ -117,8 +117,8 @@ class DeltaApplier:
         topics = self._logs.configs.changed_by(delta, image)
         changed = self._registry if topics is None else self._partitions_of(topics, image)
 
-        def configure(partition: Partition) -> None:
-            bounded(self._loop, f"the configuration of {partition.tp}", self._configure_one, partition)
+        def configure(partition: Partition) -> bool | None:
+            return bounded(self._loop, f"the configuration of {partition.tp}", self._configure_one, partition)
 
         self._background.sweep(changed, configure)
 
@@ -131,11 +131,16 @@ class DeltaApplier:
                 if partition is not None:
                     yield partition
 
-    def _configure_one(self, partition: Partition) -> None:
-        """In the turn of the change or a later one: what is the newest by then holds."""
-        if not partition.removed:
-            partition.configure(self._logs.configs.of(self._image, partition.tp.topic))
-            partition.maybe_expand_isr(self._loop.time())  # what min.insync.replicas held back
+    def _configure_one(self, partition: Partition) -> bool:
+        """In the turn of the change or a later one: what is the newest by then holds. True if that took
+        long."""
+        if partition.removed:
+            return False
+        configs, topic = self._logs.configs, partition.tp.topic
+        takes_long = configs.takes_long(self._image, topic)
+        partition.configure(configs.of(self._image, topic))
+        partition.maybe_expand_isr(self._loop.time())  # what min.insync.replicas held back
+        return takes_long
 
     def _apply_partition(
         self,

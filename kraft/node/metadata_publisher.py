@@ -41,6 +41,7 @@ from fetch.fetcher_manager import ReplicaFetcherManager
 from kraft.broker.failover_metadata import FailoverMetadata
 from metadata_quorum.foundation.blocking import Blocking
 from metadata_quorum.foundation.errors import ExitCode, FatalError
+from metadata_quorum.foundation.model import ResourceType
 from metadata_quorum.foundation.supervision import bounded, report_fault, supervised
 from metadata_quorum.metadata.delta import MetadataDelta
 from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
@@ -52,6 +53,9 @@ MAX_RETRY_S: Final = 60.0
 
 STEP: Final = 500
 """Partitions that change or are deleted between two turns of the loop; each takes some 20 to 50 us."""
+
+CONFIG_CHARS: Final = 1024
+"""So many of a new topic's configuration count as a partition: a list takes that long to understand."""
 
 
 class Step(NamedTuple):
@@ -274,7 +278,8 @@ def steps_of(delta: MetadataDelta, image: MetadataImage) -> list[Step]:
     """Deletions come before creations: a new topic may have the name of a deleted one."""
     before = delta.image.topics_by_id
     old = [(i, n) for i in delta.deleted_topics if i in before for n in before[i].partitions]
-    if len(old) + sum(map(len, delta.changed_partitions.values())) <= STEP:
+    size = sum(len(each) + _weight_of_config(delta, i) for i, each in delta.changed_partitions.items())
+    if len(old) + size <= STEP:
         return [Step(delta, delta, image, first=True, last=True)]
     deletions = [old[start : start + STEP] for start in range(0, len(old), STEP)]
     parts = [*(MetadataDelta(delta.image) for _ in deletions), *_in_parts(delta)]
@@ -289,11 +294,17 @@ def steps_of(delta: MetadataDelta, image: MetadataImage) -> list[Step]:
     ]
 
 
+def _weight_of_config(delta: MetadataDelta, topic_id: UUID) -> int:
+    values = delta.changed_configs.get((int(ResourceType.TOPIC), delta.topic_name(topic_id) or ""))
+    return sum(map(len, values.values())) // CONFIG_CHARS if values else 0
+
+
 def _in_parts(delta: MetadataDelta) -> Iterator[MetadataDelta]:
     part, size = MetadataDelta(delta.image), 0
     for topic_id, partitions in delta.changed_partitions.items():
         items = iter(partitions.items())
-        while some := dict(islice(items, STEP - size)):
+        size += _weight_of_config(delta, topic_id)
+        while some := dict(islice(items, max(STEP - size, 1))):
             part.changed_partitions[topic_id] = some
             size += len(some)
             if size >= STEP:

@@ -80,7 +80,7 @@ class ConfigKey:
             case ConfigType.DOUBLE:
                 return float(text)
             case ConfigType.LIST:
-                return tuple(_items(text))
+                return tuple(dict.fromkeys(_items(text)))
             case _:
                 return text
 
@@ -123,7 +123,7 @@ class ConfigKey:
 
 
 def _items(text: str) -> list[str]:
-    return [item.strip() for item in text.split(",") if item.strip()]
+    return [stripped for item in text.split(",") if (stripped := item.strip())]
 
 
 def _table(*keys: ConfigKey) -> Mapping[str, ConfigKey]:

@@ -11,14 +11,15 @@ from uuid import UUID
 import pytest
 
 from data_plane.coordinator.topics import OFFSETS_TOPIC
-from kraft.node.metadata_publisher import STEP, BrokerMetadataPublisher, steps_of
+from kraft.node.metadata_publisher import CONFIG_CHARS, STEP, BrokerMetadataPublisher, steps_of
 from metadata_quorum.foundation.blocking import Blocking, MayBlock
 from metadata_quorum.foundation.errors import ExitCode, FatalError
-from metadata_quorum.foundation.model import TopicPartition
+from metadata_quorum.foundation.model import ResourceType, TopicPartition
 from metadata_quorum.metadata.delta import MetadataDelta
 from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
 from metadata_quorum.metadata.metadata_cache import MetadataCache
 from metadata_quorum.metadata.records import (
+    ConfigRecord,
     PartitionRecord,
     RegisterBrokerRecord,
     RemoveTopicRecord,
@@ -265,6 +266,21 @@ def test_a_change_of_very_many_partitions_is_cut_and_deletions_come_before_addit
     assert [step.last for step in steps] == [False] * (len(steps) - 1) + [True]
     merged = {n for step in steps for n in step.delta.changed_partitions.get(UUID(int=12), {})}
     assert merged == set(range(3 * STEP))
+
+
+def test_new_topics_with_long_configurations_are_few_in_each_step():
+    records = []
+    for number in range(20):
+        policy = ConfigRecord(
+            resource_type=int(ResourceType.TOPIC),
+            resource_name=f"t{number}",
+            name="cleanup.policy",
+            value=" " * (STEP // 4 * CONFIG_CHARS),
+        )
+        records += [*_topic(f"t{number}", number + 10, 1), policy]
+    steps = steps_of(*_replayed(EMPTY_IMAGE, records))
+    assert max(len(step.delta.changed_partitions) for step in steps) == 4
+    assert sum(len(step.delta.changed_partitions) for step in steps) == 20
 
 
 @in_loop

@@ -109,6 +109,23 @@ async def test_a_changed_configuration_reaches_many_partitions_in_several_turns(
 
 
 @in_loop
+async def test_one_long_configuration_is_understood_in_a_turn():
+    async with Cluster(1) as cluster:
+        names = [f"t{number}" for number in range(PIECE)]
+        for name in names:
+            cluster.create_topic(name, [[1]] * 2, cleanup_policy=",".join(["delete"] * 200))
+        assert cluster.leader("t0").log.config.cleanup_policy == ("delete",)
+        _set(cluster, ResourceType.BROKER, "", "log.segment.bytes", "2000000")
+        understood = []
+        while len(understood) < PIECE or understood[-1] < 2 * PIECE:
+            logs = [cluster.leader(name, number).log for name in names for number in range(2)]
+            understood.append([log.config.segment_bytes for log in logs].count(2_000_000))
+            await asyncio.sleep(0)
+        assert understood[0] == 1
+        assert max(after - before for before, after in pairwise(understood)) == 2
+
+
+@in_loop
 async def test_what_min_insync_replicas_held_back_goes_on_with_each_configuration():
     """Nothing else would let the high watermark of the last partitions rise."""
     async with Cluster() as cluster:
