@@ -40,6 +40,8 @@ from metadata_quorum.protocol.replies import ConfigResult
 RESOURCES_PER_SLICE: Final = 200
 """Resources, and configs of resources, that are checked in one turn of the loop."""
 NAMED_PER_SLICE: Final = 2000
+CHARS_AS_ONE: Final = 256
+"""A list of so many characters takes as long to check as a few configs."""
 _LONGEST_ID: Final = 10
 """Digits of the id of a broker."""
 
@@ -104,7 +106,14 @@ async def outcomes(
 
 
 def _weight(resource: Message) -> int:
-    return 1 + min(len(resource.configs), MOST_OF_A_KIND)
+    return weight_of(resource.configs)
+
+
+def weight_of(configs: Sequence[Message]) -> int:
+    """How many configs those of one resource count as, in slices. Of too many, none is looked at."""
+    if len(configs) > MOST_OF_A_KIND:
+        return MOST_OF_A_KIND
+    return 1 + len(configs) + sum(len(each.value or "") for each in configs) // CHARS_AS_ONE
 
 
 def _check_form(resource: Message, *, incremental: bool) -> None:

@@ -14,8 +14,8 @@ from uuid import UUID
 
 from kraft.api.authz.checks import authorize_topics
 from kraft.api.authz.topic_checks import create_topics, delete_topics
-from kraft.api.bounds import MOST_OF_A_KIND, check_few, enough_replicas
-from kraft.api.config_validation import check_topic_values
+from kraft.api.bounds import check_few, enough_replicas
+from kraft.api.config_validation import check_topic_values, weight_of
 from kraft.api.configs import topic_configs
 from kraft.api.context import ControllerContext, NodeContext
 from kraft.api.controller_mutation_quota import ControllerMutationQuota
@@ -96,7 +96,7 @@ async def handle_create_topics(
         controller,
         once,
         lambda topic: _to_create(controller, topic),
-        lambda topic: 1 + min(len(topic.configs), MOST_OF_A_KIND),
+        lambda topic: weight_of(topic.configs),
     )
     mutation_quota = ControllerMutationQuota(controller.node, ctx)
     wanted, refused = await _within_quota(

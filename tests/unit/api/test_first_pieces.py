@@ -11,7 +11,16 @@ from uuid import UUID
 
 import pytest
 
-from kraft.api import configs, consumer_groups, group_admin, group_offsets, groups, metadata, topics
+from kraft.api import (
+    config_validation,
+    configs,
+    consumer_groups,
+    group_admin,
+    group_offsets,
+    groups,
+    metadata,
+    topics,
+)
 from kraft.api.context import NodeContext
 from kraft.api.long_work import AT_ONCE, LongWork
 from kraft.api.slices import FIRST_SHARE, ITEMS_PER_COMMAND, in_batches, in_slices
@@ -375,3 +384,45 @@ async def test_new_topics_of_many_clients_are_described_in_turns(monkeypatch: py
 
 
 PARTITIONS_PER_COMMAND: Final = topics.PARTITIONS_AS_ONE * ITEMS_PER_COMMAND
+
+
+@on_a_loop
+@pytest.mark.parametrize("handler", [topics.handle_create_topics, config_validation.outcomes])
+async def test_long_values_are_checked_few_in_one_turn(handler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of four hundred topics with a list of 32 KiB each, all took one turn."""
+    turns, long = Turns(), "x" * 32_000
+
+    def check(values: dict[str, str]) -> None:
+        turns.add(sum(map(len, values.values())))
+        raise BrokerError(ErrorCode.INVALID_CONFIG, "not this time")
+
+    monkeypatch.setattr(topics, "check_topic_values", check)
+    monkeypatch.setattr(config_validation, "check_topic_values", check)
+    config = SimpleNamespace(num_partitions=1, topic_defaults={}, given={})
+    node = node_context(asyncio.get_running_loop(), quotas=None, config=config)
+    each = [SimpleNamespace(name="cleanup.policy", value=long, config_operation=0)]
+
+    def ask() -> Any:
+        if handler is config_validation.outcomes:
+            altered: Any = [
+                SimpleNamespace(resource_type=ResourceType.TOPIC, resource_name=f"t{n}", configs=each)
+                for n in range(40)
+            ]
+            return handler(node, altered, incremental=True)
+        wanted = [
+            SimpleNamespace(
+                name=f"t{n}", num_partitions=1, replication_factor=1, configs=each, assignments=[]
+            )
+            for n in range(40)
+        ]
+        request: Any = SimpleNamespace(topics=wanted, validate_only=True, timeout_ms=0)
+        ctx: Any = SimpleNamespace(version=7, api_key=0)
+        return handler(controller_context(node, quorum_controller=judge), ctx, request)
+
+    async def nothing(wanted: Any, **_: Any) -> Any:
+        return []
+
+    judge: Any = SimpleNamespace(image=MetadataImage(), create_topics=nothing)
+    await turns.all_at_once(ask)
+    slice_chars = config_validation.CHARS_AS_ONE * topics.NAMED_PER_SLICE
+    assert 0 < turns.most <= 3 * slice_chars
