@@ -51,6 +51,13 @@ class ClientQuotas:
         """The quotas are these from now on. What was counted counts on."""
         self._limits = limits_of(quotas)
 
+    def change(self, quotas: Mapping[QuotaEntityKey, Mapping[str, float]]) -> None:
+        """These entities' quotas are these from now on; those of all others, of which there may be tens of
+        thousands, stay as they are."""
+        for entity, values in quotas.items():
+            for kind, limits in self._limits.items():
+                limits.change(entity, values.get(kind))
+
     @property
     def kept(self) -> int:
         """How many meters there are, of clients that were seen lately."""

@@ -42,12 +42,20 @@ class QuotaLimits:
 
     __slots__ = ("_by_entity", "_found")
 
-    def __init__(self, by_entity: Mapping[QuotaEntityKey, float]) -> None:
+    def __init__(self, by_entity: dict[QuotaEntityKey, float]) -> None:
         self._by_entity = by_entity
         self._found: dict[QuotaClient, QuotaLimit | None] = {}
 
     def __bool__(self) -> bool:
         return bool(self._by_entity)
+
+    def change(self, entity: QuotaEntityKey, limit: float | None) -> None:
+        """None: it has no limit any more."""
+        self._found.clear()
+        if limit is None:
+            self._by_entity.pop(entity, None)
+        else:
+            self._by_entity[entity] = limit
 
     def of_client(self, client: QuotaClient) -> QuotaLimit | None:
         """None: as much as it likes."""

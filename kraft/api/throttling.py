@@ -24,7 +24,7 @@ from kraft.wire.bridge import response_has
 from metadata_quorum.foundation.quota_types import IP, QuotaEntityKey, QuotaType
 from metadata_quorum.foundation.supervision import supervised
 from metadata_quorum.metadata.delta import MetadataDelta
-from metadata_quorum.metadata.image import MetadataImage
+from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
 from metadata_quorum.security.acls import CLUSTER_NAME, AclOperation, AclResourceType
 
 THROTTLE_TIME_MS: Final = "throttle_time_ms"
@@ -127,26 +127,33 @@ class QuotaUpdates:
         self._node = node
         self._quotas = quotas
         self._lookup: asyncio.Task[None] | None = None
+        self._used = EMPTY_IMAGE.quotas
+        """Of the image: they are in use."""
 
     def take(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Subscribed to the metadata."""
         if not delta.changed_quotas:
             return
-        self._use(image, {})
+        before, self._used = self._used, image.quotas
+        if delta.image.quotas is before and not any(map(_is_of_address, delta.changed_quotas)):
+            self._quotas.change(delta.changed_quotas)
+            self._node.quotas = self._quotas if image.quotas else None
+            return
+        self._use({})
         if self._lookup is not None:
             self._lookup.cancel()
             self._lookup = None
         names = [name for entity in image.quotas for kind, name in entity if kind == IP and name is not None]
         unknown = [name for name in names if not _is_address(name)]
         if unknown:
-            self._lookup = supervised(self._node.loop, self._look_up(image, unknown), "hosts of quotas")
+            self._lookup = supervised(self._node.loop, self._look_up(unknown), "hosts of quotas")
 
-    async def _look_up(self, image: MetadataImage, names: list[str]) -> None:
-        self._use(image, {name: await addresses_of(self._node.loop, name) for name in names})
+    async def _look_up(self, names: list[str]) -> None:
+        self._use({name: await addresses_of(self._node.loop, name) for name in names})
 
-    def _use(self, image: MetadataImage, addresses: Addresses) -> None:
+    def _use(self, addresses: Addresses) -> None:
         quotas: dict[QuotaEntityKey, Mapping[str, float]] = {}
-        for entity, values in image.quotas.items():
+        for entity, values in self._used.items():
             match entity:
                 case ((kind, str(host)),) if kind == IP:
                     known = addresses.get(host, frozenset({_normal(host)}))
@@ -155,6 +162,10 @@ class QuotaUpdates:
                     quotas[entity] = values
         self._quotas.take(quotas)
         self._node.quotas = self._quotas if quotas else None
+
+
+def _is_of_address(entity: QuotaEntityKey) -> bool:
+    return any(kind == IP for kind, _ in entity)
 
 
 def _is_address(host: str) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from data_plane.quotas.client_quotas import ClientQuotas
+from data_plane.quotas.limits import QuotaClient
 from data_plane.quotas.rates import QuotaWindow
 from kraft.api.controller_mutation_quota import ControllerMutationQuota
 from kraft.api.request_context import RequestContext, Role
@@ -17,9 +19,10 @@ from kraft.api.throttling import QuotaUpdates, charge_connection, charge_fetch, 
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import encode_response
 from metadata_quorum.foundation.errors import BrokerError
-from metadata_quorum.foundation.quota_types import USER, QuotaType
+from metadata_quorum.foundation.quota_types import USER, QuotaEntityKey, QuotaType
 from metadata_quorum.metadata.delta import MetadataDelta
 from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage
+from metadata_quorum.metadata.records import ClientQuotaRecord, QuotaEntity
 from tests.support.contexts import node_context
 from tests.unit.replication.cluster import until
 
@@ -106,6 +109,59 @@ def test_nothing_is_looked_at_while_nothing_is_limited() -> None:
         watch.take(MetadataDelta.between(limited, EMPTY_IMAGE), EMPTY_IMAGE)
         assert node.quotas is None
         assert charge_connection(node, "::1") == 0
+
+    asyncio.run(run())
+
+
+class TakesAll(ClientQuotas):
+    """Counts how often it is given all quotas."""
+
+    times = 0
+
+    def take(self, quotas: Mapping[QuotaEntityKey, Mapping[str, float]]) -> None:
+        self.times += 1
+        super().take(quotas)
+
+
+def test_a_change_of_one_quota_looks_at_no_others() -> None:
+    """Of sixty thousand, that took the loop 50 ms. Addresses are few, and names may stand for several."""
+
+    async def run() -> None:
+        node = node_context(asyncio.get_running_loop())
+        quotas = TakesAll(QuotaWindow(), QuotaWindow())
+        watch, image = QuotaUpdates(node, quotas), EMPTY_IMAGE
+
+        def after(kind: str, name: str, value: float | None, *, heard_of: bool = True) -> MetadataImage:
+            delta = MetadataDelta(image)
+            entity = QuotaEntity(entity_type=kind, entity_name=name)
+            record = ClientQuotaRecord(
+                entity=(entity,), key=QuotaType.PRODUCED_BYTES, value=value or 0.0, remove=value is None
+            )
+            delta.replay(record)
+            made = delta.apply()
+            if heard_of:
+                watch.take(delta, made)
+            return made
+
+        def limit(user: str) -> float | None:
+            found = quotas.limits(QuotaType.PRODUCED_BYTES).of_client(QuotaClient(user, "c"))
+            return None if found is None else found.value
+
+        image = after(USER, "a", 1.0)
+        image = after(USER, "b", 2.0)
+        assert (limit("a"), limit("b"), quotas.times) == (1.0, 2.0, 0)
+        assert node.quotas is quotas
+        image = after(USER, "a", 3.0)
+        image = after(USER, "b", None)
+        assert (limit("a"), limit("b"), quotas.times) == (3.0, None, 0)
+        image = after("ip", "::1", 1.0)
+        assert (limit("a"), quotas.times) == (3.0, 1)
+        image = after(USER, "c", 4.0, heard_of=False)
+        image = after(USER, "a", None)
+        assert (limit("a"), limit("c"), quotas.times) == (None, 4.0, 2)
+        image = after("ip", "::1", None)
+        image = after(USER, "c", None)
+        assert node.quotas is None
 
     asyncio.run(run())
 
