@@ -37,7 +37,8 @@ CHANGES_AT_ONCE: Final = 1000
 """Partitions of one request that a session takes over at once; each takes a microsecond or two."""
 MIN_EVICTION_SECONDS: Final = 120.0
 MAX_PARTITIONS: Final = 250_000
-"""Partitions in all sessions together, whether they exist or not: some 75 MB."""
+"""Partitions in all sessions together, whether they exist or not: some 75 MB, or twice that if each has a
+topic of its own with the longest name that there can be. Longer ones are not read (kraft/wire/limits.py)."""
 
 Key = tuple[int | str, int]
 """A partition by its topic's id (as a number: a UUID is hashed by a function in Python) or name."""

@@ -46,7 +46,8 @@ SMALL_BYTES: Final = 8 * 1024
 FIRST_WITH_STORAGE_ERROR: Final = 6
 """Clients with an older version are told to look for another leader, which they understand."""
 PARTITION_BYTES: Final = 400
-"""What one partition of a request takes in memory until it is answered."""
+"""What one partition of a request takes in memory until it is answered, without its topic's name, which takes
+what it took in the frame."""
 
 PARKED_BYTES: Final = 64 * 1024
 """How much is read at once for a fetch that was parked: one append may answer a thousand of them."""
@@ -118,12 +119,13 @@ async def _read_long(
     node: NodeContext, ctx: RequestContext, body: memoryview, most: int, started: StartedRequest
 ) -> FetchRequest:
     """Decode a request outside the loop. Until it is answered no other fetch starts on its connection."""
+    names_bytes = len(body)  # no more than that
     try:
         request = await node.loop.run_in_executor(None, read_fetch_request, ctx.version, body, most)
     except MalformedMessage as error:
         raise ProtocolError(str(error)) from None
     started.let_go()  # it may wait for long
-    started.charge(PARTITION_BYTES * (len(request.partitions) + len(request.forgotten)))
+    started.charge(names_bytes + PARTITION_BYTES * (len(request.partitions) + len(request.forgotten)))
     return request
 
 

@@ -24,7 +24,7 @@ from uuid import UUID
 from fetch.messages import CONSUMER, FetchedPartition, FetchPartition, FetchRequest, FetchResponse
 from kraft.wire.bridge import MalformedMessage
 from kraft.wire.fast_produce import LeaderHint, NodeEndpoint, endpoints_tag
-from kraft.wire.limits import check_count
+from kraft.wire.limits import check_count, read_compact_topic_name, read_topic_name
 from metadata_quorum.foundation.errors import NO_ERROR, ErrorCode
 from metadata_quorum.foundation.file_region import FileRegion
 from metadata_quorum.foundation.model import ZERO_UUID
@@ -37,9 +37,7 @@ from metadata_quorum.foundation.primitives import (
     read_array_length,
     read_compact_array_length,
     read_compact_records,
-    read_compact_string,
     read_records,
-    read_string,
     read_tags,
     read_uuid,
     skip_tags,
@@ -285,9 +283,8 @@ def read_topic(version: int, body: memoryview, pos: int) -> tuple[str, UUID, int
     if version >= FIRST_WITH_IDS:
         topic_id, pos = read_uuid(body, pos)
         return "", topic_id, pos
-    name, pos = read_compact_string(body, pos) if version >= FIRST_FLEXIBLE else read_string(body, pos)
-    if name is None:
-        raise ValueError("a topic without name")
+    read_name = read_compact_topic_name if version >= FIRST_FLEXIBLE else read_topic_name
+    name, pos = read_name(body, pos)
     return name, ZERO_UUID, pos
 
 

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from kraft.wire.bridge import MalformedMessage
-from kraft.wire.limits import check_count, shortened
+from kraft.wire.limits import check_count, read_compact_topic_name, read_topic_name, shortened
 from metadata_quorum.foundation.model import ZERO_UUID
 from metadata_quorum.foundation.primitives import (
     INT32,
@@ -157,14 +157,12 @@ def _read_flexible(version: int, body: memoryview, max_partitions: int) -> Produ
     end = len(body)
     partitions: list[ProducePartition] = []
     for _ in range(topics):
-        name: str | None = ""
+        name = ""
         topic_id = ZERO_UUID
         if version >= FIRST_WITH_IDS:
             topic_id, pos = read_uuid(body, pos)
         else:
-            name, pos = read_compact_string(body, pos)
-        if name is None:
-            raise ValueError("a topic without name")
+            name, pos = read_compact_topic_name(body, pos)
         count, pos = read_compact_array_length(body, pos)
         check_count(count, max_partitions, len(partitions))
         for _ in range(count):
@@ -191,9 +189,7 @@ def _read_classic(body: memoryview, max_partitions: int) -> ProduceRequest:
     check_count(topics, max_partitions)
     partitions: list[ProducePartition] = []
     for _ in range(topics):
-        name, pos = read_string(body, pos)
-        if name is None:
-            raise ValueError("a topic without name")
+        name, pos = read_topic_name(body, pos)
         count, pos = read_array_length(body, pos)
         check_count(count, max_partitions, len(partitions))
         for _ in range(count):

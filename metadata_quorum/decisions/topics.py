@@ -15,7 +15,13 @@ from uuid import UUID
 from metadata_quorum.decisions.decision import Decision
 from metadata_quorum.decisions.placement import place
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from metadata_quorum.foundation.model import METADATA_TOPIC, TOPIC_NAME, UNASSIGNED_DIR, ResourceType
+from metadata_quorum.foundation.model import (
+    MAX_TOPIC_NAME,
+    METADATA_TOPIC,
+    TOPIC_NAME,
+    UNASSIGNED_DIR,
+    ResourceType,
+)
 from metadata_quorum.foundation.topic_configs import topic_config_problem
 from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.metadata.records import (
@@ -35,8 +41,8 @@ from metadata_quorum.protocol.commands import (
 )
 from metadata_quorum.protocol.replies import TopicResult
 
-MAX_NAME_LENGTH: Final = 249
 MAX_PARTITIONS_PER_COMMAND: Final = 10_000
+
 _LEGAL_NAME: Final = re.compile(TOPIC_NAME)
 
 
@@ -140,7 +146,7 @@ def _placed(
 def quoted(name: str) -> str:
     """A topic's name in the message of an error: a name that is too long comes with very many partitions
     perhaps, each of which has an error."""
-    return name if len(name) <= MAX_NAME_LENGTH else f"{name[:MAX_NAME_LENGTH]}..."
+    return name if len(name) <= MAX_TOPIC_NAME else f"{name[:MAX_TOPIC_NAME]}..."
 
 
 def name_problem(name: str) -> str | None:
@@ -149,10 +155,10 @@ def name_problem(name: str) -> str | None:
         return "Topic name is invalid: the empty string is not allowed"
     if name in (".", ".."):
         return f"Topic name is invalid: '{name}' is not allowed"
-    if len(name) > MAX_NAME_LENGTH:
+    if len(name) > MAX_TOPIC_NAME:
         return (
             f"Topic name is invalid: the length of '{quoted(name)}' is longer than the max allowed length "
-            f"{MAX_NAME_LENGTH}"
+            f"{MAX_TOPIC_NAME}"
         )
     if not _LEGAL_NAME.fullmatch(name):
         return (

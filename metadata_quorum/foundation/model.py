@@ -25,6 +25,8 @@ ZERO_UUID: Final = UUID(int=0)
 
 TOPIC_NAME: Final = "[a-zA-Z0-9._-]+"
 """What a topic may be called, as a pattern."""
+MAX_TOPIC_NAME: Final = 249
+"""Characters of a topic's name."""
 METADATA_TOPIC: Final = "__cluster_metadata"
 METADATA_TOPIC_ID: Final = UUID(int=1)
 """The reserved id of the metadata topic."""

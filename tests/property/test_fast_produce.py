@@ -25,12 +25,13 @@ VERSIONS = st.integers(3, 13)
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
 NAMES = st.text(max_size=8)
+TOPIC_NAMES = st.text(st.characters(max_codepoint=127), max_size=8)
 TOPIC_IDS = {"a": UUID(int=1), "b": UUID(int=2), "flights": UUID(int=3)}
 
 requested = st.fixed_dictionaries({"index": INT32, "records": st.none() | st.binary(max_size=300)})
 requested_topics = st.lists(
     st.fixed_dictionaries(
-        {"name": NAMES, "topic_id": st.uuids(), "partition_data": st.lists(requested, max_size=3)}
+        {"name": TOPIC_NAMES, "topic_id": st.uuids(), "partition_data": st.lists(requested, max_size=3)}
     ),
     max_size=3,
 )

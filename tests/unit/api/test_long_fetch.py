@@ -65,7 +65,7 @@ async def test_it_is_read_beside_the_loop(monkeypatch: pytest.MonkeyPatch):
     _, peer, reply, charged = asked(1000)
     assert await reply
     await until(lambda: not peer.parked)
-    assert charged.size == 1000 * fetch.PARTITION_BYTES
+    assert charged.size == len(named(1000)) + 1000 * fetch.PARTITION_BYTES
     assert len(read_on) == 1
     assert threading.get_ident() not in read_on
 

@@ -14,9 +14,9 @@ import pytest
 from kraft.api import configs, reassignments, topics
 from kraft.api.bounds import MOST_OF_A_KIND
 from metadata_quorum.decisions.reassignments import alter_reassignments
-from metadata_quorum.decisions.topics import MAX_NAME_LENGTH, name_problem
+from metadata_quorum.decisions.topics import name_problem
 from metadata_quorum.foundation.errors import ErrorCode
-from metadata_quorum.foundation.model import PartitionRegistration, ResourceType
+from metadata_quorum.foundation.model import MAX_TOPIC_NAME, PartitionRegistration, ResourceType
 from metadata_quorum.metadata.image import EMPTY_IMAGE, MetadataImage, TopicImage
 from metadata_quorum.protocol.commands import AlterReassignments, Reassignment
 from tests.support.contexts import controller_context, node_context
@@ -118,9 +118,9 @@ def test_so_many_keys_of_a_resource_are_asked_for() -> None:
 def test_a_name_that_is_too_long_is_not_in_the_error_of_each_of_its_partitions() -> None:
     """20,000 partitions of a topic of 32,000 letters (DescribeProducers, 112 KB) took 850 MB."""
     name = "a" * 32_000
-    assert len(name_problem(name) or "") < 2 * MAX_NAME_LENGTH
-    assert name_problem("b" * (MAX_NAME_LENGTH - 1) + "/") == (
-        f"Topic name is invalid: '{'b' * (MAX_NAME_LENGTH - 1)}/' contains one or more characters other than "
+    assert len(name_problem(name) or "") < 2 * MAX_TOPIC_NAME
+    assert name_problem("b" * (MAX_TOPIC_NAME - 1) + "/") == (
+        f"Topic name is invalid: '{'b' * (MAX_TOPIC_NAME - 1)}/' contains one or more characters other than "
         "ASCII alphanumerics, '.', '_' and '-'"
     )
     moved = [Reassignment(topic=name, partition=0, replicas=(1,))] * 2
@@ -132,4 +132,4 @@ def test_a_name_that_is_too_long_is_not_in_the_error_of_each_of_its_partitions()
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.INVALID_REQUEST,
     ]
-    assert all(0 < len(each.message) < 2 * MAX_NAME_LENGTH for each in reply)
+    assert all(0 < len(each.message) < 2 * MAX_TOPIC_NAME for each in reply)
