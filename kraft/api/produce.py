@@ -7,7 +7,8 @@ acks=-1  when the high watermark has passed every partition's last record, or ti
 
 All records of a request are checked before the first batch is appended. If that takes long, or needs the
 transaction coordinator, or there are very many partitions, the request is queued before it is appended
-(produce_queue.py); otherwise all of it happens in one call.
+(produce_queue.py); otherwise all of it happens in one call. Very many partitions are also read, authorized
+and answered outside the loop.
 """
 
 from __future__ import annotations
@@ -34,7 +35,13 @@ from kraft.api.authz.checks import InHandler
 from kraft.api.authz.raw_requests import unauthorized_writes
 from kraft.api.context import BrokerContext, NodeContext
 from kraft.api.long_work import LongRequest
-from kraft.api.produce_queue import NO_REFUSALS, PARTITIONS_PER_TURN, QueuedProduce, of_one_producer
+from kraft.api.produce_queue import (
+    NO_REFUSALS,
+    PARTITIONS_PER_TURN,
+    Place,
+    QueuedProduce,
+    of_one_producer,
+)
 from kraft.api.request_context import RequestContext
 from kraft.api.row import ApiRow
 from kraft.api.throttling import charge_produce
@@ -42,10 +49,12 @@ from kraft.net.connection import Buffers, ProtocolError
 from kraft.net.delayed_reply import DelayedReply
 from kraft.net.peer import Reply, StartedRequest
 from kraft.wire.api_keys import ApiKey
+from kraft.wire.bridge import MalformedMessage
 from kraft.wire.fast_produce import (
     ProducedPartition,
     ProducePartition,
     ProduceRequest,
+    TooManyPartitions,
     read_produce_request,
     write_produce_response,
 )
@@ -68,6 +77,12 @@ _WITHOUT_LOG_START: Final = frozenset(
 
 _TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
+_UNWRITTEN: Final[Buffers] = [b""]
+"""The reply that names very many partitions, while it waits for its turn."""
+
+PARTITION_BYTES: Final = 1_000
+"""What one of very many partitions takes in memory until the request is answered, beside its records."""
+
 NO_ACKS: Final = 0
 LEADER_ACKS: Final = 1
 
@@ -79,16 +94,18 @@ _ADMIN_CLIENT_ID: Final = "__admin_client"
 
 
 def handle(broker: BrokerContext, ctx: RequestContext, body: memoryview) -> Reply:
-    request = read_produce_request(
-        ctx.version, body, partition_lookup.max_request_partitions(broker.replica_manager)
-    )
+    try:
+        request = read_produce_request(ctx.version, body, PARTITIONS_PER_TURN)
+    except TooManyPartitions:
+        started = ctx.connection.started()
+        started.keep()
+        long = _produce_long(broker, ctx, body, Place.taken(broker, ctx), started)
+        return awaited(broker.node.loop, long, "Produce")
     refusals = of_one_producer(request, _refusals(broker.node, ctx, request))
     produce = _Produce(broker, ctx, request)
     queued: QueuedProduce | None = None
     if request.transactional_id is not None or ctx.connection.state.last_queued_produce is not None:
         queued = QueuedProduce.enqueue_if_needed(broker, ctx, request, refusals)
-    if queued is None and len(request.partitions) > PARTITIONS_PER_TURN:
-        queued = QueuedProduce.begin(broker, ctx, request, refusals)
     if queued is None:
         try:
             produce.check(WorkBudget(INLINE_STEPS))
@@ -99,7 +116,40 @@ def handle(broker: BrokerContext, ctx: RequestContext, body: memoryview) -> Repl
             return produce.answer()
     started = ctx.connection.started()
     started.keep()  # whoever sends it and goes may come again with the next
-    return awaited(broker.node.loop, _append_queued(broker.node, produce, queued, started), "Produce")
+    work = broker.node.long_work.request()
+    return awaited(broker.node.loop, _append_queued(produce, queued, started, work), "Produce")
+
+
+async def _produce_long(
+    broker: BrokerContext, ctx: RequestContext, body: memoryview, place: Place, started: StartedRequest
+) -> Buffers:
+    """One that names very many partitions."""
+    node, work = broker.node, broker.node.long_work.request()
+    most = partition_lookup.max_request_partitions(broker.replica_manager)
+    try:
+        await place.wait_for_predecessor()
+        await work.pause()
+        with node.long_work.in_a_thread():
+            request, refusals = await node.loop.run_in_executor(None, _read_long, node, ctx, body, most)
+    except BaseException:
+        place.end()
+        started.let_go()
+        raise
+    body = memoryview(b"")  # held by the records only
+    started.charge(PARTITION_BYTES * len(request.partitions))
+    queued = QueuedProduce(broker, ctx.version, request, refusals, place)
+    return await _append_queued(_Produce(broker, ctx, request), queued, started, work)
+
+
+def _read_long(
+    node: NodeContext, ctx: RequestContext, body: memoryview, most: int
+) -> tuple[ProduceRequest, Mapping[int, BrokerError]]:
+    """The request, and what of it is refused."""
+    try:
+        request = read_produce_request(ctx.version, body, most)
+    except MalformedMessage as error:
+        raise ProtocolError(str(error)) from None
+    return request, of_one_producer(request, _refusals(node, ctx, request))
 
 
 def _refusals(node: NodeContext, ctx: RequestContext, request: ProduceRequest) -> Mapping[int, BrokerError]:
@@ -114,11 +164,10 @@ def _refusals(node: NodeContext, ctx: RequestContext, request: ProduceRequest) -
 
 
 async def _append_queued(
-    node: NodeContext, produce: _Produce, queued: QueuedProduce, started: StartedRequest
+    produce: _Produce, queued: QueuedProduce, started: StartedRequest, work: LongRequest
 ) -> Buffers:
-    work = node.long_work.request()
     try:
-        await queued.wait_for_predecessor()
+        await queued.place.wait_for_predecessor()
         await produce.check_long(work)
         refusals = await queued.verify(produce.invalid, work)
         while not produce.append({**queued.ended_meanwhile(produce.next_places), **refusals}):
@@ -126,8 +175,7 @@ async def _append_queued(
     finally:
         queued.end()
         started.let_go()
-    reply = produce.answer()
-    return await reply.wait(node.loop) if isinstance(reply, DelayedReply) else reply
+    return await produce.answer_queued()
 
 
 def _check_config(partition: Partition, checked_under: LogConfig) -> None:
@@ -342,14 +390,30 @@ class _Produce:
             return self.reply_when_flushed()
         return self.reply()
 
+    async def answer_queued(self) -> Buffers:
+        """As `answer`; the results of very many partitions are written outside the loop."""
+        reply = self.answer()
+        if isinstance(reply, DelayedReply):
+            reply = await reply.wait(self._node.loop)
+        if reply is not _UNWRITTEN:
+            return reply
+        throttle_time_ms = 0 if self._ctx.cost is None else charge_produce(self._node, self._ctx)
+        with self._node.long_work.in_a_thread():
+            body = await self._node.loop.run_in_executor(None, self._written, throttle_time_ms)
+        return self._ctx.framed((body,))
+
     def reply(self) -> Buffers:
+        if len(self._results) > PARTITIONS_PER_TURN:
+            return _UNWRITTEN
+        throttle_time_ms = 0 if self._ctx.cost is None else charge_produce(self._node, self._ctx)
+        return self._ctx.framed((self._written(throttle_time_ms),))
+
+    def _written(self, throttle_time_ms: int) -> bytes:
         hints = [result.current_leader for result in self._results if result.current_leader]
         endpoints = partition_lookup.endpoints_of(self._node, self._ctx.listener, hints) if hints else ()
-        throttle_time_ms = 0 if self._ctx.cost is None else charge_produce(self._node, self._ctx)
-        body = write_produce_response(
+        return write_produce_response(
             self._ctx.version, self._results, throttle_time_ms=throttle_time_ms, endpoints=endpoints
         )
-        return self._ctx.framed((body,))
 
     def without_reply(self) -> Buffers:
         failed = [result for result in self._results if result.error_code]

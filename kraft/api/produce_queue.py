@@ -5,6 +5,7 @@
                        +--None----> appended at once: nothing to verify, nobody before it; where it takes long
                        |            to check, it is queued after all (QueuedProduce.begin)
                        `--queued--> `wait_for_predecessor`: after the one before it on its connection
+                                    (read, if it names very many partitions: `Place`)
                                     (checked, by another thread if that takes long)
                                     `verify`, where it opens a transaction -> appended -> `end`
 
@@ -60,6 +61,33 @@ class _OpeningBatch:
 
 
 @dataclass(slots=True)
+class Place:
+    """Of one produce among those of its connection."""
+
+    _predecessor: asyncio.Future[None] | None
+    _done: asyncio.Future[None]
+
+    @classmethod
+    def taken(cls, broker: BrokerContext, ctx: RequestContext) -> Place:
+        """The last one."""
+        done: asyncio.Future[None] = broker.node.loop.create_future()
+        state = ctx.connection.state
+        place = cls(state.last_queued_produce, done)
+        state.last_queued_produce = done
+        return place
+
+    async def wait_for_predecessor(self) -> None:
+        """Wait for the produce before it on its connection."""
+        if self._predecessor is not None:
+            await self._predecessor
+
+    def end(self) -> None:
+        """Let the next one continue."""
+        if not self._done.done():
+            self._done.set_result(None)
+
+
+@dataclass(slots=True)
 class QueuedProduce:
     """One produce that has to wait before it is appended."""
 
@@ -67,8 +95,7 @@ class QueuedProduce:
     _version: int
     _request: ProduceRequest
     _refused: Mapping[int, BrokerError]
-    _predecessor: asyncio.Future[None] | None
-    _done: asyncio.Future[None]
+    place: Place
     _opening: dict[int, _OpeningBatch] = field(default_factory=dict)
     """By place in the request."""
 
@@ -105,16 +132,7 @@ class QueuedProduce:
     ) -> QueuedProduce:
         """Queue the request. Call it in the same turn of the loop in which `enqueue_if_needed` returned
         None."""
-        done: asyncio.Future[None] = broker.node.loop.create_future()
-        state = ctx.connection.state
-        before = state.last_queued_produce
-        state.last_queued_produce = done
-        return cls(broker, ctx.version, request, refused, before, done)
-
-    async def wait_for_predecessor(self) -> None:
-        """Wait for the produce before it on its connection."""
-        if self._predecessor is not None:
-            await self._predecessor
+        return cls(broker, ctx.version, request, refused, Place.taken(broker, ctx))
 
     async def verify(self, invalid: Mapping[int, BrokerError], work: LongRequest) -> dict[int, BrokerError]:
         """Verify the batches that open a transaction. Returns the errors of all batches that must not be
@@ -145,8 +163,7 @@ class QueuedProduce:
         for asked in self._opening.values():
             guards = self._broker.transaction_verifier.guards
             guards.end(asked.partition.tp, asked.producer.producer_id, asked.guard)
-        if not self._done.done():
-            self._done.set_result(None)
+        self.place.end()
 
     async def _refusals(self, transactional_id: str) -> dict[int, BrokerError]:
         if not self._opening:

@@ -24,7 +24,13 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from kraft.wire.bridge import MalformedMessage
-from kraft.wire.limits import check_count, read_compact_topic_name, read_topic_name, shortened
+from kraft.wire.limits import (
+    NamesMore,
+    check_count,
+    read_compact_topic_name,
+    read_topic_name,
+    shortened,
+)
 from metadata_quorum.foundation.model import ZERO_UUID
 from metadata_quorum.foundation.primitives import (
     INT32,
@@ -85,6 +91,10 @@ _LEADER: Final = struct.Struct(
 )
 
 
+class TooManyPartitions(MalformedMessage):
+    """More than whoever reads the request is to take at once."""
+
+
 class ProducePartition(NamedTuple):
     """The records for one partition. Its topic is named by name or by id, depending on the version."""
 
@@ -138,12 +148,14 @@ class ProducedPartition(NamedTuple):
 
 
 def read_produce_request(version: int, body: memoryview, max_partitions: int) -> ProduceRequest:
-    """Records are slices of `body`. Raises `MalformedMessage`, also for more partitions than there can be: a
-    few bytes name one, and each is some work."""
+    """Records are slices of `body`. Raises `TooManyPartitions`, since a few bytes name one, and each is some
+    work, and `MalformedMessage`."""
     try:
         if version >= FIRST_FLEXIBLE:
             return _read_flexible(version, body, max_partitions)
         return _read_classic(body, max_partitions)
+    except NamesMore as error:
+        raise TooManyPartitions(f"not a ProduceRequest of version {version}: {error}") from None
     except (struct.error, IndexError, ValueError) as error:
         raise MalformedMessage(f"not a ProduceRequest of version {version}: {error}") from None
 

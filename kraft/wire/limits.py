@@ -18,13 +18,17 @@ LONGEST_ERROR_MESSAGE: Final = 8_000
 """Characters of an error message. Each takes four bytes at most."""
 
 
+class NamesMore(ValueError):
+    """Than whoever reads the message is to take at once."""
+
+
 def check_count(count: int, most: int, before: int = 0) -> None:
-    """Raises `ValueError` for more topics or partitions than a message may name, `before` of which it has
-    named already, and for an array that is null."""
+    """Raises `NamesMore` for more topics or partitions than are to be read, `before` of which have been read
+    already, and `ValueError` for an array that is null."""
     if count < 0:
         raise ValueError("an array that must not be null")
     if before + count > most:
-        raise ValueError(f"more than {most} topics or partitions")
+        raise NamesMore(f"more than {most} topics or partitions")
 
 
 def read_topic_name(body: memoryview, pos: int) -> tuple[str, int]:

@@ -28,7 +28,6 @@ from kraft.monitoring.request_metrics import RequestMetrics
 from kraft.net.connection import ProtocolError
 from kraft.net.connection_state import ConnectionState
 from kraft.net.peer import UncountedRequest
-from kraft.wire.bridge import MalformedMessage
 from metadata_quorum.foundation.batch import Record, encode_batch
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import ZERO_UUID, PartitionRegistration, TopicPartition
@@ -67,6 +66,9 @@ class KeptRequest(UncountedRequest):
     def let_go(self) -> None:
         self._broker.kept_frames -= 1
 
+    def charge(self, size: int) -> None:
+        self._broker.charged_bytes += size
+
 
 class Broker:
     """Leads one partition, for one connection."""
@@ -100,17 +102,17 @@ class Broker:
             timer=WheelTimer(loop),
             long_checks=asyncio.Semaphore(2),
         )
-        self.kept_frames = 0
+        self.kept_frames = self.charged_bytes = 0
         self.connection = SimpleNamespace(
             state=ConnectionState(), listener="", started=lambda: KeptRequest(self)
         )
 
-    def run_in_executor(self, executor: None, work: Callable[[], Any]) -> asyncio.Future[Any]:
+    def run_in_executor(self, executor: None, work: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         self.jobs += 1
 
         def when_told() -> Any:
             assert self.go.wait(60)
-            return work()
+            return work(*args)
 
         return asyncio.get_running_loop().run_in_executor(self.executor, when_told)
 
@@ -364,8 +366,10 @@ def test_no_request_names_more_partitions_than_there_can_be(tmp_path: Path, vers
         most = 1001
         answer = broker.produce(*[b""] * 100)
         assert len(partitions(answer)) == 100
-        with pytest.raises(MalformedMessage, match="more than 1001"):
-            broker.produce(*[b""] * (most + 1), version=version)
+        with pytest.raises(ProtocolError, match="more than 1001"):
+            await broker.produce(*[b""] * (most + 1), version=version)
+        assert broker.kept_frames == 0
+        assert len(partitions(await broker.produce(*[b""] * most))) == most
 
     run(tmp_path, test)
 
@@ -378,6 +382,7 @@ def test_very_many_partitions_are_appended_in_pieces_and_before_what_comes_behin
     monkeypatch.setattr(produce, "PARTITIONS_PER_TURN", 10)
 
     async def test(broker: Broker) -> None:
+        broker.go.set()
         sizes = [0]
         first = broker.produce(*[batch(b"first")] * 24, batch(b""), b"", acks=1)
         behind = broker.produce(batch(b"behind"), acks=1)
@@ -393,9 +398,40 @@ def test_very_many_partitions_are_appended_in_pieces_and_before_what_comes_behin
     run(tmp_path, test)
 
 
+@pytest.mark.pure("its functions are compiled in")
+@pytest.mark.row("P7")
+def test_very_many_partitions_are_counted_and_are_read_beside_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_loop: list[int] = []
+
+    def note(name: str, partitions: Callable[..., int]) -> None:
+        work = getattr(produce, name)
+
+        def noted(*args: Any, **fields: Any) -> Any:
+            if threading.current_thread() is threading.main_thread():
+                on_loop.append(partitions(*args))
+            return work(*args, **fields)
+
+        monkeypatch.setattr(produce, name, noted)
+
+    note("read_produce_request", lambda version, body, most: most)
+    note("_refusals", lambda node, ctx, request: len(request.partitions))
+    note("write_produce_response", lambda version, results: len(results))
+
+    async def test(broker: Broker) -> None:
+        broker.go.set()
+        assert len(partitions(await broker.produce(*[b""] * 1001))) == 1001
+        assert broker.charged_bytes == 1001 * produce.PARTITION_BYTES
+        assert on_loop == [produce.PARTITIONS_PER_TURN]
+
+    run(tmp_path, test)
+
+
 async def answer_of_pieces(broker: Broker, acks: int, meanwhile: Callable[[Partition], None]) -> Any:
     """`meanwhile` is called between a request's first piece and its last. No piece fails by itself: the
     second one is for nothing."""
+    broker.go.set()
     answer = broker.produce(batch(b"first"), b"", b"", acks=acks)
     while not broker.values:  # noqa: ASYNC110 - a turn at a time
         await asyncio.sleep(0)

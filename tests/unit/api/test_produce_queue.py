@@ -107,7 +107,7 @@ def run(test: Callable[[Leader], Awaitable[None]]) -> None:
 
 
 async def through(queued: QueuedProduce, partitions: int = 1) -> dict[int, BrokerError]:
-    await queued.wait_for_predecessor()
+    await queued.place.wait_for_predecessor()
     refused = await queued.verify({}, LongWork(asyncio.get_running_loop()).request())
     return {**queued.ended_meanwhile(range(partitions)), **refused}
 
