@@ -95,6 +95,7 @@ class FrameReader:
         self._more = False
         self._frame: bytearray | memoryview | None = None
         self._frame_bytes = 0
+        self._held_bytes = 0  # of the budget, by the current frame: its buffer, or what that is about to be
         self._filled = 0
         self._begun = 0
         self._is_fed = False
@@ -107,7 +108,7 @@ class FrameReader:
     @property
     def progress(self) -> FrameProgress | None:
         """None between frames."""
-        return None if self._frame is None else FrameProgress(self._begun, self._filled, len(self._frame))
+        return None if self._frame is None else FrameProgress(self._begun, self._filled, self._held_bytes)
 
     @property
     def api_key(self) -> int:
@@ -146,14 +147,22 @@ class FrameReader:
         return self._cut(self._take(0))
 
     def resume(self) -> bool:
-        """Whether the frame that waits for the budget may be read now."""
+        """Whether the frame that waits for the budget may be read now; if so it takes its part, at once."""
         if self.needs_budget:
             budget = self._account.budget
-            self.needs_budget = not (
-                budget.may_continue(self._account, self._filled) if self._is_fed else not budget.exhausted
-            )
-            self._is_fed = self._is_fed or not self.needs_budget
+            may = budget.may_continue(self._account, self._filled) if self._is_fed else not budget.exhausted
+            if may:
+                self._is_fed, self.needs_budget = True, False
+                self._take_more()
         return not self.needs_budget
+
+    def hold_up(self) -> None:
+        """Nothing is read for now: others may have the room that a large frame has got and not filled."""
+        if self._frame is not None and self.is_large and self._held_bytes > 2 * self._filled:
+            self._frame = bytearray(memoryview(self._frame)[: self._filled])
+            spare, self._held_bytes = self._held_bytes - self._filled, self._filled
+            self.needs_budget = True
+            self._account.give_back(spare)
 
     def wait(self, wake: Callable[[], None]) -> None:
         """Call `wake` once when `resume` may return True."""
@@ -162,7 +171,7 @@ class FrameReader:
     def close(self) -> None:
         """Give back what an unfinished frame has taken."""
         if self._frame is not None:
-            self._account.give_back(len(self._frame))
+            self._account.give_back(self._held_bytes)
         self._frame = None
         self.is_large = False
         self._take(0)
@@ -216,17 +225,21 @@ class FrameReader:
             self._frame = bytearray(first)
         elif length <= self._first_buffer_bytes:
             self._frame = self._allocate(length)
-            self._frame[: len(first)] = first
         else:
             self._frame = bytearray(max(self._first_piece_bytes, len(first)))
-            self._frame[: len(first)] = first
-        self._account.take(len(self._frame))
+        self._frame[: len(first)] = first
+        self._held_bytes = len(self._frame)
+        self._account.take(self._held_bytes)
 
     def _grow(self) -> None:
         assert isinstance(self._frame, bytearray)
-        held = len(self._frame)
-        more = min(max(held, self._first_buffer_bytes), self._frame_bytes - held)
-        self._frame.extend(bytes(more))
+        if self._held_bytes == len(self._frame):
+            self._take_more()
+        self._frame.extend(bytes(self._held_bytes - len(self._frame)))
+
+    def _take_more(self) -> None:
+        more = min(max(self._held_bytes, self._first_buffer_bytes), self._frame_bytes - self._held_bytes)
+        self._held_bytes += more
         self._account.take(more)
 
 

@@ -117,7 +117,8 @@ class ServerConnection(asyncio.BufferedProtocol):
     def too_slow(self, now: float) -> int | None:
         """The least rate, in bytes a second, if the frame that is being received comes more slowly; None if
         all is well."""
-        progress = None if self._reader.needs_budget else self.progress
+        waits_for_budget = self._waits_for_budget and self._reader.needs_budget
+        progress = None if waits_for_budget else self.progress
         if progress is None:
             self._frame_rate.forget()
             return None
@@ -392,12 +393,14 @@ class ServerConnection(asyncio.BufferedProtocol):
     def _read_or_pause(self) -> None:
         if self._transport.is_closing():
             return
-        if self._reader.needs_budget and not self._reader.resume() and not self._waits_for_budget:
-            self._waits_for_budget = True
-            self._reader.wait(self._budget_has_room)
-        reading = self._pipeline.wants_input and not self._reader.needs_budget
+        reading = self._pipeline.wants_input
         if reading and self._reader.is_large:  # what could not start may as well stay with its sender
             reading = not self._pipeline.holds_back(self._reader.api_key)
+        if reading and self._reader.needs_budget:
+            reading = self._reader.resume()
+            if not reading and not self._waits_for_budget:
+                self._waits_for_budget = True
+                self._reader.wait(self._budget_has_room)
         if reading != self.reading:
             self.reading = reading
             if reading:
@@ -405,6 +408,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             else:
                 self._frame_rate.hold_up()
                 self._transport.pause_reading()
+                self._reader.hold_up()
 
     def _budget_has_room(self) -> None:
         self._waits_for_budget = False

@@ -145,6 +145,24 @@ def test_a_large_frame_waits_for_the_budget_and_a_small_one_does_not():
     assert budget.used_bytes == len(large)
 
 
+def test_who_is_woken_sees_what_the_one_before_it_is_about_to_take():
+    """Otherwise all that wait are let in together, and take their room with the next byte of each."""
+    budget = Budget(FIRST_BUFFER_BYTES)
+    other = Account(budget)
+    other.take(FIRST_BUFFER_BYTES)
+    woken: list[bool] = []
+    targets = [reader(budget=budget) for _ in range(3)]
+    for target in targets:
+        feed(target, struct.pack(">i", FIRST_BUFFER_BYTES) + b"x")
+        target.wait(lambda target=target: woken.append(target.resume()))
+    other.give_back(FIRST_BUFFER_BYTES)
+    assert woken == [True]
+    assert budget.used_bytes == FIRST_BUFFER_BYTES + 2
+    for target in targets:
+        target.close()
+    assert budget.used_bytes == 0
+
+
 def test_a_claim_takes_of_the_budget_only_what_comes():
     budget = Budget(1 << 30)
     target = reader(max_frame_bytes=1 << 30, budget=budget)

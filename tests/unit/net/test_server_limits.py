@@ -218,15 +218,43 @@ async def test_while_memory_is_short_a_large_frame_is_not_held_up_for_long():
     """Its client waits for an answer that it keeps away by itself, and others for the room."""
     async with node(ServerLimits(max_queued_bytes=200_000), OPEN=OPEN) as running:
         _, writer = await running.connect("OPEN")
-        writer.write(framed(b"wait") + struct.pack(">i", MIB) + b"x")
+        most = b"x" * (MIB // 2)
+        writer.write(framed(b"wait") + struct.pack(">i", MIB) + most)
         await until(lambda: running.server.memory.queued["OPEN"].exhausted)
         (connection,) = running.server.connections
+        await until(lambda: connection.progress.came_bytes == len(most))
         connection.peer.mute(60.0)
         assert not connection.reading
         now = whole_second(running.loop)
         assert connection.too_slow(now) is None
         assert connection.too_slow(now + SWEEP_S) is None
         assert connection.too_slow(now + SLOW_FRAME_S) == MIB
+
+
+@on_a_loop
+async def test_a_frame_that_is_not_read_for_a_time_leaves_the_rest_of_its_room_to_others():
+    """A hundred and forty who were over their quota held up all others for half a minute, by six bytes."""
+    async with node(ServerLimits(max_queued_bytes=MIB), OPEN=OPEN) as running:
+        budget = running.server.memory.queued["OPEN"]
+        reader, writer = await running.connect("OPEN")
+        frame = bytes(range(256)) * 5000
+        writer.write(struct.pack(">i", len(frame)) + frame[:1000])
+        await until(lambda: budget.exhausted)
+        (connection,) = running.server.connections
+        await until(lambda: connection.progress.came_bytes == 1000)
+        connection.peer.mute(0.001)
+        assert budget.used_bytes == 1000
+        other = Account(budget)
+        other.take(MIB)
+        assert budget.may_continue(other, MIB)
+        await until(lambda: budget.waiting)
+        assert not connection.reading, "it needs the budget again"
+        other.give_back(MIB)
+        assert connection.reading
+        assert budget.used_bytes == len(frame), "what is to come counts before it comes"
+        writer.write(frame[1000:])
+        assert await reader.readexactly(14) == framed(frame[:10])
+        assert budget.used_bytes == 0
 
 
 def test_who_exceeds_does_so_until_its_frame_is_served():
