@@ -1,6 +1,7 @@
 """Work that is shared among turns of the loop, so that no turn is long.
 
-    Turns          many that go on piece by piece, side by side: in each turn one of them does a piece
+    Turns          many that go on piece by piece, side by side: in each turn one of them does a piece, or
+                   as many as have room in it
     some_per_turn  very many small things, some in each turn
     TurnShare      the same of many who have such things to do, so many for all of them together
 
@@ -35,25 +36,36 @@ def some_per_turn(
 class Turns:
     """What they take turns by, in the order in which they ask for the next one."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, most: int = 1) -> None:
+        """`most`: of what the pieces of one turn weigh together, but for the last one of them."""
         self._loop = loop
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._most = self._left = most
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._next_turn = NextTurn(loop, self._go_on)
 
-    async def next(self) -> None:
-        """To be awaited before every piece."""
+    def has_room(self, weight: int) -> bool:
+        """Whether a piece may be done in this turn, since nobody waits for that. Then it counts."""
+        if self._waiting or weight > self._left:
+            return False
+        self._left -= weight
+        self._next_turn.ask()
+        return True
+
+    async def next(self, weight: int = 1) -> None:
+        """To be awaited before every piece that is not done in this turn."""
         turn: asyncio.Future[None] = self._loop.create_future()
-        self._waiting.append(turn)
+        self._waiting.append((weight, turn))
         self._next_turn.ask()
         await turn
 
     def _go_on(self) -> None:
-        while self._waiting:
-            turn = self._waiting.popleft()
+        self._left = self._most
+        while self._waiting and self._left > 0:
+            weight, turn = self._waiting.popleft()
             if not turn.done():  # else it was called off
+                self._left -= weight
                 turn.set_result(None)
-                break
-        if self._waiting:
+        if self._left < self._most:
             self._next_turn.ask()
 
 

@@ -54,9 +54,11 @@ ENDED_PER_TURN: Final = 50
 """Transactions that end together, of all partitions: their producers died together, or the last coordinator
 did. Each takes some 100 microseconds."""
 
-LARGE: Final = 1000
-"""Partitions. Each takes half a microsecond whenever the transaction is written, or two if it is the only one
-of its topic."""
+WRITTEN_PER_TURN: Final = 1000
+"""Partitions, in all decisions of one turn of the loop. Each takes half a microsecond whenever it is written,
+or two if it is the only one of its topic."""
+FEW: Final = 20
+"""Partitions of a transaction that take little beside the rest of its decision."""
 
 
 class TransactionMarker(NamedTuple):
@@ -129,8 +131,8 @@ class TransactionCoordinator:
         self._answers = TurnShare(loop, ANSWERED_PER_TURN)
         self._ends = TurnShare(loop, ENDED_PER_TURN)
         """Of transactions that another coordinator has prepared, or is to complete."""
-        self._turns = Turns(loop)
-        """Of decisions about large transactions."""
+        self._turns = Turns(loop, WRITTEN_PER_TURN)
+        """Of decisions about transactions of more than a few partitions."""
         self._in_turn: Counter[str] = Counter()
         """How many decisions about a transactional id wait for theirs."""
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -303,13 +305,14 @@ class TransactionCoordinator:
         return led
 
     async def _turn_of(self, led: _LedPartition, transactional_id: str, more: int = 0) -> None:
-        """Wait for it where the transaction is large: all its partitions are written with each decision, and
-        dozens may be asked for at once. Nobody overtakes who waits."""
-        waiting = self._in_turn
-        if transactional_id in waiting or led.manager.partitions_of(transactional_id) + more > LARGE:
+        """Wait for it where this turn has no room: with each decision all partitions of the transaction are
+        written, and dozens may be asked for at once. Nobody overtakes who waits."""
+        waiting, turns = self._in_turn, self._turns
+        partitions = led.manager.partitions_of(transactional_id) + more
+        if transactional_id in waiting or (partitions > FEW and not turns.has_room(partitions)):
             waiting[transactional_id] += 1
             try:
-                await self._turns.next()
+                await turns.next(partitions)
             finally:
                 waiting[transactional_id] -= 1
                 if not waiting[transactional_id]:

@@ -10,7 +10,7 @@ import pytest
 from data_plane.coordinator.state_machine import ProducerIdAndEpoch
 from data_plane.coordinator.transactions.records import TransactionMetadata, TransactionRecord, encode
 from data_plane.coordinator.transactions.service import (
-    LARGE,
+    WRITTEN_PER_TURN,
     TransactionCoordinator,
     TransactionCoordinatorConfig,
     TransactionMarker,
@@ -50,7 +50,7 @@ def test_who_finds_the_epochs_used_up_then_gets_a_new_producer_id() -> None:
         log.append(partition, 1, bytearray(encode_batch([Record(0, EPOCH_MS, key, value)])))
         transactions.become_leader(partition, 2)
         await transactions.loaded()
-        many = [TopicPartition("t", n) for n in range(LARGE + 1)]
+        many = [TopicPartition("t", n) for n in range(WRITTEN_PER_TURN + 1)]
         fenced, *producers = await asyncio.gather(
             transactions.add_partitions("x", FORMER, many, 0),  # which waits for its turn
             *(transactions.init_producer_id("x", TIMEOUT_MS, None) for _ in range(2)),
