@@ -185,6 +185,9 @@ class ReplicaManager:
     def __len__(self) -> int:
         return len(self._registry)
 
+    def __contains__(self, tp: TopicPartition) -> bool:
+        return tp in self._registry
+
     @property
     def isr_stats(self) -> IsrStats:
         return self._isr_requests.stats

@@ -39,6 +39,7 @@ from metadata_quorum.foundation.blocking import Blocking, MayBlock
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.invariants import Invariant, invariant
 from metadata_quorum.foundation.supervision import supervised
+from metadata_quorum.foundation.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -141,6 +142,8 @@ class ReplicaMoves:
         self._quota = quota
         self._on_complete = on_complete
         self._moves: dict[Partition, ReplicaMove] = {}
+        self._ends = Turns(self._loop)
+        """Of moves: to rename what is durable takes half a millisecond, and hundreds may be ready at once."""
         log_dir_failures.subscribe(self._log_dir_failed)
 
     def of(self, partition: Partition) -> ReplicaMove | None:
@@ -293,6 +296,7 @@ class ReplicaMoves:
     async def _finish(self, move: ReplicaMove) -> bool:
         """The copy is complete but for what is appended meanwhile: make it durable, then put it in place."""
         await _flush(move.log, self._background.blocking)
+        await self._ends.next()
         if move.truncation_pending or not self._has_rest(move):
             return False
         partition, log = move.partition, move.log

@@ -20,6 +20,8 @@ from metadata_quorum.foundation.model import ZERO_UUID, TopicPartition
 
 PARTITIONS_PER_SLICE: Final = 500
 NAMED_PER_SLICE: Final = 2000
+BEGUN_WEIGHS: Final = 250
+"""Of a slice, what begins to move: its copy gets a directory and files, in one to four milliseconds."""
 MAX_FILE_NAME: Final = 255
 LONGEST_FUTURE_NAME: Final = "{}-{}." + "0" * 32 + "-future"
 
@@ -86,20 +88,25 @@ def _volume(directory: LogDir) -> tuple[int, int]:
 
 async def handle_alter(broker: BrokerContext, ctx: RequestContext, request: Message) -> Response:
     topics: dict[str, list[dict[str, Any]]] = {}
-    every = _each_move(request.dirs)
-    async for path, topic, number in in_slices(broker.node.long_work, every, PARTITIONS_PER_SLICE):
-        if topic is not None and number is not None:
-            error = _move(broker, TopicPartition(topic.name, number), path)
-            topics.setdefault(topic.name, []).append({"partition_index": number, "error_code": int(error)})
+    work, every = broker.node.long_work, _each_move(request.dirs)
+
+    def weight(move: tuple[str, TopicPartition | None]) -> int:
+        return BEGUN_WEIGHS if move[1] is not None and move[1] in broker.replica_manager else 1
+
+    async for path, tp in in_slices(work, every, PARTITIONS_PER_SLICE, weight):
+        if tp is not None:
+            error = _move(broker, tp, path)
+            row = {"partition_index": tp.partition, "error_code": int(error)}
+            topics.setdefault(tp.topic, []).append(row)
     return {"results": [{"topic_name": name, "partitions": moved} for name, moved in topics.items()]}
 
 
-def _each_move(dirs: Iterable[Message]) -> Iterator[tuple[str, Message | None, int | None]]:
-    """(path, None, None) for each directory; behind it as `each_within`."""
+def _each_move(dirs: Iterable[Message]) -> Iterator[tuple[str, TopicPartition | None]]:
+    """A directory with each partition that is to move there; directories and topics with None."""
     for directory in dirs:
-        yield directory.path, None, None
+        yield directory.path, None
         for topic, number in each_within(directory.topics, "partitions"):
-            yield directory.path, topic, number
+            yield directory.path, None if number is None else TopicPartition(topic.name, number)
 
 
 def _move(broker: BrokerContext, tp: TopicPartition, path: str) -> ErrorCode:
