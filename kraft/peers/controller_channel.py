@@ -212,8 +212,9 @@ class ControllerChannel:
             for voter in self._candidates():
                 try:
                     return await self.ask(voter, api_key, version, fields, patience)
-                except (OSError, TimeoutError):
-                    if self.active == voter and not self.connected(voter):
+                except OSError as error:
+                    is_silent = isinstance(error, TimeoutError)
+                    if self.active == voter and (is_silent or not self.connected(voter)):
                         self.active = -1  # else only a connection for envelopes has ended
                 except BrokerError as error:
                     if error.code != ErrorCode.NOT_CONTROLLER:

@@ -29,6 +29,8 @@ class Controllers:
         self.connections: list[tuple[int, asyncio.StreamWriter]] = []
         self.envelopes: asyncio.Queue[int] = asyncio.Queue()
         self.answers_long = asyncio.Event()
+        self.active = ACTIVE
+        self.silent: set[int] = set()
         self._servers: list[asyncio.Server] = []
 
     async def start(self) -> dict[int, Address]:
@@ -51,6 +53,8 @@ class Controllers:
             while prefix := await reader.read(4):
                 frame = await reader.readexactly(struct.unpack(">i", prefix)[0])
                 api_key, version, correlation_id = struct.unpack_from(">hhi", frame)
+                if voter in self.silent:
+                    continue
                 answer = struct.pack(">i", correlation_id)
                 if api_key == ApiKey.API_VERSIONS:
                     fields = {"error_code": 0, "api_keys": self._rows}
@@ -63,7 +67,7 @@ class Controllers:
                     answer += b"\0" + encode_response(ApiKey.ENVELOPE, version, fields)
                 else:
                     self.heartbeats.append(voter)
-                    code = ErrorCode.NONE if voter == ACTIVE else ErrorCode.NOT_CONTROLLER
+                    code = ErrorCode.NONE if voter == self.active else ErrorCode.NOT_CONTROLLER
                     fields = {"error_code": int(code), "is_caught_up": True, "is_fenced": False,
                               "should_shut_down": False}  # fmt: skip
                     answer += b"\0" + encode_response(ApiKey.BROKER_HEARTBEAT, version, fields)
@@ -77,11 +81,13 @@ HEARTBEAT = {"broker_id": 4, "broker_epoch": 1, "current_metadata_offset": 1, "w
              "want_shut_down": False, "offline_log_dirs": []}  # fmt: skip
 
 
-def started(voters: dict[int, Address]) -> tuple[ControllerChannel, asyncio.Queue[int]]:
+def started(
+    voters: dict[int, Address], attempt_timeout_s: float = 2.0
+) -> tuple[ControllerChannel, asyncio.Queue[int]]:
     """With the voters that it introduces itself to."""
     channel = ControllerChannel(
         asyncio.get_running_loop(), voters, random.Random(7), client_id="4",
-        request_timeout_s=10, attempt_timeout_s=2, retry_backoff_s=0.01,
+        request_timeout_s=10, attempt_timeout_s=attempt_timeout_s, retry_backoff_s=0.01,
     )  # fmt: skip
     introduced: asyncio.Queue[int] = asyncio.Queue()
     channel.on_connected = introduced.put_nowait
@@ -143,9 +149,9 @@ SHORT = {"request_data": b"a client's", "request_principal": b"", "client_host_a
 LONG = {**SHORT, "request_data": bytes(LONG_BYTES + 1)}
 
 
-async def met(controllers: Controllers) -> ControllerChannel:
+async def met(controllers: Controllers, attempt_timeout_s: float = 2.0) -> ControllerChannel:
     """A channel that knows the active one."""
-    channel, introduced = started(await controllers.start())
+    channel, introduced = started(await controllers.start(), attempt_timeout_s)
     assert {await introduced.get() for _ in range(3)} == {1, 2, 3}
     await channel.request(ApiKey.BROKER_HEARTBEAT, 1, HEARTBEAT)
     assert channel.active == ACTIVE
@@ -195,6 +201,22 @@ def test_a_clients_request_does_not_wait_for_a_controller_that_is_gone() -> None
         assert await controllers.envelopes.get() == 1  # the next one that is connected
         controllers.answers_long.set()
         assert bytes((await asking).response_data) == b"done"
+        await channel.close()
+        controllers.close()
+
+    asyncio.run(run())
+
+
+def test_where_the_active_one_is_silent_the_others_are_asked() -> None:
+    """It may be paused, and its connections open for as long."""
+
+    async def run() -> None:
+        controllers = Controllers(OURS)
+        channel = await met(controllers, attempt_timeout_s=0.1)
+        controllers.silent.add(ACTIVE)
+        controllers.active = 3
+        await channel.request(ApiKey.BROKER_HEARTBEAT, 1, HEARTBEAT)
+        assert channel.active == 3
         await channel.close()
         controllers.close()
 
