@@ -9,9 +9,10 @@ Owned by group.py; draft.py makes copies to decide on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
+from itertools import chain
 from typing import Final, NamedTuple
 
 from data_plane.coordinator.groups.assignment import (
@@ -263,6 +264,7 @@ class ConsumerGroupState:
                 del self._owners[partition]
 
 
-def _held(member: ConsumerGroupMember) -> Iterator[TopicIdPartition]:
-    yield from partitions_of(member.assigned)
-    yield from partitions_of(member.pending_revocation)
+def _held(member: ConsumerGroupMember) -> Iterable[TopicIdPartition]:
+    if not member.pending_revocation:
+        return partitions_of(member.assigned) if member.assigned else ()
+    return chain(partitions_of(member.assigned), partitions_of(member.pending_revocation))

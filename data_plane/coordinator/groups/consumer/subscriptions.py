@@ -117,4 +117,6 @@ def _bytes_of(member_id: str, metadata: MemberMetadata) -> int:
 
 
 def _text_bytes(texts: Iterable[str]) -> int:
-    return sum(len(text) if text.isascii() else _WIDEST * len(text) for text in texts)
+    """At most, where few of them are not ASCII."""
+    together = "".join(texts)
+    return len(together) if together.isascii() else _WIDEST * len(together)
