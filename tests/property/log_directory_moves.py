@@ -146,5 +146,12 @@ class DirectoryMove:
         self._tasks.append(_Task(work))
         return self._tasks[-1]
 
+    def create_future(self) -> _Work[None]:
+        """Of a turn: it comes with the next step."""
+        return _Work(lambda _: None)
+
+    def call_soon(self, _: object) -> None:
+        pass
+
     def time(self) -> float:
         return 0.0
