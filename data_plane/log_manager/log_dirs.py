@@ -34,7 +34,7 @@ from data_plane.log.recovery import LogCorruptError
 from data_plane.log_manager import renewal
 from metadata_quorum.foundation.batch import CorruptBatchError
 from metadata_quorum.foundation.blocking import MayBlock
-from metadata_quorum.foundation.disk import Disk, is_of_disk, make_dirs_durably
+from metadata_quorum.foundation.disk import Disk, directories_in, is_of_disk, make_dirs_durably
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from metadata_quorum.foundation.model import METADATA_TOPIC, TOPIC_NAME, ZERO_UUID, TopicPartition
 from metadata_quorum.foundation.supervision import ends_node
@@ -173,11 +173,12 @@ class LogDir:
         disk = self.disk
         logs: dict[TopicPartition, tuple[UnifiedLog, UUID]] = {}
         corrupt: dict[TopicPartition, str] = {}
-        names = self._directories(may_block)
-        if self._disk_failed or renewal.is_unfinished(names):
-            partitions = [name for name in names if self._partition_of(name) is not None]
-            renewal.renew(disk, self.path, names, partitions, may_block)
-            names = self._directories(may_block)
+        names = directories_in(disk, self.path, may_block)
+        if self._disk_failed or renewal.is_unfinished(disk, self.path, names):
+            for name in filter(self._is_leaving, names):
+                self._empty(name, may_block)  # for the room that it takes
+            renewal.renew(disk, self.path, lambda name: self._partition_of(name) is not None, may_block)
+            names = directories_in(disk, self.path, may_block)
         together = not self.clean and len(names) > SYNCED_ONE_BY_ONE
         for tp, name in self._replicas_among(names, may_block):
             config = topic_configs.get(tp.topic, defaults)
@@ -199,10 +200,6 @@ class LogDir:
         if together:
             disk.sync_below(self.path, may_block)
         return logs, corrupt
-
-    def _directories(self, may_block: MayBlock) -> list[str]:
-        files = self.disk.sizes(self.path, may_block)  # of whatever names: a log is a directory
-        return [name for name in self.disk.list(self.path, may_block) if name not in files]
 
     def _correct_checkpoints(
         self, logs: Mapping[TopicPartition, tuple[UnifiedLog, UUID]], may_block: MayBlock
@@ -235,10 +232,8 @@ class LogDir:
                 tp = TopicPartition(leaving[1], int(leaving[2]))
                 if leaving[3] == "delete":
                     self._left.add(_name_aside(tp, ZERO_UUID, "delete"))
-                    path = f"{self.path}/{name}"
-                    for file in self.disk.sizes(path, may_block):  # the disk may be full
-                        self.disk.remove(f"{path}/{file}")
-                    self._emptied.append(path)
+                    self._empty(name, may_block)
+                    self._emptied.append(f"{self.path}/{name}")
             elif future:
                 tp = TopicPartition(future[1], int(future[2]))
                 if tp in self.unfinished:  # begun anew, and the node died before this one was removed
@@ -248,6 +243,16 @@ class LogDir:
                 replica = self._partition_of(name)
                 if replica is not None:
                     yield replica, name
+
+    @staticmethod
+    def _is_leaving(name: str) -> bool:
+        leaving = _LEAVING.match(name)
+        return leaving is not None and leaving[3] == "delete"
+
+    def _empty(self, name: str, may_block: MayBlock) -> None:
+        """The disk may be full: this is what was to be deleted."""
+        for file in self.disk.sizes(f"{self.path}/{name}", may_block):
+            self.disk.remove(f"{self.path}/{name}/{file}")
 
     def _was_deleted(self, tp: TopicPartition) -> bool:
         """By the last run, before it could write its checkpoints: what runs before left was removed. A stray

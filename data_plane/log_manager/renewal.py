@@ -5,65 +5,112 @@ the next loss of power takes them, with all that was synced beneath since. Other
 Nobody can tell which. So the next start gives each partition a new directory, moves its files there, and puts
 it into the place of the old one: now all names are new, and they are durable before anything else is changed.
 
-    renewed.<attempt>/<age>/<partition>   on their way; whatever ends this start, the next one completes it
+    renewed.<attempt>/0/<partition>   the old directories
+    renewed.<attempt>/1/<partition>   the new ones, which the files move to
 
-Each attempt has a name of its own, for those that the one before has made may be such names, too.
+Whatever ends this start, the next one brings home what is on its way, and begins anew. Each attempt has a
+name of its own, for those that the one before has made may be such names, too. On a disk without room for the
+new directories, as where a full one has failed, the old ones stay.
 Used by log_dirs.py.
 """
 
 from __future__ import annotations
 
+import errno
+import logging
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from metadata_quorum.foundation.blocking import MayBlock
-from metadata_quorum.foundation.disk import Disk
+from metadata_quorum.foundation.disk import Disk, directories_in
+
+logger = logging.getLogger(__name__)
+
+IsPartition = Callable[[str], bool]
+"""Whether a directory of that name is a partition's."""
 
 _ATTEMPT: Final = re.compile(r"renewed\.([1-9][0-9]{0,8})\Z")
 """No partition's directory has such a name."""
+_OLD: Final = "0"
+_NEW: Final = "1"
+
+_IMPOSSIBLE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EXDEV, errno.EBUSY})
+"""There is no room, or a partition's directory is a link to another file system, or one by itself."""
 
 
-def is_unfinished(names: Iterable[str]) -> bool:
+def is_unfinished(disk: Disk, log_dir: str, names: Iterable[str]) -> bool:
     """Whether a start before this one has ended on the way. `names`: of a log directory's directories."""
-    return any(map(_ATTEMPT.match, names))
+    return any(
+        disk.exists(f"{log_dir}/{name}/{age}")
+        for name in names
+        if _ATTEMPT.match(name)
+        for age in (_OLD, _NEW)
+    )
 
 
-def renew(
-    disk: Disk, log_dir: str, names: Collection[str], partitions: Iterable[str], may_block: MayBlock
-) -> None:
-    """Make the directories of all partitions anew, durably; `names` as above, `partitions` among them. No log
-    is open. Raises OSError."""
+def renew(disk: Disk, log_dir: str, is_partition: IsPartition, may_block: MayBlock) -> None:
+    """Make the directories of all partitions anew, durably. No log is open. Raises OSError."""
+    names = directories_in(disk, log_dir, may_block)
     attempts = sorted(int(found[1]) for found in map(_ATTEMPT.match, names) if found)
+    for attempt in attempts:
+        _bring_home(disk, log_dir, f"{log_dir}/renewed.{attempt}", is_partition, may_block)
     made = f"{log_dir}/renewed.{attempts[-1] + 1 if attempts else 1}"
-    before = [f"{log_dir}/renewed.{attempt}" for attempt in attempts]
-    # By age: of two files of a name the later one is the newer one.
-    lying = {log_dir: list(partitions)}
-    for attempt in before:
-        for age in sorted(map(int, disk.list(attempt, may_block))):
-            lying[f"{attempt}/{age}"] = disk.list(f"{attempt}/{age}", may_block)
-    every = sorted({name for found in lying.values() for name in found})
-    whole = f"{made}/{len(lying)}"
-    for age in range(len(lying) + 1):
-        disk.make_dirs(f"{made}/{age}")
+    partitions = [name for name in directories_in(disk, log_dir, may_block) if is_partition(name)]
+    try:
+        _make_anew(disk, log_dir, partitions, made, may_block)
+    except OSError as error:
+        if error.errno not in _IMPOSSIBLE:
+            raise
+        logger.warning("After its disk had failed, directories in %s are not made anew: %s", log_dir, error)
+        _bring_home(disk, log_dir, made, is_partition, may_block)
+
+
+def _make_anew(disk: Disk, log_dir: str, partitions: Sequence[str], made: str, may_block: MayBlock) -> None:
+    old, new = f"{made}/{_OLD}", f"{made}/{_NEW}"
+    disk.make_dirs(old)
+    disk.make_dirs(new)
     disk.sync_dir(made, may_block)
     disk.sync_dir(log_dir, may_block)
     # First the directories' own names: a loss of power that took one would leave a part of a log.
-    for age, (place, found) in enumerate(lying.items()):
-        for name in found:
-            disk.rename(f"{place}/{name}", f"{made}/{age}/{name}")
-        disk.sync_dir(f"{made}/{age}", may_block)
-    for name in every:
-        disk.make_dirs(f"{whole}/{name}")
-    disk.sync_dir(whole, may_block)
-    for age, found in enumerate(lying.values()):
-        for name in found:
-            for file in disk.list(f"{made}/{age}/{name}", may_block):
-                disk.rename(f"{made}/{age}/{name}/{file}", f"{whole}/{name}/{file}")
-    disk.sync_below(whole, may_block)
-    for name in every:
-        disk.rename(f"{whole}/{name}", f"{log_dir}/{name}")
+    for name in partitions:
+        disk.rename(f"{log_dir}/{name}", f"{old}/{name}")
+    disk.sync_dir(old, may_block)
+    for name in partitions:
+        disk.make_dirs(f"{new}/{name}")
+    disk.sync_dir(new, may_block)
+    for name in partitions:
+        for file in disk.list(f"{old}/{name}", may_block):
+            disk.rename(f"{old}/{name}/{file}", f"{new}/{name}/{file}")
+    disk.sync_below(new, may_block)
+    for name in partitions:
+        disk.rename(f"{new}/{name}", f"{log_dir}/{name}")
+    _remove(disk, log_dir, made, may_block)
+
+
+def _bring_home(disk: Disk, log_dir: str, made: str, is_partition: IsPartition, may_block: MayBlock) -> None:
+    """What an attempt has on its way, in which a partition's files may lie in both of its directories."""
+    for place in (f"{made}/{_OLD}", f"{made}/{_NEW}"):
+        if not disk.exists(place):
+            continue
+        for name in filter(is_partition, directories_in(disk, place, may_block)):
+            left, home = f"{place}/{name}", f"{log_dir}/{name}"
+            if not disk.exists(home):
+                disk.rename(left, home)
+                continue
+            for file in disk.list(left, may_block):
+                if not disk.exists(f"{home}/{file}"):
+                    disk.rename(f"{left}/{file}", f"{home}/{file}")
+            disk.sync_dir(home, may_block)
+    _remove(disk, log_dir, made, may_block)
+
+
+def _remove(disk: Disk, log_dir: str, made: str, may_block: MayBlock) -> None:
+    """Once what came from there is durable. What else lies there is not ours."""
     disk.sync_dir(log_dir, may_block)
-    for attempt in (*before, made):
-        disk.remove_tree(attempt, may_block)
+    for place in (f"{made}/{_OLD}", f"{made}/{_NEW}"):
+        if disk.exists(place):
+            disk.remove_tree(place, may_block)
+    if disk.exists(made) and not disk.list(made, may_block):
+        disk.remove_tree(made, may_block)
     disk.sync_dir(log_dir, may_block)

@@ -332,6 +332,12 @@ def sync_each_below(disk: Disk, path: str, may_block: MayBlock) -> None:
     disk.sync_dir(path, may_block)
 
 
+def directories_in(disk: Disk, path: str, may_block: MayBlock) -> list[str]:
+    """The names of those right in a directory."""
+    files = disk.sizes(path, may_block)
+    return [name for name in disk.list(path, may_block) if name not in files]
+
+
 def make_dirs_durably(disk: Disk, path: str, may_block: MayBlock) -> None:
     """Like `make_dirs`, and no loss of power takes the directories, and with them all that is written
     there. Raises OSError; then none is left that was made: no later sync would write its name."""

@@ -22,7 +22,7 @@ from data_plane.log.config import LogConfig
 from data_plane.log.log import UnifiedLog
 from data_plane.log_manager.found_logs import UnclaimedLogs
 from data_plane.log_manager.log_dirs import LogDir
-from metadata_quorum.foundation.disk import OsDisk
+from metadata_quorum.foundation.disk import OsDisk, directories_in
 from metadata_quorum.foundation.model import TopicPartition
 from tests.support.logs import NOW_MS, flush, lead, read_all, read_committed
 from tests.support.may_block import MAY_BLOCK
@@ -240,6 +240,71 @@ def test_a_copy_that_goes_is_no_loss_though_the_start_dies_on_the_way() -> None:
         assert (log.log_end_offset, runs) == (10, {RUN}), dies_before
         dies_before += 1
     assert dies_before > 50
+
+
+def failed() -> tuple[SimDisk, Owed]:
+    """A disk that has failed, with all logs on it."""
+    disk, owed = SimDisk(), Owed()
+    disk.make_dirs("/data")
+    run(disk, owed)
+    log_dir(disk, "a boot").mark_lost()
+    disk.kill()
+    return disk, owed
+
+
+@pytest.mark.parametrize("operation", ["mkdir", "rename"])
+def test_on_a_disk_without_room_for_new_directories_the_old_ones_stay(operation: str) -> None:
+    """A disk that was full had failed. Nothing could ever be deleted there: no start came so far."""
+    full_at, was_full = 0, True
+    while was_full:
+        disk, owed = failed()
+        fault = disk.fail(operation, errno.ENOSPC, path_part="renewed.", after=full_at)
+        _, logs = opened(disk, "a boot")
+        check(logs, owed)
+        assert not any(name.startswith("renewed.") for name in disk.list("/data", MAY_BLOCK))
+        was_full = fault.count == 0
+        full_at += 1
+    assert full_at > 4
+
+
+def test_what_was_being_deleted_makes_room_first() -> None:
+    disk, _ = failed()
+    disk.rename("/data/late-0", f"/data/late-0.{'0' * 32}-delete")
+    disk.fail("mkdir", errno.EIO)
+    with pytest.raises(OSError, match="error"):
+        opened(disk, "a boot")
+    assert disk.list(f"/data/late-0.{'0' * 32}-delete", MAY_BLOCK) == []
+
+
+def directories(disk: SimDisk, path: str) -> int:
+    """With those below them."""
+    return sum(1 + directories(disk, f"{path}/{name}") for name in directories_in(disk, path, MAY_BLOCK))
+
+
+def test_starts_that_end_on_the_way_leave_no_more_and_more_directories() -> None:
+    disk, owed = failed()
+    counts = []
+    for _ in range(12):
+        disk.fail("sync", errno.EIO, path_part="renewed.")
+        with pytest.raises(OSError, match="error"):
+            opened(disk, "a boot")
+        disk.kill()
+        counts.append(directories(disk, "/data"))
+    assert counts == counts[:1] * 12
+    _, logs = opened(disk, "a boot")
+    check(logs, owed)
+
+
+def test_what_is_not_ours_stays_where_it_lies() -> None:
+    disk, owed = failed()
+    disk.make_dirs("/data/renewed.1/2024/trip-1")
+    disk.make_dirs("/data/renewed.2/0/their own")
+    disk.open("/data/renewed.2/note", create=True)
+    disk.open("/data/renewed.2/0/note", create=True)
+    _, logs = opened(disk, "a boot")
+    check(logs, owed)
+    assert disk.exists("/data/renewed.1/2024/trip-1")
+    assert disk.list("/data/renewed.2", MAY_BLOCK) == ["note"]
 
 
 def test_a_real_file_system_takes_it(tmp_path: Path) -> None:
