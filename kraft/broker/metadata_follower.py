@@ -145,9 +145,9 @@ class MetadataFollower:
         for known in (self._leader, channel.active):
             if known >= 0 and known not in self._behind and channel.connected(known):
                 return known
+        # Also those that were behind: they may have caught up, and all others be silent.
         connected = [voter for voter in channel.voters if channel.connected(voter)]
-        ahead = [voter for voter in connected if voter not in self._behind] or connected
-        return ahead[self._asked % len(ahead)] if ahead else None
+        return connected[self._asked % len(connected)] if connected else None
 
     async def _fetch_once(self, voter: int) -> None:
         image = self.image

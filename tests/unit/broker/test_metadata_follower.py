@@ -69,6 +69,7 @@ class KraftQuorum:
     """What a voter answers instead, as long as it is here."""
     reached: set[int] | None = None
     """Voters; None: all."""
+    silent: set[int] = field(default_factory=set)  # paused: their connections stay
     discovers: bool = False
     asked: list[tuple[int, int, int, int]] = field(default_factory=list)
     """Voter, offset, leader epoch, last fetched epoch."""
@@ -95,6 +96,9 @@ class KraftQuorum:
         async def exchange(api_key: ApiKey, version: int, body: tuple[bytes], timeout_s: float) -> memoryview:
             request = decode_request(api_key, version, memoryview(body[0]))
             await asyncio.sleep(0.001)
+            if voter in self.silent:
+                await asyncio.sleep(timeout_s)
+                raise TimeoutError
             return memoryview(encode_response(api_key, version, self._answer(voter, request)))
 
         async def request(api_key: ApiKey, version: int, fields: dict[str, Any], *, timeout_s: float) -> Any:
@@ -430,6 +434,22 @@ def test_a_term_that_nobody_was_elected_in_proves_nothing() -> None:
         await asyncio.sleep(1)
         quorum.stand_by.clear()
         quorum.leader, quorum.epoch = 3, 10
+        quorum.batches += [batch(2, feature(22))]
+        await level(follower, 22)
+
+    following(quorum, test)
+
+
+def test_who_was_behind_is_asked_again_where_the_others_are_silent() -> None:
+    quorum = KraftQuorum([batch(0, feature(20)), batch(1, feature(21))], voters=(1, 2, 3))
+
+    async def test(follower: MetadataFollower) -> None:
+        await level(follower, 21)
+        quorum.reached, quorum.stand_by[3] = {3}, redirecting(6)
+        await asyncio.sleep(1)
+        quorum.stand_by.clear()
+        quorum.reached, quorum.silent = {2, 3}, {2}
+        quorum.leader, quorum.epoch, quorum.active = 3, 8, 3
         quorum.batches += [batch(2, feature(22))]
         await level(follower, 22)
 
