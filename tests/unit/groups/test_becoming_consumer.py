@@ -68,6 +68,13 @@ def test_what_they_all_say_counts_once() -> None:
     assert group.state.subscriptions.names == 1000 + len(BEAT.subscribed_topic_names or ())
 
 
+def test_lists_count_once_whatever_the_order_of_those_that_have_them() -> None:
+    """More than are remembered as they are written."""
+    kinds = 20
+    driver = group_of([subscription(MAX_NAMES // 100, f"-{n % kinds}") for n in range(10 * kinds)])
+    assert not isinstance(driver.answer("consumer_heartbeat", BEAT), BrokerError)
+
+
 def test_of_more_members_than_a_batch_has_room_for_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their records would be made in vain, as often as a heartbeat comes."""
     subscriptions = [subscription(n % 5, f"-{n}") for n in range(100)]

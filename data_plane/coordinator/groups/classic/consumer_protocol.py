@@ -51,10 +51,13 @@ class Allowance:
 class KnownLists:
     """Of topics. Nearly all members of a group have the same, which is read once, and is one object."""
 
-    def __init__(self, allowance: Allowance) -> None:
+    def __init__(self, allowance: Allowance, different: Allowance | None = None) -> None:
+        """`allowance`: for all that is read; `different`: for lists that no other is equal to."""
         self._allowance = allowance
+        self._different = different
+        self._lists: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._known: deque[tuple[bytes, tuple[str, ...]]] = deque(maxlen=_LISTS)
-        """As they are written, and as they are read."""
+        """The last ones, as they are written, and as they are read."""
 
     def read(self, reader: Reader) -> tuple[str, ...]:
         """In order, each topic once. Raises ValueError."""
@@ -64,6 +67,12 @@ class KnownLists:
                 reader.pos += len(written)
                 return topics
         topics = tuple(sorted({reader.string() for _ in range(_count(reader, self._allowance))}))
+        known = self._lists.get(topics)
+        if known is None:
+            if self._different is not None:
+                self._different.take(len(topics))
+            known = self._lists[topics] = topics
+        topics = known
         self._known.append((bytes(data[start : reader.pos]), topics))
         return topics
 

@@ -68,7 +68,7 @@ def upgrade(draft: Draft, group: ClassicGroup, view: ClusterView, max_bytes: int
     than is written in one batch."""
     members = group.metadata.roster.staying()
     _check_size(group.group_id, members, max_bytes)
-    allowance, lists = Allowance(MAX_TOPICS), KnownLists(Allowance(MAX_NAMES))
+    allowance, lists = Allowance(MAX_TOPICS), KnownLists(Allowance(MAX_TOPICS), Allowance(MAX_NAMES))
     assigned = {member.member_id: _assigned(member, view, allowance) for member in members}
     for member in members:
         draft.write_member(member.member_id, _metadata(member, allowance, lists))
