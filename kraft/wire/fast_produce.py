@@ -154,8 +154,8 @@ def read_produce_request(version: int, body: memoryview, max_partitions: int) ->
         if version >= FIRST_FLEXIBLE:
             return _read_flexible(version, body, max_partitions)
         return _read_classic(body, max_partitions)
-    except NamesMore as error:
-        raise TooManyPartitions(f"not a ProduceRequest of version {version}: {error}") from None
+    except NamesMore as too_many:
+        raise TooManyPartitions(f"not a ProduceRequest of version {version}: {too_many}") from None
     except (struct.error, IndexError, ValueError) as error:
         raise MalformedMessage(f"not a ProduceRequest of version {version}: {error}") from None
 
