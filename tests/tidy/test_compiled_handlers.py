@@ -1,5 +1,5 @@
 """What mypyc compiles gives a handler's name one type in all of a function. Where that is an exception class
-that is compiled itself, another one that a later handler gives the same name is a TypeError, and only there."""
+that is compiled itself, another one that a later handler gives the same name is a TypeError, only there."""
 
 from __future__ import annotations
 
