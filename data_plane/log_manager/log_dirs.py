@@ -174,9 +174,8 @@ class LogDir:
         logs: dict[TopicPartition, tuple[UnifiedLog, UUID]] = {}
         corrupt: dict[TopicPartition, str] = {}
         names = directories_in(disk, self.path, may_block)
+        self._empty_deleted(names, may_block)
         if self._disk_failed or renewal.is_unfinished(disk, self.path, names):
-            for name in filter(self._is_leaving, names):
-                self._empty(name, may_block)  # for the room that it takes
             renewal.renew(disk, self.path, lambda name: self._partition_of(name) is not None, may_block)
             names = directories_in(disk, self.path, may_block)
         together = not self.clean and len(names) > SYNCED_ONE_BY_ONE
@@ -225,16 +224,10 @@ class LogDir:
     def _replicas_among(
         self, names: Iterable[str], may_block: MayBlock
     ) -> Iterator[tuple[TopicPartition, str]]:
-        """What was being deleted is emptied on the way, and unfinished copies are noted."""
+        """Unfinished copies are noted on the way."""
         for name in names:
-            leaving, future = _LEAVING.match(name), _FUTURE.match(name)
-            if leaving:
-                tp = TopicPartition(leaving[1], int(leaving[2]))
-                if leaving[3] == "delete":
-                    self._left.add(_name_aside(tp, ZERO_UUID, "delete"))
-                    self._empty(name, may_block)
-                    self._emptied.append(f"{self.path}/{name}")
-            elif future:
+            future = _FUTURE.match(name)
+            if future:
                 tp = TopicPartition(future[1], int(future[2]))
                 if tp in self.unfinished:  # begun anew, and the node died before this one was removed
                     self.disk.remove_tree(self.unfinished[tp], may_block)
@@ -244,15 +237,15 @@ class LogDir:
                 if replica is not None:
                     yield replica, name
 
-    @staticmethod
-    def _is_leaving(name: str) -> bool:
-        leaving = _LEAVING.match(name)
-        return leaving is not None and leaving[3] == "delete"
-
-    def _empty(self, name: str, may_block: MayBlock) -> None:
-        """The disk may be full: this is what was to be deleted."""
-        for file in self.disk.sizes(f"{self.path}/{name}", may_block):
-            self.disk.remove(f"{self.path}/{name}/{file}")
+    def _empty_deleted(self, names: Iterable[str], may_block: MayBlock) -> None:
+        """What was being deleted goes first, but for its names: the disk may be full."""
+        for leaving in filter(None, map(_LEAVING.match, names)):
+            if leaving[3] == "delete":
+                path = f"{self.path}/{leaving[0]}"
+                self._left.add(_name_aside(TopicPartition(leaving[1], int(leaving[2])), ZERO_UUID, "delete"))
+                for file in self.disk.sizes(path, may_block):
+                    self.disk.remove(f"{path}/{file}")
+                self._emptied.append(path)
 
     def _was_deleted(self, tp: TopicPartition) -> bool:
         """By the last run, before it could write its checkpoints: what runs before left was removed. A stray
