@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -149,60 +150,58 @@ SHORT = {"request_data": b"a client's", "request_principal": b"", "client_host_a
 LONG = {**SHORT, "request_data": bytes(LONG_BYTES + 1)}
 
 
-async def met(controllers: Controllers, attempt_timeout_s: float = 2.0) -> ControllerChannel:
+@asynccontextmanager
+async def met(attempt_timeout_s: float = 2.0) -> AsyncIterator[tuple[Controllers, ControllerChannel]]:
     """A channel that knows the active one."""
+    controllers = Controllers(OURS)
     channel, introduced = started(await controllers.start(), attempt_timeout_s)
     assert {await introduced.get() for _ in range(3)} == {1, 2, 3}
     await channel.request(ApiKey.BROKER_HEARTBEAT, 1, HEARTBEAT)
     assert channel.active == ACTIVE
-    return channel
+    yield controllers, channel
+    await channel.close()
+    controllers.close()
 
 
 def test_what_is_short_waits_behind_no_long_request_of_a_client() -> None:
     """One CreateAcls of 40,000 entries held up all else for 13 s: the broker was fenced."""
 
     async def run() -> None:
-        controllers = Controllers(OURS)
-        channel = await met(controllers)
-        before = len(controllers.connections)
-        asking = [asyncio.ensure_future(channel.request(ApiKey.ENVELOPE, 0, LONG)) for _ in range(3)]
-        assert await controllers.envelopes.get() == ACTIVE
-        for _ in range(3):
-            await channel.ask(ACTIVE, ApiKey.BROKER_HEARTBEAT, 1, HEARTBEAT, timeout_s=10)
-        for _ in range(3):
+        async with met() as (controllers, channel):
+            before = len(controllers.connections)
+            asking = [asyncio.ensure_future(channel.request(ApiKey.ENVELOPE, 0, LONG)) for _ in range(3)]
+            assert await controllers.envelopes.get() == ACTIVE
+            for _ in range(3):
+                await channel.ask(ACTIVE, ApiKey.BROKER_HEARTBEAT, 1, HEARTBEAT, timeout_s=10)
+            for _ in range(3):
+                await channel.request(ApiKey.ENVELOPE, 0, SHORT)
+            assert not any(each.done() for each in asking)
+            assert channel.on_connected is not None
+            introduced: list[int] = []
+            channel.on_connected = introduced.append
+            controllers.answers_long.set()
+            assert {bytes((await each).response_data) for each in asking} == {b"done"}
+            made = [voter for voter, _ in controllers.connections[before:]]
+            assert made == [ACTIVE, ACTIVE], "one for each kind"
+            assert introduced == []
+            controllers.connections[-1][1].close()  # it was idle
+            await asyncio.sleep(0)
             await channel.request(ApiKey.ENVELOPE, 0, SHORT)
-        assert not any(each.done() for each in asking)
-        assert channel.on_connected is not None
-        introduced: list[int] = []
-        channel.on_connected = introduced.append
-        controllers.answers_long.set()
-        assert {bytes((await each).response_data) for each in asking} == {b"done"}
-        made = [voter for voter, _ in controllers.connections[before:]]
-        assert made == [ACTIVE, ACTIVE], "one for each kind"
-        assert introduced == []
-        controllers.connections[-1][1].close()  # it was idle
-        await asyncio.sleep(0)
-        await channel.request(ApiKey.ENVELOPE, 0, SHORT)
-        assert channel.active == ACTIVE
-        await channel.close()
-        controllers.close()
+            assert channel.active == ACTIVE
 
     asyncio.run(run())
 
 
 def test_a_clients_request_does_not_wait_for_a_controller_that_is_gone() -> None:
     async def run() -> None:
-        controllers = Controllers(OURS)
-        channel = await met(controllers)
-        (link,) = [writer for voter, writer in controllers.connections if voter == ACTIVE]
-        asking = asyncio.ensure_future(channel.request(ApiKey.ENVELOPE, 0, LONG))
-        assert await controllers.envelopes.get() == ACTIVE
-        link.close()
-        assert await controllers.envelopes.get() == 1  # the next one that is connected
-        controllers.answers_long.set()
-        assert bytes((await asking).response_data) == b"done"
-        await channel.close()
-        controllers.close()
+        async with met() as (controllers, channel):
+            (link,) = [writer for voter, writer in controllers.connections if voter == ACTIVE]
+            asking = asyncio.ensure_future(channel.request(ApiKey.ENVELOPE, 0, LONG))
+            assert await controllers.envelopes.get() == ACTIVE
+            link.close()
+            assert await controllers.envelopes.get() == 1  # the next one that is connected
+            controllers.answers_long.set()
+            assert bytes((await asking).response_data) == b"done"
 
     asyncio.run(run())
 
@@ -211,14 +210,11 @@ def test_where_the_active_one_is_silent_the_others_are_asked() -> None:
     """It may be paused, and its connections open for as long."""
 
     async def run() -> None:
-        controllers = Controllers(OURS)
-        channel = await met(controllers, attempt_timeout_s=0.1)
-        controllers.silent.add(ACTIVE)
-        controllers.active = 3
-        await channel.request(ApiKey.BROKER_HEARTBEAT, 1, HEARTBEAT)
-        assert channel.active == 3
-        await channel.close()
-        controllers.close()
+        async with met(attempt_timeout_s=0.1) as (controllers, channel):
+            controllers.silent.add(ACTIVE)
+            controllers.active = 3
+            await channel.request(ApiKey.BROKER_HEARTBEAT, 1, HEARTBEAT)
+            assert channel.active == 3
 
     asyncio.run(run())
 
