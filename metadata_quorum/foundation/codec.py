@@ -109,6 +109,14 @@ class _NotNull:
         return value
 
 
+def array_count(reader: Reader) -> int:
+    """How many elements follow; below 0 for null. Raises ValueError for more than there can be."""
+    count = reader.uvarint() - 1
+    if count > reader.remaining:  # every element takes a byte at least
+        raise ValueError(f"array claims {count} elements, {reader.remaining} bytes follow")
+    return count
+
+
 class _Array:
     """Number of elements + 1, then the elements; 0 is null."""
 
@@ -124,11 +132,9 @@ class _Array:
             self._element.write(out, item, version)
 
     def read(self, reader: Reader, version: int) -> tuple[Any, ...] | None:
-        count = reader.uvarint() - 1
+        count = array_count(reader)
         if count < 0:
             return None
-        if count > reader.remaining:  # every element takes a byte at least
-            raise ValueError(f"array claims {count} elements, {reader.remaining} bytes follow")
         return tuple(self._element.read(reader, version) for _ in range(count))
 
 

@@ -32,6 +32,7 @@ from metadata_quorum.foundation.codec import (
     Schema,
     String,
     Tag,
+    array_count,
 )
 from metadata_quorum.foundation.primitives import INT16, INT32, Reader, string, uuid_of, uvarint
 
@@ -59,9 +60,9 @@ class _AllStrings:
 
 def _count(reader: Reader) -> int:
     """Of an array. Raises ValueError."""
-    count = reader.uvarint() - 1
-    if not 0 <= count <= reader.remaining:  # every element takes a byte at least
-        raise ValueError(f"array claims {count} elements, {reader.remaining} bytes follow")
+    count = array_count(reader)
+    if count < 0:
+        raise ValueError("null where the field must have a value")
     return count
 
 

@@ -67,12 +67,9 @@ class KnownLists:
                 reader.pos += len(written)
                 return topics
         topics = tuple(sorted({reader.string() for _ in range(_count(reader, self._allowance))}))
-        known = self._lists.get(topics)
-        if known is None:
-            if self._different is not None:
-                self._different.take(len(topics))
-            known = self._lists[topics] = topics
-        topics = known
+        if self._different is not None and topics not in self._lists:
+            self._different.take(len(topics))
+        topics = self._lists.setdefault(topics, topics)
         self._known.append((bytes(data[start : reader.pos]), topics))
         return topics
 

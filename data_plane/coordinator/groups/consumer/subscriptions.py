@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from data_plane.coordinator.groups.consumer_records import MemberMetadata, ResolvedRegex
-from data_plane.coordinator.groups.messages import PROTOCOL_BYTES
+from data_plane.coordinator.groups.messages import MemberProtocol, bytes_of
 
 Topics = tuple[str, ...]
 
@@ -111,9 +111,8 @@ def _bytes_of(member_id: str, metadata: MemberMetadata) -> int:
         metadata.subscribed_topic_regex or "",
     )
     protocols = () if metadata.classic is None else metadata.classic.supported_protocols
-    return _text_bytes(names) + sum(
-        PROTOCOL_BYTES + len(each.name) + len(each.metadata) for each in protocols
-    )
+    classic = tuple(MemberProtocol(each.name, each.metadata) for each in protocols)
+    return _text_bytes(names) + bytes_of(classic)
 
 
 def _text_bytes(texts: Iterable[str]) -> int:
