@@ -14,7 +14,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from itertools import count
+from typing import NamedTuple, TypeVar
 
 from metadata_quorum.foundation.next_turn import NextTurn
 
@@ -34,13 +35,18 @@ def some_per_turn(
 
 
 class Turns:
-    """What they take turns by, in the order in which they ask for the next one."""
+    """What they take turns by. Who weighs little does not wait for many that weigh much, nor these for ever:
+    half of each turn is for the lightest ones, by powers of two, the rest for those that have waited longest.
+    Those that weigh as much go on in the order in which they ask."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, most: int = 1) -> None:
-        """`most`: of what the pieces of one turn weigh together, but for the last one of them."""
+        """`most`: of what the pieces of one turn weigh together, but for the last one of either half. Where
+        it is 1 all weigh as much."""
         self._loop = loop
         self._most = self._left = most
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._waiting: dict[int, deque[_Piece]] = {}
+        """By the power of two of their weight."""
+        self._numbers = count()
         self._next_turn = NextTurn(loop, self._go_on)
 
     def has_room(self, weight: int) -> bool:
@@ -53,20 +59,36 @@ class Turns:
 
     async def next(self, weight: int = 1) -> None:
         """To be awaited before every piece that is not done in this turn."""
-        turn: asyncio.Future[None] = self._loop.create_future()
-        self._waiting.append((weight, turn))
+        piece = _Piece(next(self._numbers), weight, self._loop.create_future())
+        self._waiting.setdefault(weight.bit_length(), deque()).append(piece)
         self._next_turn.ask()
-        await turn
+        await piece.turn
 
     def _go_on(self) -> None:
         self._left = self._most
+        while self._waiting and self._left > self._most // 2:
+            self._give(min(self._waiting))
         while self._waiting and self._left > 0:
-            weight, turn = self._waiting.popleft()
-            if not turn.done():  # else it was called off
-                self._left -= weight
-                turn.set_result(None)
+            self._give(min(self._waiting, key=lambda power: self._waiting[power][0].number))
         if self._left < self._most:
             self._next_turn.ask()
+
+    def _give(self, power: int) -> None:
+        """A turn to the first one of these."""
+        piece = self._waiting[power].popleft()
+        if not self._waiting[power]:
+            del self._waiting[power]
+        if not piece.turn.done():  # else it was called off
+            self._left -= piece.weight
+            piece.turn.set_result(None)
+
+
+class _Piece(NamedTuple):
+    """Of work that waits for its turn."""
+
+    number: int
+    weight: int
+    turn: asyncio.Future[None]
 
 
 class TurnShare:

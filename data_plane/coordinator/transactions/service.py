@@ -13,7 +13,7 @@ coordinator that has been replaced.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -59,6 +59,14 @@ WRITTEN_PER_TURN: Final = 1000
 or two if it is the only one of its topic."""
 FEW: Final = 20
 """Partitions of a transaction that take little beside the rest of its decision."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Decisions about one transactional id that wait for their turns."""
+
+    one_by_one: asyncio.Lock = field(default_factory=asyncio.Lock)
+    count: int = 0
 
 
 class TransactionMarker(NamedTuple):
@@ -133,8 +141,8 @@ class TransactionCoordinator:
         """Of transactions that another coordinator has prepared, or is to complete."""
         self._turns = Turns(loop, WRITTEN_PER_TURN)
         """Of decisions about transactions of more than a few partitions."""
-        self._in_turn: Counter[str] = Counter()
-        """How many decisions about a transactional id wait for theirs."""
+        self._waiting: dict[str, _Waiting] = {}
+        """For their turns, by transactional id."""
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._every("timeouts", config.timeout_check_interval, self._abort_timed_out)
         self._every("expiry", config.expiry_check_interval, self._expire)
@@ -306,17 +314,21 @@ class TransactionCoordinator:
 
     async def _turn_of(self, led: _LedPartition, transactional_id: str, more: int = 0) -> None:
         """Wait for it where this turn has no room: with each decision all partitions of the transaction are
-        written, and dozens may be asked for at once. Nobody overtakes who waits."""
-        waiting, turns = self._in_turn, self._turns
+        written, and dozens may be asked for at once. Decisions about one id are made in their order."""
         partitions = led.manager.partitions_of(transactional_id) + more
-        if transactional_id in waiting or (partitions > FEW and not turns.has_room(partitions)):
-            waiting[transactional_id] += 1
-            try:
-                await turns.next(partitions)
-            finally:
-                waiting[transactional_id] -= 1
-                if not waiting[transactional_id]:
-                    del waiting[transactional_id]
+        waiting = self._waiting.get(transactional_id)
+        if waiting is None:
+            if partitions <= FEW or self._turns.has_room(partitions):
+                return
+            waiting = self._waiting[transactional_id] = _Waiting()
+        waiting.count += 1
+        try:
+            async with waiting.one_by_one:
+                await self._turns.next(partitions)
+        finally:
+            waiting.count -= 1
+            if not waiting.count:
+                del self._waiting[transactional_id]
 
     async def _fresh_id(self, *, needed: bool) -> int:
         """Where none is needed nothing is waited for: what has been looked at is so still."""

@@ -1,11 +1,11 @@
-"""Many small things are done some per turn of the loop."""
+"""Many small things are done some per turn of the loop; and pieces of work take turns by their weight."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 
-from metadata_quorum.foundation.turns import some_per_turn
+from metadata_quorum.foundation.turns import Turns, some_per_turn
 from tests.support.virtual_loop import run_virtually
 
 
@@ -28,3 +28,39 @@ def test_what_fails_with_one_of_many_is_done_with_the_others_all_the_same() -> N
     run_virtually(test())
     assert done == [1, 2, 4, 5, 7, 8]
     assert len(faults) == 4
+
+
+def granted(weights: list[int], most: int) -> list[list[int]]:
+    """Of pieces that wait, which weigh so much: whose turn each turn of the loop is."""
+    turns: list[list[int]] = []
+
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        pieces = Turns(loop, most)
+        assert pieces.has_room(most)
+
+        async def wait(number: int) -> None:
+            await pieces.next(weights[number])
+            turns[-1].append(number)
+
+        waiting = [asyncio.ensure_future(wait(number)) for number in range(len(weights))]
+        while not all(each.done() for each in waiting):
+            turns.append([])
+            await asyncio.sleep(0)
+
+    run_virtually(test())
+    return [turn for turn in turns if turn]
+
+
+def test_what_weighs_little_does_not_wait_for_all_that_weighs_much() -> None:
+    """Fifty small transactions were decided about after eight hundred large ones."""
+    assert granted([1000, 1000, 1000, 25, 30], 100) == [[3, 4, 0], [1], [2]]
+
+
+def test_what_weighs_much_has_its_turn_while_what_weighs_little_comes() -> None:
+    assert granted([1000, *[25] * 9], 100) == [[1, 2, 0], [3, 4, 5, 6], [7, 8, 9]]
+
+
+def test_what_weighs_as_much_goes_on_in_order() -> None:
+    assert granted([1] * 4, 1) == [[0], [1], [2], [3]]
+    assert granted([17, 31, 16], 20) == [[0, 1], [2]]
