@@ -5,6 +5,7 @@ several turns of the loop if there are many.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Final, TypeVar
@@ -23,6 +24,8 @@ RETRY_LAST_S: Final = 60.0
 """Pause before work in a directory is tried again that failed, but not because of the disk."""
 
 T = TypeVar("T")
+Due = tuple[Callable[[MayBlock], None], float]
+"""Work, and the pause after which it is tried again."""
 
 
 class BackgroundWork:
@@ -42,6 +45,8 @@ class BackgroundWork:
         self.closed = False
         self._failures = failures
         self._tasks: dict[asyncio.Task[None], None] = {}  # a set has no order
+        self._due: dict[LogDir, deque[Due]] = {}
+        """Of each directory in which something is being done: what is done next."""
 
     @property
     def idle(self) -> bool:
@@ -57,17 +62,30 @@ class BackgroundWork:
     def run_in(
         self, directory: LogDir, work: Callable[[MayBlock], None], pause_s: float = RETRY_FIRST_S
     ) -> None:
-        """Run `work`, which touches that log directory, in the executor. It is tried again where no file
-        descriptor was left, or something was still being written into what it removes: until the next start
-        nobody else would remove that."""
-        if directory.online and not self.closed:
-            self.spawn(self._run_in(directory, work, pause_s))
+        """Run `work`, which touches that log directory, in the executor, behind what is to be run there
+        already: thousands of deletions may be due at once, and a flush waits behind one of them at most. It
+        is tried again where no file descriptor was left, or something was still being written into what it
+        removes: until the next start nobody else would remove that."""
+        if not directory.online or self.closed:
+            return
+        if directory in self._due:
+            self._due[directory].append((work, pause_s))
+        else:
+            due = self._due[directory] = deque([(work, pause_s)])
+            self.spawn(self._run_due(directory, due))
+
+    async def _run_due(self, directory: LogDir, due: deque[Due]) -> None:
+        try:
+            while due and directory.online and not self.closed:
+                await self._run_in(directory, *due.popleft())
+        finally:
+            del self._due[directory]
 
     async def _run_in(self, directory: LogDir, work: Callable[[MayBlock], None], pause_s: float) -> None:
         try:
             await self.blocking(work)
-        except OSError as error:
-            if not self._failures.report(directory, error):
+        except Exception as error:  # noqa: BLE001 - what is due behind it is done all the same
+            if not self._failures.report(directory, error) and isinstance(error, OSError):
                 again = partial(self.run_in, directory, work, min(2 * pause_s, RETRY_LAST_S))
                 self.timer.call_later(pause_s, again)
 

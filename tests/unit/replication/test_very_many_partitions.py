@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import errno
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 from uuid import UUID
@@ -19,12 +21,21 @@ from data_plane.replication.leader_state import AlterPartitionResult, IsrOutcome
 from data_plane.replication.partition import Partition
 from fetch import delayed_fetch, fetcher_manager, follower_session, sessions
 from fetch.messages import SESSIONLESS_EPOCH, FetchRequest
+from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.errors import ErrorCode
 from metadata_quorum.foundation.model import ResourceType, TopicPartition
 from metadata_quorum.metadata.records import ConfigRecord
 from tests.support.logs import NOW_MS, batch
 from tests.support.may_block import MAY_BLOCK
-from tests.unit.replication.cluster import Cluster, in_loop, until
+from tests.unit.replication.cluster import (
+    Broker,
+    Cluster,
+    boundary_of,
+    in_loop,
+    in_virtual_time,
+    run_in_next_turn,
+    until,
+)
 from tests.unit.replication.fetch_session import Consumer, got, want
 
 PARTITIONS, PIECE = 25, 10
@@ -80,6 +91,67 @@ async def test_a_sweep_takes_several_turns():
         assert len(visited) == PIECE
         await until(lambda: len(visited) == PARTITIONS)
         assert visited == list(range(PARTITIONS))
+
+
+@in_virtual_time
+async def test_of_very_many_deletions_that_are_due_at_once_one_is_handed_over_at_a_time():
+    async with Cluster(1) as cluster:
+        topic_id = cluster.create_topic("t", [[1]] * PARTITIONS)
+        broker = cluster.brokers[1]
+        await until(lambda: broker.partitions.background.idle)
+        cluster.delete_topic(topic_id)
+        await asyncio.sleep(broker.partitions.logs.configs.defaults.file_delete_delay_ms / 1000 - 1)
+        assert len(_set_aside(broker)) == PARTITIONS
+        most = _most_at_once(broker)
+        await until(lambda: not _set_aside(broker))
+        assert most() == 1
+
+
+@in_virtual_time
+async def test_what_fails_in_a_directory_keeps_nothing_behind_it():
+    async with Cluster(1, directories=("/a", "/b")) as cluster:
+        boundary = boundary_of(cluster)
+        broker = cluster.brokers[1]
+        background = broker.partitions.background
+        await until(lambda: background.idle)
+        done: list[str] = []
+        failures: list[Exception] = [ValueError("a bug"), OSError(errno.EMFILE, "no descriptor")]
+
+        def work(name: str, _: MayBlock) -> None:
+            if name in ("first", "second") and failures:
+                raise failures.pop(0)
+            done.append(name)
+
+        most = _most_at_once(broker)
+        for name in ("first", "second", "third"):
+            background.run_in(broker.dirs[0], partial(work, name))
+        background.run_in(broker.dirs[1], partial(work, "elsewhere"))
+        await until(lambda: background.idle)
+        assert (done, sum(boundary.faults.values())) == (["elsewhere", "third"], 2)
+        assert most() == len(broker.dirs)
+        await until(lambda: len(done) > 2)
+        assert done == ["elsewhere", "third", "second"]
+
+
+def _most_at_once(broker: Broker) -> Callable[[], int]:
+    """From now on: of how much work that was handed over none was done."""
+    handed_over = most = 0
+
+    async def run(work: Callable[[MayBlock], Any], /) -> Any:
+        nonlocal handed_over, most
+        handed_over += 1
+        most = max(most, handed_over)
+        try:
+            return await run_in_next_turn(work)
+        finally:
+            handed_over -= 1
+
+    broker.executor = run
+    return lambda: most
+
+
+def _set_aside(broker: Broker) -> list[str]:
+    return [name for name in broker.disk.list("/data", MAY_BLOCK) if name.endswith("-delete")]
 
 
 def _set(cluster: Cluster, kind: ResourceType, resource: str, name: str, value: str) -> None:
