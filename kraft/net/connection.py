@@ -19,12 +19,13 @@ from typing import Final, NamedTuple
 
 from kraft.monitoring.request_metrics import Phase, RequestTiming
 from kraft.net.budget import Account
+from kraft.net.room import Room, grown
 from metadata_quorum.foundation.file_region import FileRegion
 
 _LENGTH: Final = struct.Struct(">i")
 
 SCRATCH_BYTES: Final = 256 * 1024
-"""What one read takes at most, unless it is into a large frame's own buffer."""
+"""What one read takes at most, unless it is into a buffer of the whole frame's size."""
 
 SCARCE_BYTES: Final = 4 * 1024
 """What one read takes at most when an eighth of the budget is used up: small frames are always admitted, but
@@ -93,7 +94,7 @@ class FrameReader:
         self._rest: bytes | memoryview = b""
         """Bytes received behind the last frame cut: part of a length, or more frames."""
         self._more = False
-        self._frame: bytearray | memoryview | None = None
+        self._frame: bytearray | memoryview | Room | None = None
         self._frame_bytes = 0
         self._held_bytes = 0  # of the budget, by the current frame: its buffer, or what that is about to be
         self._filled = 0
@@ -123,7 +124,11 @@ class FrameReader:
                 return self._scratch
             return self._scratch[:SCARCE_BYTES]
         if self._filled == len(self._frame):
-            self._grow()
+            if self._held_bytes == len(self._frame):
+                self._take_more()
+            self._frame = grown(self._frame, self._held_bytes)
+        if isinstance(self._frame, Room):
+            return memoryview(self._frame)[self._filled : self._filled + SCRATCH_BYTES]
         return memoryview(self._frame)[self._filled :]
 
     def received(self, count: int) -> Sequence[memoryview]:
@@ -231,19 +236,13 @@ class FrameReader:
         self._held_bytes = len(self._frame)
         self._account.take(self._held_bytes)
 
-    def _grow(self) -> None:
-        assert isinstance(self._frame, bytearray)
-        if self._held_bytes == len(self._frame):
-            self._take_more()
-        self._frame.extend(bytes(self._held_bytes - len(self._frame)))
-
     def _take_more(self) -> None:
         more = min(max(self._held_bytes, self._first_buffer_bytes), self._frame_bytes - self._held_bytes)
         self._held_bytes += more
         self._account.take(more)
 
 
-def _api_key_of(frame: bytearray | memoryview) -> int:
+def _api_key_of(frame: bytearray | memoryview | Room) -> int:
     """The API of a frame whose first two bytes at least have come."""
     return frame[0] << 8 | frame[1]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 from collections import deque
 from functools import partial
 
@@ -14,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from kraft.net.budget import Account, Budget
 from kraft.net.connection import (
     FIRST_BUFFER_BYTES,
+    SCRATCH_BYTES,
     SMALL_FRAME_BYTES,
     ConnectionLimits,
     FrameReader,
@@ -87,6 +89,29 @@ def test_a_mere_claim_of_size_costs_no_memory_like_it():
 def test_a_large_frame_grows_as_it_comes():
     frame = bytes(range(256)) * (FIRST_BUFFER_BYTES // 100)
     assert feed(reader(), framed([frame, b"next"])) == [frame, b"next"]
+
+
+def test_a_large_frame_grows_without_being_copied_and_is_read_a_piece_at_a_time():
+    """Else a turn of the loop would be as long as the frame is large."""
+    size, largest_read = 12 * FIRST_BUFFER_BYTES, 0
+    target = reader(scratch_bytes=SCRATCH_BYTES)
+    feed(target, struct.pack(">i", size))
+    piece = bytes(SCRATCH_BYTES)
+    tracemalloc.start()
+    try:
+        for _ in range(size // SCRATCH_BYTES):
+            buffer = target.get_buffer()
+            largest_read = max(largest_read, len(buffer))
+            count = min(len(buffer), len(piece))
+            buffer[:count] = piece[:count]
+            del buffer
+            frames = target.received(count)
+        _, most_copied = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [len(frame) for frame in frames] == [size]
+    assert largest_read == SCRATCH_BYTES
+    assert most_copied < FIRST_BUFFER_BYTES
 
 
 def test_what_was_in_a_buffer_before_is_not_in_the_frame():
