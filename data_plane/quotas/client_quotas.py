@@ -48,8 +48,12 @@ class ClientQuotas:
         """The last pause of each meter, in seconds, and when it was told."""
 
     def take(self, quotas: Mapping[QuotaEntityKey, Mapping[str, float]]) -> None:
-        """The quotas are these from now on. What was counted counts on."""
-        self._limits = limits_of(quotas)
+        """The quotas are these from now on."""
+        self.use(limits_of(quotas))
+
+    def use(self, limits: dict[QuotaType, QuotaLimits]) -> None:
+        """The same, of `limits_of`; they are ours to change. What was counted counts on."""
+        self._limits = limits
 
     def change(self, quotas: Mapping[QuotaEntityKey, Mapping[str, float]]) -> None:
         """These entities' quotas are these from now on; those of all others, of which there may be tens of

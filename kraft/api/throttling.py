@@ -13,11 +13,12 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from data_plane.quotas.client_quotas import PERCENT, ClientQuotas
-from data_plane.quotas.limits import QuotaClient
+from data_plane.quotas.limits import QuotaClient, QuotaLimits, limits_of
 from kraft.api.context import NodeContext
+from kraft.api.prepared import Prepared
 from kraft.api.request_context import RequestContext, Role
 from kraft.api.response import Response
 from kraft.wire.bridge import response_has
@@ -33,6 +34,8 @@ LONGEST_MS: Final = 2**31 - 1
 """More has no room in a response: 24 days."""
 
 Addresses = Mapping[str, frozenset[str]]
+Quotas = Mapping[QuotaEntityKey, Mapping[str, float]]
+Limits = dict[QuotaType, QuotaLimits]
 
 
 def client_of(ctx: RequestContext) -> QuotaClient:
@@ -129,39 +132,64 @@ class QuotaUpdates:
         self._lookup: asyncio.Task[None] | None = None
         self._used = EMPTY_IMAGE.quotas
         """Of the image: they are in use."""
+        self._prepared = Prepared[Quotas, _Whole](_whole)
+
+    def prepare(self, image: MetadataImage) -> None:
+        """In another thread, before `take`."""
+        self._prepared.prepare(image.quotas)
 
     def take(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Subscribed to the metadata."""
+        whole = self._prepared.take(image.quotas)
         if not delta.changed_quotas:
             return
         before, self._used = self._used, image.quotas
-        if delta.image.quotas is before and not any(map(_is_of_address, delta.changed_quotas)):
+        is_next = whole is None and delta.image.quotas is before
+        if is_next and not any(map(_is_of_address, delta.changed_quotas)):
             self._quotas.change(delta.changed_quotas)
             self._node.quotas = self._quotas if image.quotas else None
             return
-        self._use({})
+        limits, unknown = whole or _whole(image.quotas)
+        self._use(limits)
         if self._lookup is not None:
             self._lookup.cancel()
             self._lookup = None
-        names = [name for entity in image.quotas for kind, name in entity if kind == IP and name is not None]
-        unknown = [name for name in names if not _is_address(name)]
         if unknown:
             self._lookup = supervised(self._node.loop, self._look_up(unknown), "hosts of quotas")
 
     async def _look_up(self, names: list[str]) -> None:
-        self._use({name: await addresses_of(self._node.loop, name) for name in names})
+        addresses = {name: await addresses_of(self._node.loop, name) for name in names}
+        self._use(_limits(self._used, addresses))
 
-    def _use(self, addresses: Addresses) -> None:
-        quotas: dict[QuotaEntityKey, Mapping[str, float]] = {}
-        for entity, values in self._used.items():
-            match entity:
-                case ((kind, str(host)),) if kind == IP:
-                    known = addresses.get(host, frozenset({_normal(host)}))
-                    quotas.update(dict.fromkeys((((IP, address),) for address in known), values))
-                case _:
-                    quotas[entity] = values
-        self._quotas.take(quotas)
-        self._node.quotas = self._quotas if quotas else None
+    def _use(self, limits: Limits) -> None:
+        self._quotas.use(limits)
+        self._node.quotas = self._quotas if any(limits.values()) else None
+
+
+class _Whole(NamedTuple):
+    """What is made of all quotas."""
+
+    limits: Limits
+    unknown: list[str]
+    """Hosts that are to be looked up."""
+
+
+def _whole(quotas: Quotas) -> _Whole:
+    names = [name for entity in quotas for kind, name in entity if kind == IP and name is not None]
+    return _Whole(_limits(quotas, {}), [name for name in names if not _is_address(name)])
+
+
+def _limits(quotas: Quotas, addresses: Addresses) -> Limits:
+    """With the addresses that hosts have."""
+    found: dict[QuotaEntityKey, Mapping[str, float]] = {}
+    for entity, values in quotas.items():
+        match entity:
+            case ((kind, str(host)),) if kind == IP:
+                known = addresses.get(host, frozenset({_normal(host)}))
+                found.update(dict.fromkeys((((IP, address),) for address in known), values))
+            case _:
+                found[entity] = values
+    return limits_of(found)
 
 
 def _is_of_address(entity: QuotaEntityKey) -> bool:

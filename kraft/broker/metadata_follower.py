@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -65,6 +65,7 @@ T = TypeVar("T")
 
 Change = tuple[MetadataDelta, MetadataImage]
 Listener = Callable[[MetadataDelta, MetadataImage], None]
+Preparing = Callable[[MetadataImage], None]
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +80,7 @@ class MetadataFollower:
         self._node_id = node_id
         self._controller_channel = controller_channel
         self._listeners: list[Listener] = []
+        self._preparing: list[Preparing] = []
         self._task: asyncio.Task[None] | None = None
         self._client: PeerClient | None = None
         self._client_of = -1
@@ -103,8 +105,11 @@ class MetadataFollower:
         """What was logged last; empty while metadata comes."""
         self.image = EMPTY_IMAGE
 
-    def subscribe(self, listener: Listener) -> None:
+    def subscribe(self, listener: Listener, prepare: Preparing | None = None) -> None:
+        """`prepare`: called in another thread, before the listener is called with the image of a snapshot."""
         self._listeners.append(listener)
+        if prepare is not None:
+            self._preparing.append(prepare)
 
     def start(self) -> None:
         self._task = restarted(self._loop, self._follow, "metadata-follower")
@@ -303,7 +308,8 @@ class MetadataFollower:
             if len(data) >= piece.size:
                 break
         try:
-            delta, image = await self._off_loop(partial(_loaded, self.image, bytes(data), snapshot_id))
+            loaded = partial(_loaded, self.image, bytes(data), snapshot_id, self._preparing)
+            delta, image = await self._off_loop(loaded)
         except ValueError as error:
             raise MalformedMessage(str(error)) from None
         self._transaction = None
@@ -353,7 +359,11 @@ def _check(error_code: int) -> None:
         raise BrokerError(ErrorCode(error_code))
 
 
-def _loaded(before: MetadataImage, data: bytes, snapshot_id: SnapshotId) -> Change:
+def _loaded(
+    before: MetadataImage, data: bytes, snapshot_id: SnapshotId, preparing: Iterable[Preparing]
+) -> Change:
     """The image of a snapshot. Raises `ValueError` where it is damaged."""
     image = decode_checkpoint(data, snapshot_id.end_offset, snapshot_id.epoch)
+    for prepare in preparing:
+        prepare(image)
     return MetadataDelta.between(before, image), image

@@ -20,7 +20,7 @@ from dataclasses import replace
 from functools import partial
 from socket import gaierror
 
-from kraft.api.authz.authorizer import authorizer_of, follow
+from kraft.api.authz.authorizer import AuthorizerUpdates, authorizer_of
 from kraft.api.context import BrokerContext, ControllerContext, NodeContext
 from kraft.api.dispatch import Dispatcher
 from kraft.api.long_work import LongWork
@@ -187,13 +187,15 @@ class Node:
         listen(node.committed_metadata.take)
         listen(self.events.take)
         listen(node.scram_users.take)
-        listen(follow(node))
+        rights = AuthorizerUpdates(node)
+        listen(rights.take, rights.prepare)
         if broker is not None:
             listen(broker.replication_quotas.take)
             listen(broker.publisher.publish)
         else:
             listen(node.metadata_cache.take)
-        listen(QuotaUpdates(node, settings.client_quotas(self.config)).take)
+        quotas = QuotaUpdates(node, settings.client_quotas(self.config))
+        listen(quotas.take, quotas.prepare)
         listen(DynamicBrokerConfig(self.config, self._reconfigure).take)
 
     def _reconfigure(self, config: Config) -> None:

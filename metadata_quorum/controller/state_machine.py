@@ -45,6 +45,7 @@ from metadata_quorum.raft.port import QUICK_WEIGHT
 log = logging.getLogger(__name__)
 
 Listener = Callable[[MetadataDelta, MetadataImage], None]
+Preparing = Callable[[MetadataImage], None]
 
 _SNAPSHOT_VERSION: Final = 1
 _SNAPSHOT_HEAD: Final = struct.Struct(">bqi16s")  # version, end offset, epoch, rolling hash
@@ -109,13 +110,17 @@ class MetadataStateMachine:
         self.rolling_hash = bytes(16)
         self.leadership: LeadershipListener | None = None
         self._listeners: list[Listener] = []
+        self._preparing: list[Preparing] = []
         self._on_fault = on_fault
         self._rewound = False
 
-    def subscribe(self, listener: Listener) -> None:
+    def subscribe(self, listener: Listener, prepare: Preparing | None = None) -> None:
         """Call `listener` at once with what is there already (a restored snapshot), then with every
-        change, in order, after it is committed."""
+        change, in order, after it is committed. `prepare`: called in another thread, before the listener is
+        called with the image of a snapshot."""
         self._listeners.append(listener)
+        if prepare is not None:
+            self._preparing.append(prepare)
         if self.image is not EMPTY_IMAGE:
             listener(MetadataDelta.between(EMPTY_IMAGE, self.image), self.image)
 
@@ -176,6 +181,8 @@ class MetadataStateMachine:
         image = decode_checkpoint(checkpoint, end_offset, epoch)
         before = self.image
         delta = MetadataDelta.between(before, image)
+        for prepare in self._preparing:
+            prepare(image)
         self.log.write_checkpoint(SnapshotId(end_offset, max(epoch, 0)), checkpoint)
 
         def adopt() -> None:

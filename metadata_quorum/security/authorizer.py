@@ -173,14 +173,17 @@ class Authorizer:
 
     def with_acls(self, acls: Iterable[AccessControlEntryRecord]) -> Authorizer:
         """The authorizer with these entries instead of those that it has."""
-        return Authorizer(self.super_users, self.allow_if_no_acl, AclIndex.of(acls))
+        return self.with_index(AclIndex.of(acls))
+
+    def with_index(self, index: AclIndex) -> Authorizer:
+        """The same with the index of these entries, where there is one already."""
+        return Authorizer(self.super_users, self.allow_if_no_acl, index)
 
     def changed(
         self, gone: Iterable[AccessControlEntryRecord], come: Iterable[AccessControlEntryRecord]
     ) -> Authorizer:
         """The authorizer after a change of the metadata."""
-        index = (self.index or AclIndex()).changed(gone, come)
-        return Authorizer(self.super_users, self.allow_if_no_acl, index)
+        return self.with_index((self.index or AclIndex()).changed(gone, come))
 
     def allows(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> bool:
         if len(name) > MAX_CACHED_NAME_CHARS or not name.isascii():

@@ -1,6 +1,6 @@
 """The node's authorizer: made with the node, replaced when an access control entry changes.
 
-    server.properties -> authorizer_of -> node.authorizer <- follow <- state machine or follower
+    server.properties -> authorizer_of -> node.authorizer <- AuthorizerUpdates <- state machine or follower
 
 Until the first metadata arrives only `super.users` may do anything, so the nodes' own principals must be
 among them.
@@ -8,15 +8,18 @@ among them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from uuid import UUID
 
 from kraft.api.context import NodeContext
+from kraft.api.prepared import Prepared
 from kraft.config.node_config import Config, reject
 from metadata_quorum.metadata.delta import MetadataDelta
 from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.metadata.records import AccessControlEntryRecord
-from metadata_quorum.security.authorizer import Authorizer
+from metadata_quorum.security.authorizer import AclIndex, Authorizer
+
+Entries = Mapping[UUID, AccessControlEntryRecord]
 
 
 def authorizer_of(config: Config) -> Authorizer | None:
@@ -37,20 +40,33 @@ def authorizer_of(config: Config) -> Authorizer | None:
     return Authorizer(users, config.allow_everyone_if_no_acl_found)
 
 
-def follow(node: NodeContext) -> Callable[[MetadataDelta, MetadataImage], None]:
-    """Its result must be called with every new image."""
-    indexed: Mapping[UUID, AccessControlEntryRecord] | None = None
+class AuthorizerUpdates:
+    """Keeps a node's authorizer as the entries in the metadata are."""
 
-    def take(delta: MetadataDelta, image: MetadataImage) -> None:
-        nonlocal indexed
-        now = node.authorizer
-        if now is None or not image.features or image.acls is indexed:
+    def __init__(self, node: NodeContext) -> None:
+        self._node = node
+        self._used: Entries | None = None
+        """Of the image: they are in the authorizer."""
+        self._prepared = Prepared[Entries, AclIndex](_index_of)
+
+    def prepare(self, image: MetadataImage) -> None:
+        """In another thread, before `take`."""
+        if self._node.authorizer is not None:
+            self._prepared.prepare(image.acls)
+
+    def take(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Subscribed to the metadata."""
+        now, used = self._node.authorizer, self._used
+        if now is None or not image.features or image.acls is used:
             return
-        if indexed is not None and delta.image.acls is indexed:
-            gone = [indexed[each] for each in delta.changed_acls if each in indexed]
-            node.authorizer = now.changed(gone, filter(None, delta.changed_acls.values()))
+        prepared = self._prepared.take(image.acls)
+        if prepared is None and used is not None and delta.image.acls is used:
+            gone = [used[each] for each in delta.changed_acls if each in used]
+            self._node.authorizer = now.changed(gone, filter(None, delta.changed_acls.values()))
         else:
-            node.authorizer = now.with_acls(image.acls.values())
-        indexed = image.acls
+            self._node.authorizer = now.with_index(prepared or _index_of(image.acls))
+        self._used = image.acls
 
-    return take
+
+def _index_of(entries: Entries) -> AclIndex:
+    return AclIndex.of(entries.values())

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from kraft.api.authz.authorizer import authorizer_of, follow
+from kraft.api.authz.authorizer import AuthorizerUpdates, authorizer_of
 from kraft.config.node_config import Config
 from metadata_quorum.foundation.errors import FatalError
 from metadata_quorum.metadata.delta import MetadataDelta
@@ -81,7 +81,7 @@ def test_rights_follow_the_metadata() -> None:
     node: Any = SimpleNamespace(
         authorizer=authorizer_of(config(authorizer_class_name="standard", super_users="User:node"))
     )
-    take, image = follow(node), EMPTY_IMAGE
+    take, image = AuthorizerUpdates(node).take, EMPTY_IMAGE
 
     def after(*records: MetadataRecord) -> MetadataImage:
         delta = MetadataDelta(image)
@@ -118,7 +118,7 @@ def test_a_change_of_one_entry_looks_at_no_others(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(authorizer, "resource_of", noted)
     node: Any = SimpleNamespace(authorizer=Authorizer())
-    take = follow(node)
+    take = AuthorizerUpdates(node).take
     many = [replace(ANNAS, id=UUID(int=n), resource_name=f"t{n}") for n in range(100, 200)]
     first = MetadataDelta(EMPTY_IMAGE)
     for record in (FeatureLevelRecord(name="metadata.version", feature_level=27), *many):
@@ -148,6 +148,48 @@ def test_a_change_of_one_entry_looks_at_no_others(monkeypatch: pytest.MonkeyPatc
     image = changed(image, RemoveAccessControlEntryRecord(id=many[8].id), heard_of=False)
     changed(image, RemoveAccessControlEntryRecord(id=many[9].id))
     assert (anna_may("t106"), anna_may("t108"), anna_may("t109")) == (True, False, False)
+
+
+def test_the_entries_of_a_snapshot_are_indexed_before_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of fifty thousand, that took the loop 50 ms."""
+    looked: list[str] = []
+    resource = authorizer.resource_of
+
+    def noted(acl: AccessControlEntryRecord) -> tuple[int, str]:
+        looked.append(acl.resource_name)
+        return resource(acl)
+
+    monkeypatch.setattr(authorizer, "resource_of", noted)
+    node: Any = SimpleNamespace(authorizer=Authorizer())
+    updates = AuthorizerUpdates(node)
+
+    def image_of(*entries: AccessControlEntryRecord) -> tuple[MetadataDelta, MetadataImage]:
+        delta = MetadataDelta(EMPTY_IMAGE)
+        for record in (FeatureLevelRecord(name="metadata.version", feature_level=27), *entries):
+            delta.replay(record)
+        return delta, delta.apply()
+
+    def anna_may(topic: str) -> bool:
+        right = AclOperation.READ, AclResourceType.TOPIC, topic
+        allowed: bool = node.authorizer.allows("User:anna", "h", *right)
+        return allowed
+
+    _, none = image_of()
+    updates.take(MetadataDelta.between(EMPTY_IMAGE, none), none)
+    _, snapshot = image_of(ANNAS, replace(ANNAS, id=UUID(int=2), resource_name="u"))
+    updates.prepare(snapshot)
+    assert looked == ["t", "u"]
+    looked.clear()
+    updates.take(MetadataDelta.between(none, snapshot), snapshot)
+    assert (looked, anna_may("t"), anna_may("u"), anna_may("v")) == ([], True, True, False)
+    delta = MetadataDelta(snapshot)
+    delta.replay(RemoveAccessControlEntryRecord(id=ANNAS.id))
+    updates.take(delta, delta.apply())
+    assert (looked, anna_may("t"), anna_may("u")) == (["t"], False, True)
+    _, other = image_of(ANNAS)
+    updates.prepare(snapshot)  # it does not come
+    updates.take(MetadataDelta.between(snapshot, other), other)
+    assert (anna_may("t"), anna_may("u")) == (True, False)
 
 
 def test_whether_some_resource_is_allowed_is_asked_of_the_principals_own_entries_and_remembered(

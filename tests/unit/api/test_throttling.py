@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from data_plane.quotas.client_quotas import ClientQuotas
-from data_plane.quotas.limits import QuotaClient
+from data_plane.quotas.limits import QuotaClient, QuotaLimits
 from data_plane.quotas.rates import QuotaWindow
 from kraft.api.controller_mutation_quota import ControllerMutationQuota
 from kraft.api.request_context import RequestContext, Role
@@ -118,9 +118,9 @@ class TakesAll(ClientQuotas):
 
     times = 0
 
-    def take(self, quotas: Mapping[QuotaEntityKey, Mapping[str, float]]) -> None:
+    def use(self, limits: dict[QuotaType, QuotaLimits]) -> None:
         self.times += 1
-        super().take(quotas)
+        super().use(limits)
 
 
 def test_a_change_of_one_quota_looks_at_no_others() -> None:
@@ -162,6 +162,47 @@ def test_a_change_of_one_quota_looks_at_no_others() -> None:
         image = after("ip", "::1", None)
         image = after(USER, "c", None)
         assert node.quotas is None
+
+    asyncio.run(run())
+
+
+class Looked(dict[QuotaEntityKey, Mapping[str, float]]):
+    """Counts how often somebody goes through all of them."""
+
+    times = 0
+
+    def items(self) -> Any:
+        self.times += 1
+        return super().items()
+
+    def __iter__(self) -> Iterator[QuotaEntityKey]:
+        self.times += 1
+        return super().__iter__()
+
+
+def test_the_quotas_of_a_snapshot_are_looked_at_before_it_is_taken() -> None:
+    async def run() -> None:
+        node = node_context(asyncio.get_running_loop())
+        quotas = ClientQuotas(QuotaWindow(), QuotaWindow())
+        watch = QuotaUpdates(node, quotas)
+
+        def limit(user: str) -> float | None:
+            found = quotas.limits(QuotaType.PRODUCED_BYTES).of_client(QuotaClient(user, "c"))
+            return None if found is None else found.value
+
+        limited = Looked({((USER, user),): {QuotaType.PRODUCED_BYTES: 1.0} for user in "ab"})
+        image = MetadataImage(quotas=limited)
+        delta = MetadataDelta.between(EMPTY_IMAGE, image)
+        watch.prepare(image)
+        assert (limited.times > 0, node.quotas) == (True, None)
+        limited.times, delta.changed_quotas = 0, Looked(delta.changed_quotas)
+        watch.take(delta, image)
+        assert (limited.times, delta.changed_quotas.times, node.quotas) == (0, 0, quotas)
+        assert (limit("a"), limit("b"), limit("c")) == (1.0, 1.0, None)
+        nothing = MetadataImage()
+        watch.prepare(nothing)
+        watch.take(MetadataDelta.between(image, nothing), nothing)
+        assert (limit("a"), node.quotas) == (None, None)
 
     asyncio.run(run())
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from threading import get_ident
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -292,7 +292,7 @@ def test_large_changes_are_worked_out_beside_the_loop() -> None:
     committed = machine.log.end_offset
     quorum = KraftQuorum([bytes(machine.log.read(0, 1 << 30))], high_watermark=committed)
     beside: list[str] = []
-    heard_on: set[int] = set()
+    heard_on, prepared_on = set[int](), set[int]()
 
     async def test(follower: MetadataFollower) -> None:
         loop: Any = asyncio.get_running_loop()
@@ -303,7 +303,7 @@ def test_large_changes_are_worked_out_beside_the_loop() -> None:
             return run_in_executor(executor, work)
 
         loop.run_in_executor = counted
-        follower.subscribe(lambda delta, image: heard_on.add(threading.get_ident()))
+        follower.subscribe(lambda _, image: heard_on.add(get_ident()), lambda _: prepared_on.add(get_ident()))
         await reached(follower, lambda image: image == machine.image)
         quorum.snapshot, quorum.snapshot_end = encode_checkpoint(machine.image), committed + 10
         await reached(follower, lambda image: image.offset == committed + 9)
@@ -311,7 +311,7 @@ def test_large_changes_are_worked_out_beside_the_loop() -> None:
 
     following(quorum, test, asyncio.run)
     assert beside == ["load_batch", "load_batch", "_loaded"]  # the topic, the fence, the snapshot
-    assert heard_on == {threading.get_ident()}
+    assert (heard_on, len(prepared_on), prepared_on & heard_on) == ({get_ident()}, 1, set())
 
 
 @pytest.mark.parametrize(("snapshot", "size"), [(b"no snapshot", 11), (b"x" * 10, 11)])

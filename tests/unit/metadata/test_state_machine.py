@@ -101,8 +101,12 @@ def test_a_snapshot_notifies_subscribers_of_what_is_different() -> None:
     source.create("comes", 1)
     source.fence(2)
     heard: list[MetadataDelta] = []
-    reader.machine.subscribe(lambda delta, image: heard.append(delta))
-    reader.machine.restore(source.machine.snapshot()(), source.index, source.term)()
+    prepared: list[MetadataImage] = []
+    reader.machine.subscribe(lambda delta, image: heard.append(delta), prepared.append)
+    adopt = reader.machine.restore(source.machine.snapshot()(), source.index, source.term)
+    assert (len(heard), len(prepared)) == (1, 1)  # another thread may do so much
+    adopt()
+    assert prepared == [reader.machine.image]
     _, delta = heard
     comes = source.image.topics_by_name["comes"].id
     assert delta.deleted_topics == {goes: "goes"}
