@@ -24,6 +24,15 @@ def in_order(topic_ids: Iterable[UUID]) -> list[UUID]:
     return sorted(topic_ids, key=lambda topic_id: topic_id.int)
 
 
+def as_stored(assignment: Assignment) -> Assignment:
+    """The same, without empty topics and in the order of ids: as it is read, whatever order it was
+    made in."""
+    topic_ids = in_order(topic_id for topic_id, numbers in assignment.items() if numbers)
+    if topic_ids == [*assignment]:
+        return assignment
+    return {topic_id: assignment[topic_id] for topic_id in topic_ids} or NOTHING
+
+
 def partitions_of(assignment: Assignment) -> Iterator[TopicIdPartition]:
     """One after another."""
     for topic_id, numbers in assignment.items():

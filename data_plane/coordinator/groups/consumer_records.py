@@ -142,32 +142,29 @@ class TargetAssignmentEpoch:
     assignment_epoch: Int32
 
 
-class StoredTopicPartitions(NamedTuple):
-    topic_id: UUID
-    partitions: tuple[int, ...]
-
-
 class _AllTopicPartitions:
-    """An array of them, by hand: a member may have thousands of topics."""
+    """An array of topics with arrays of partitions, by hand: a member may have thousands of topics."""
 
-    def write(self, out: bytearray, value: tuple[StoredTopicPartitions, ...], version: int) -> None:
+    def write(self, out: bytearray, value: Assignment, version: int) -> None:
         out += uvarint(len(value) + 1)
-        for topic_id, numbers in value:
-            out += topic_id.bytes + uvarint(len(numbers) + 1) + struct.pack(f">{len(numbers)}i", *numbers)
+        for topic_id, numbers in value.items():
+            size = len(numbers)
+            out += topic_id.bytes + uvarint(size + 1) + struct.pack(f">{size}i", *sorted(numbers))
             out.append(0)  # no tagged fields
 
-    def read(self, reader: Reader, version: int) -> tuple[StoredTopicPartitions, ...]:
+    def read(self, reader: Reader, version: int) -> Assignment:
         """Raises ValueError."""
-        found: list[StoredTopicPartitions] = []
+        found: dict[UUID, frozenset[int]] = {}
         for _ in range(_count(reader)):
             topic_id, size = uuid_of(bytes(reader.take(16))), _count(reader)
-            numbers = struct.unpack(f">{size}i", reader.take(INT32.size * size))
+            found[topic_id] = frozenset(struct.unpack(f">{size}i", reader.take(INT32.size * size)))
             reader.tagged_fields()
-            found.append(StoredTopicPartitions(topic_id, numbers))
-        return tuple(found)
+        return found or NOTHING
 
 
-AllTopicPartitions = Annotated[tuple[StoredTopicPartitions, ...], _AllTopicPartitions()]
+AllTopicPartitions = Annotated[Assignment, _AllTopicPartitions()]
+"""As the group itself has it: a record of thousands of topics is decided on, written and replayed in one turn
+of the loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,15 +256,3 @@ def decode(key: bytes, value: bytes | None) -> ConsumerGroupRecord | None:
     if version != _VALUE_VERSION:
         raise ValueError(f"value of version {version} for records of kind {number} is not known")
     return ConsumerGroupRecord(kind, group_id, name, Schema.of(_VALUES[kind]).read(body, version))
-
-
-def to_stored(assignment: Assignment) -> tuple[StoredTopicPartitions, ...]:
-    """In one order, whatever order it was made in."""
-    topics = sorted(assignment.items(), key=lambda topic: topic[0].int)
-    return tuple(
-        StoredTopicPartitions(topic_id, tuple(sorted(numbers))) for topic_id, numbers in topics if numbers
-    )
-
-
-def from_stored(stored: tuple[StoredTopicPartitions, ...]) -> Assignment:
-    return {each.topic_id: frozenset(each.partitions) for each in stored} or NOTHING

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from data_plane.coordinator.groups.assignment import Assignment
+from data_plane.coordinator.groups.assignment import Assignment, as_stored
 from data_plane.coordinator.groups.consumer.state import ConsumerGroupMember, ConsumerGroupState
 from data_plane.coordinator.groups.consumer_records import (
     ConsumerGroupRecord,
@@ -24,7 +24,6 @@ from data_plane.coordinator.groups.consumer_records import (
     TargetAssignment,
     TargetAssignmentEpoch,
     Value,
-    to_stored,
 )
 
 _OF_MEMBER: Final = (
@@ -72,7 +71,7 @@ class Draft:
         self._write(ConsumerGroupRecordType.TARGET_EPOCH, "", TargetAssignmentEpoch(epoch))
 
     def write_target(self, member_id: str, target: Assignment) -> None:
-        self._write(ConsumerGroupRecordType.TARGET, member_id, TargetAssignment(to_stored(target)))
+        self._write(ConsumerGroupRecordType.TARGET, member_id, TargetAssignment(as_stored(target)))
 
     def write_current(self, member: ConsumerGroupMember) -> None:
         """The member's epochs, state and partitions."""
@@ -83,8 +82,8 @@ class Draft:
                 member.epoch,
                 member.previous_epoch,
                 member.state,
-                to_stored(member.assigned),
-                to_stored(member.pending_revocation),
+                as_stored(member.assigned),
+                as_stored(member.pending_revocation),
             ),
         )
 

@@ -31,7 +31,6 @@ from data_plane.coordinator.groups.consumer_records import (
     ResolvedRegex,
     TargetAssignment,
     TargetAssignmentEpoch,
-    from_stored,
 )
 
 JOINING: Final = 0
@@ -175,7 +174,7 @@ class ConsumerGroupState:
             case TargetAssignmentEpoch(epoch):
                 self.target_epoch = epoch
             case TargetAssignment(partitions):
-                self.targets[name] = from_stored(partitions)
+                self.targets[name] = partitions
             case ResolvedRegex():
                 resolved = self.subscriptions.add_pattern(record.value)
                 self._forget_regex(name)
@@ -213,8 +212,8 @@ class ConsumerGroupState:
             epoch=value.member_epoch,
             previous_epoch=value.previous_member_epoch,
             state=MemberState(value.state) if known else MemberState.UNKNOWN,
-            assigned=from_stored(value.assigned_partitions),
-            pending_revocation=from_stored(value.partitions_pending_revocation),
+            assigned=value.assigned_partitions,
+            pending_revocation=value.partitions_pending_revocation,
         )
 
     def _put(self, member: ConsumerGroupMember) -> None:
