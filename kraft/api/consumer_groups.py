@@ -11,7 +11,7 @@ from functools import cache, partial
 from typing import Any, Final
 from uuid import UUID
 
-from data_plane.coordinator.groups.assignment import Assignment
+from data_plane.coordinator.groups.assignment import Assignment, in_order
 from data_plane.coordinator.groups.consumer.messages import (
     ConsumerHeartbeat,
     DescribedConsumerGroup,
@@ -40,7 +40,7 @@ _FIRST_WITH_OWN_ID: Final = 1
 _BLANKS: Final = "".join(map(chr, range(ord(" ") + 1)))
 """What Java's trim takes off."""
 TOPICS_PER_SLICE: Final = 2000
-"""ConsumerGroupHeartbeat: what a member says that it owns."""
+"""ConsumerGroupHeartbeat: what a member says that it owns, and what it is told to own."""
 DESCRIBED_PER_SLICE: Final = 2000
 """ConsumerGroupDescribe: members, their topics and partitions."""
 _CLASSIC_MEMBER: Final = 0
@@ -80,7 +80,7 @@ async def handle_heartbeat(broker: BrokerContext, ctx: RequestContext, request: 
         "member_id": reply.member_id,
         "member_epoch": reply.member_epoch,
         "heartbeat_interval_ms": reply.heartbeat_interval_ms,
-        "assignment": None if assignment is None else {"topic_partitions": _topics(assignment)},
+        "assignment": None if assignment is None else await _topics(broker.node, assignment),
     }
 
 
@@ -156,10 +156,13 @@ async def _partitions(node: NodeContext, topics: Iterable[Message] | None) -> As
     return owned
 
 
-def _topics(assignment: Assignment) -> list[dict[str, Any]]:
-    return [
-        {"topic_id": topic_id, "partitions": sorted(assignment[topic_id])} for topic_id in sorted(assignment)
-    ]
+async def _topics(node: NodeContext, assignment: Assignment) -> dict[str, Any]:
+    topic_ids = in_slices(node.long_work, in_order(assignment), TOPICS_PER_SLICE)
+    return {
+        "topic_partitions": [
+            {"topic_id": topic_id, "partitions": sorted(assignment[topic_id])} async for topic_id in topic_ids
+        ]
+    }
 
 
 # ---- ConsumerGroupDescribe ---------------------------------------------------------------------------
@@ -247,7 +250,7 @@ def _described_member(described: DescribedConsumerMember, image: MetadataImage) 
 def _named_topics(assignment: Assignment, image: MetadataImage) -> dict[str, Any]:
     """Assigned partitions by topic name; deleted topics, which have none, are left out."""
     rows = []
-    for topic_id in sorted(assignment):
+    for topic_id in in_order(assignment):
         topic = image.topic(topic_id)
         if topic is not None:
             partitions = sorted(assignment[topic_id])

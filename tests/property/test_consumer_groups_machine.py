@@ -148,10 +148,9 @@ class Groups(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from("abc"), partitions=st.integers(1, MOST_PARTITIONS))
     def grow(self, name: str, partitions: int) -> None:
-        topic_id = self.topics.view.topic_id(name)
-        if topic_id is None:
+        if self.topics.view.topic_id(name) is None:
             self.topics.create(name, partitions)
-        elif partitions > self.topics.view.size(topic_id):
+        elif partitions > self.topics.size(name):
             self.topics.grow(name, partitions)
 
     @rule(name=st.sampled_from("abc"))

@@ -67,6 +67,8 @@ LONG_SUBSCRIPTION_BYTES: Final = 16 * 1024
 NAME_IN_ID: Final = 255
 """Characters of a client's or instance's name that the member's id has: it is remembered for whoever asks for
 one, and is in every record and message of its member."""
+LONG_LIST: Final = 1_000
+"""Names of topics that are looked up before anything is decided by them."""
 _NAMES_PER_TURN: Final = 256
 """Topics whose visibility is checked per turn of the loop."""
 _LOOKS: Final = 4
@@ -231,6 +233,7 @@ class GroupCoordinator:
                 await asyncio.wait((before,))
             if request.member_epoch <= JOINING or request.subscribed_topic_names is not None:
                 await self._turns.next()  # hundreds may join at once
+            await self._look_up_names(request.subscribed_topic_names or ())
             await self._look_up_patterns(request)
             led = self._led_for(request.group_id)
             decide = partial(led.manager.consumer_heartbeat, request)
@@ -245,6 +248,15 @@ class GroupCoordinator:
         answered.set_result(None)
         if self._heartbeats.get(member) is answered:
             del self._heartbeats[member]
+
+    async def _look_up_names(self, names: Collection[str]) -> None:
+        """What a member that names thousands of topics makes its group ask for, each in a turn of its own."""
+        if len(names) >= LONG_LIST:
+            there = self.view.there(frozenset(names))
+            _ = there.sizes
+            await self._turns.next()
+            _ = there.ids, there.metadata_hash
+            await self._turns.next()
 
     async def _look_up_patterns(self, request: ConsumerHeartbeat) -> None:
         """Resolve the patterns, in pieces: the decision that needs them cannot pause. Topics that come and go

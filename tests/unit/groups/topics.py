@@ -31,8 +31,7 @@ class Topics:
         return topic_id
 
     def grow(self, name: str, partitions: int) -> None:
-        topic_id = self.id(name)
-        self._take(*_partitions(topic_id, range(self.view.size(topic_id), partitions)))
+        self._take(*_partitions(self.id(name), range(self.size(name), partitions)))
 
     def delete(self, name: str) -> None:
         self._take(RemoveTopicRecord(topic_id=self.id(name)))
@@ -52,6 +51,10 @@ class Topics:
         topic_id = self.view.topic_id(name)
         assert topic_id is not None
         return topic_id
+
+    def size(self, name: str) -> int:
+        """How many partitions it has."""
+        return sum(self.view.there(frozenset({name})).sizes.values())
 
     def partitions(self) -> dict[str, set[TopicIdPartition]]:
         return {

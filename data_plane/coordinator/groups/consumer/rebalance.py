@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import UUID
 
-from data_plane.coordinator.groups.assignment import Assignment, in_order
+from data_plane.coordinator.groups.assignment import Assignment
 from data_plane.coordinator.groups.consumer.assignors import ASSIGNORS, AssignedMember
 from data_plane.coordinator.groups.consumer.cluster_view import ClusterView
 from data_plane.coordinator.groups.consumer.draft import Draft
@@ -47,7 +47,7 @@ def refresh_target(
     if subscriptions_changed or context.topics_changed or _must_look_again(draft, context):
         forget_patterns(draft)
         others = context.may_see is not None and _resolve_patterns(draft, context, context.may_see, later)
-        metadata_hash = context.view.metadata_hash(draft.state.subscribed_topics())
+        metadata_hash = context.view.there(draft.state.subscribed_topics()).metadata_hash
         if subscriptions_changed or others or metadata_hash != draft.state.metadata_hash:
             draft.write_group(draft.state.epoch + 1, metadata_hash)
     if draft.state.epoch > draft.state.target_epoch:
@@ -141,11 +141,11 @@ def _make_target(draft: Draft, context: RebalanceContext) -> None:
             topics = frozenset(named).union(matched)
             topic_ids = by_topics.get(topics)
             if topic_ids is None:
-                topic_ids = by_topics[topics] = view.topic_ids(topics)
+                topic_ids = by_topics[topics] = view.there(topics).ids
             by_lists[id(named), id(matched)] = topic_ids
         members.append(AssignedMember(member_id, member.instance_id, topic_ids, state.target_of(member_id)))
-    every: set[UUID] = set().union(*by_topics.values())
-    sizes = {topic_id: view.size(topic_id) for topic_id in in_order(every)}
+    every = by_topics.keys()
+    sizes = view.there(frozenset().union(*every)).sizes
     targets = ASSIGNORS[assignor_of(state, context.rules)](members, sizes)
     for member_id, target in targets.items():
         before = state.targets.get(member_id)
