@@ -81,3 +81,29 @@ class Deadlines(Generic[KeyT]):
         for deadline, key in found:
             self.set(key, deadline)
         return [key for _, key in found]
+
+
+class Alarms:
+    """When to look at which group. They are only put forward: one may ring early."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, str]] = []
+        self._at: dict[str, float] = {}
+
+    def set(self, key: str, due: float) -> None:
+        """An earlier one stays."""
+        if due < self._at.get(key, NEVER):
+            self._at[key] = due
+            heapq.heappush(self._heap, (due, key))
+
+    def earliest(self) -> float:
+        return self._heap[0][0] if self._heap else NEVER
+
+    def take(self, now: float) -> str | None:
+        """The first whose alarm rings; it has none any more."""
+        while self.earliest() <= now:
+            due, key = heapq.heappop(self._heap)
+            if self._at.get(key) == due:  # else superseded by an earlier one
+                del self._at[key]
+                return key
+        return None

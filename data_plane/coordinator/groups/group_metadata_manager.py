@@ -11,7 +11,6 @@ records.
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,14 +25,14 @@ from data_plane.coordinator.groups.classic.states import (
     ClassicGroupState,
     Effects,
 )
-from data_plane.coordinator.groups.consumer import migration
 from data_plane.coordinator.groups.consumer.cluster_view import ClusterView
-from data_plane.coordinator.groups.consumer.draft import Draft
 from data_plane.coordinator.groups.consumer.group import ConsumerGroup, Outcome
 from data_plane.coordinator.groups.consumer.messages import ConsumerHeartbeat
 from data_plane.coordinator.groups.consumer.rules import ConsumerGroupConfig
-from data_plane.coordinator.groups.consumer.state import JOINING, ConsumerGroupState
+from data_plane.coordinator.groups.consumer.state import JOINING
+from data_plane.coordinator.groups.consumer.upgrade import Upgrade, Upgrades, may_upgrade
 from data_plane.coordinator.groups.consumer_records import ConsumerGroupRecord, ConsumerGroupRecordType
+from data_plane.coordinator.groups.deadlines import Alarms
 from data_plane.coordinator.groups.group_summaries import AnyGroup, listed, members
 from data_plane.coordinator.groups.messages import (
     CommitOffsets,
@@ -75,7 +74,6 @@ from metadata_quorum.foundation.model import TopicPartition
 Records = list[CoordinatorRecord]
 GroupResult = CoordinatorResult[CoordinatorRecord]
 
-_NEVER = float("inf")
 LOOKED_AT: Final = 2_000
 """Offsets and groups, and what tells what these read, in one part of a sweep or of a list."""
 
@@ -111,11 +109,11 @@ class GroupMetadataManager:
         self._view = view or ClusterView()
         self._groups: dict[str, AnyGroup] = {}
         self._successors: dict[str, AnyGroup] = {}
-        """Classic ones, of empty groups of the consumer protocol until their tombstones are in the log."""
+        """Of groups that change their protocol, until their tombstones are in the log: a classic one of an
+        empty group of the consumer protocol, and what an `Upgrade` has made."""
+        self._upgrades = Upgrades(self._view)
         self._offsets = OffsetMetadataManager()
-        self._alarms: list[tuple[float, str]] = []
-        """When to look at which group. Entries are put off lazily: one may ring early."""
-        self._alarm_of: dict[str, float] = {}
+        self._alarms = Alarms()
 
     def group(self, group_id: str) -> AnyGroup | None:
         """A group as it is now, None where there is none; to look at, not to change."""
@@ -178,6 +176,16 @@ class GroupMetadataManager:
         regex = request.subscribed_topic_regex
         return {regex} if regex and not request.subscribed_topic_names else set()
 
+    def upgrade_for(self, request: ConsumerHeartbeat) -> Upgrade | None:
+        """Before `consumer_heartbeat`, which makes what is left of it. None where no classic group is to be
+        converted. Raises BrokerError where it cannot be."""
+        group = self._groups.get(request.group_id)
+        if not isinstance(group, ClassicGroup) or group.is_empty or request.member_epoch != JOINING:
+            return None
+        if not may_upgrade(group, self._limits.consumer):
+            raise _not_found(request.group_id, "consumer", group)
+        return self._upgrades.of(group, self._max_batch_bytes())
+
     def consumer_heartbeat(self, request: ConsumerHeartbeat, ticket: Ticket, at: Instant) -> GroupResult:
         """A member of the consumer protocol joins, stays or leaves. Raises BrokerError."""
         group = self._groups.get(request.group_id)
@@ -185,14 +193,15 @@ class GroupMetadataManager:
             return self._outcome(group, group.heartbeat(request, at), ticket)  # sessions may be shorter now
         if request.member_epoch != JOINING:
             raise _not_found(request.group_id, "consumer", group)
-        draft, before = Draft(request.group_id, ConsumerGroupState()), []
-        if group is not None:
-            before = [GroupRecord(group.group_id, None)]
-            if not group.is_empty:
-                if not migration.may_upgrade(group, self._limits.consumer):
-                    raise _not_found(request.group_id, "consumer", group)
-                migration.upgrade(draft, group, self._view, self._max_batch_bytes())
-        records, reply = self._new_consumer_group(request.group_id).heartbeat(request, at, draft)
+        upgrade = self.upgrade_for(request)
+        before: list[CoordinatorRecord] = [] if group is None else [GroupRecord(group.group_id, None)]
+        successor = self._new_consumer_group(request.group_id)
+        if upgrade is not None:
+            before += upgrade.records()
+            successor.state = upgrade.state
+        records, reply = successor.heartbeat(request, at)
+        if upgrade is not None:
+            self._successors[request.group_id] = successor
         return CoordinatorResult([*before, *records], [(ticket, reply)])
 
     # --- offsets -------------------------------------------------------------------------------
@@ -385,11 +394,17 @@ class GroupMetadataManager:
         if isinstance(record, ConsumerGroupRecord):
             self._replay_consumer(record, at)
             return []
+        if isinstance(record, codec.EncodedRecord):  # the successor, which comes with the tombstone, has it
+            return []
         group = self._groups.get(record.group_id)
         if record.value is None:
             if not isinstance(group, ClassicGroup):
                 return []
             del self._groups[record.group_id]
+            if (successor := self._successors.pop(record.group_id, None)) is not None:
+                self._groups[record.group_id] = successor
+                successor.loaded(at)
+                self._set_alarm(successor)
             return list(group.die(at).replies)
         if not isinstance(group, ClassicGroup):
             group = self._groups[record.group_id] = ClassicGroup(record.group_id, self._limits.rules, at)
@@ -424,16 +439,12 @@ class GroupMetadataManager:
             yield 1 + group.size
 
     def next_deadline(self) -> float:
-        return self._alarms[0][0] if self._alarms else _NEVER
+        return self._alarms.earliest()
 
     def tick(self, at: Instant) -> GroupResult:
         """Of one group whose time is up: what could not be stored of it holds up no other one. Where there
         are more, `next_deadline` is over already."""
-        while self._alarms and self._alarms[0][0] <= at.now:
-            due, group_id = heapq.heappop(self._alarms)
-            if self._alarm_of.get(group_id) != due:
-                continue  # superseded by an earlier one
-            del self._alarm_of[group_id]
+        while (group_id := self._alarms.take(at.now)) is not None:
             group = self._groups.get(group_id)
             if isinstance(group, ConsumerGroup):
                 records = group.tick(at)
@@ -480,10 +491,7 @@ class GroupMetadataManager:
         self._set_alarm(group)
 
     def _set_alarm(self, group: AnyGroup) -> None:
-        due = group.next_deadline()
-        if due < self._alarm_of.get(group.group_id, _NEVER):
-            self._alarm_of[group.group_id] = due
-            heapq.heappush(self._alarms, (due, group.group_id))
+        self._alarms.set(group.group_id, group.next_deadline())
 
 
 def _not_found(group_id: str, protocol: str, found: object) -> BrokerError:

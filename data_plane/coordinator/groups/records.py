@@ -100,7 +100,15 @@ class OffsetRecord(NamedTuple):
     value: CommittedOffset | None
 
 
-CoordinatorRecord = GroupRecord | OffsetRecord | ConsumerGroupRecord
+class EncodedRecord(NamedTuple):
+    """One of thousands that were encoded and replayed in pieces, before the decision that they are of."""
+
+    group_id: str
+    key: bytes
+    value: bytes | None
+
+
+CoordinatorRecord = GroupRecord | OffsetRecord | ConsumerGroupRecord | EncodedRecord
 
 
 def encode(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
@@ -112,6 +120,8 @@ def encode(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
         key = INT16.pack(_OFFSET_KEY_VERSION) + string(record.group_id) + string(tp.topic)
         key += INT32.pack(tp.partition)
         return key, None if record.value is None else _encode_offset(record.value)
+    if isinstance(record, EncodedRecord):
+        return record.key, record.value
     key = INT16.pack(_GROUP_KEY_VERSION) + string(record.group_id)
     return key, None if record.value is None else _encode_group(record.value)
 

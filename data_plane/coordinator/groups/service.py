@@ -27,6 +27,7 @@ from data_plane.coordinator.groups.consumer.messages import (
     DescribedConsumerGroup,
 )
 from data_plane.coordinator.groups.consumer.state import JOINING
+from data_plane.coordinator.groups.consumer.upgrade import Upgrade
 from data_plane.coordinator.groups.group_metadata_manager import (
     GroupLimits,
     GroupMetadataManager,
@@ -235,6 +236,7 @@ class GroupCoordinator:
                 await self._turns.next()  # hundreds may join at once
             await self._look_up_names(request.subscribed_topic_names or ())
             await self._look_up_patterns(request)
+            _upgrade = await self._convert(request)  # kept for the decision, which follows in this turn
             led = self._led_for(request.group_id)
             decide = partial(led.manager.consumer_heartbeat, request)
             return await led.shard.ask(ConsumerHeartbeatReply, decide)
@@ -248,6 +250,14 @@ class GroupCoordinator:
         answered.set_result(None)
         if self._heartbeats.get(member) is answered:
             del self._heartbeats[member]
+
+    async def _convert(self, request: ConsumerHeartbeat) -> Upgrade | None:
+        """Where a classic group is to become one of the consumer protocol, most of its members, in pieces."""
+        self.check_serving(request.group_id)
+        upgrade = self._led_for(request.group_id).manager.upgrade_for(request)
+        for _ in () if upgrade is None else upgrade.steps():
+            await self._turns.next()
+        return upgrade
 
     async def _look_up_names(self, names: Collection[str]) -> None:
         """What a member that names thousands of topics makes its group ask for, each in a turn of its own."""

@@ -1,8 +1,6 @@
-"""A classic group becomes one of the consumer protocol in one turn of the loop: so much is read for it."""
+"""A classic group becomes one of the consumer protocol by one decision: so much is read for it."""
 
 from __future__ import annotations
-
-import struct
 
 import pytest
 
@@ -14,30 +12,20 @@ from data_plane.coordinator.groups.classic.consumer_protocol import (
     write_assignment,
 )
 from data_plane.coordinator.groups.classic.states import ClassicGroupConfig
-from data_plane.coordinator.groups.consumer import migration
+from data_plane.coordinator.groups.consumer import upgrade
 from data_plane.coordinator.groups.consumer.group import ConsumerGroup
-from data_plane.coordinator.groups.consumer.messages import ConsumerHeartbeat, ConsumerHeartbeatReply
-from data_plane.coordinator.groups.consumer.migration import MAX_NAMES
+from data_plane.coordinator.groups.consumer.messages import ConsumerHeartbeatReply
+from data_plane.coordinator.groups.consumer.upgrade import MAX_NAMES
 from data_plane.coordinator.groups.group_metadata_manager import GroupLimits, GroupMetadataManager
 from data_plane.coordinator.groups.messages import MemberProtocol
 from data_plane.coordinator.state_machine import ALL
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from metadata_quorum.foundation.primitives import string
 from tests.unit.groups.clients import ClassicClient, ConsumerClient
+from tests.unit.groups.converting import BEAT, subscription
 from tests.unit.groups.group_driver import GroupDriver, join
 from tests.unit.groups.topics import Topics
 
 pytestmark = pytest.mark.row("G6")
-
-
-BEAT = ConsumerHeartbeat(
-    "g", "new", 0, None, rebalance_timeout_ms=1000, subscribed_topic_names=("a",), owned={}
-)
-
-
-def subscription(topics: int, of: str = "") -> bytes:
-    names = b"".join(string(f"{number:x}{of}") for number in range(topics))
-    return struct.pack(">hi", 0, topics) + names + struct.pack(">i", -1)
 
 
 def group_of(subscriptions: list[bytes], max_batch_bytes: int = ALL) -> GroupDriver:
@@ -85,7 +73,7 @@ def test_of_more_members_than_a_batch_has_room_for_nothing_is_read(monkeypatch: 
     assert isinstance(
         group_of(subscriptions, written).answer("consumer_heartbeat", BEAT), ConsumerHeartbeatReply
     )
-    monkeypatch.setattr(migration, "read_subscription", pytest.fail)
+    monkeypatch.setattr(upgrade, "read_subscription", pytest.fail)
     refusal = group_of(subscriptions, written * 8 // 10).answer("consumer_heartbeat", BEAT)
     assert isinstance(refusal, BrokerError)
     assert (refusal.code, refusal.message) == (

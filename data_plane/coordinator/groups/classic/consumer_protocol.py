@@ -51,24 +51,19 @@ class Allowance:
 class KnownLists:
     """Of topics. Nearly all members of a group have the same, which is read once, and is one object."""
 
-    def __init__(self, allowance: Allowance, different: Allowance | None = None) -> None:
-        """`allowance`: for all that is read; `different`: for lists that no other is equal to."""
-        self._allowance = allowance
-        self._different = different
+    def __init__(self) -> None:
         self._lists: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._known: deque[tuple[bytes, tuple[str, ...]]] = deque(maxlen=_LISTS)
         """The last ones, as they are written, and as they are read."""
 
-    def read(self, reader: Reader) -> tuple[str, ...]:
+    def read(self, reader: Reader, allowance: Allowance) -> tuple[str, ...]:
         """In order, each topic once. Raises ValueError."""
         start, data = reader.pos, reader.buf
         for written, topics in self._known:
             if data[start : start + len(written)] == written:
                 reader.pos += len(written)
                 return topics
-        topics = tuple(sorted({reader.string() for _ in range(_count(reader, self._allowance))}))
-        if self._different is not None and topics not in self._lists:
-            self._different.take(len(topics))
+        topics = tuple(sorted({reader.string() for _ in range(_count(reader, allowance))}))
         topics = self._lists.setdefault(topics, topics)
         self._known.append((bytes(data[start : reader.pos]), topics))
         return topics
@@ -90,7 +85,7 @@ def read_subscription(
     allowance = allowance or _of_one_member()
     reader = Reader(data)
     version = reader.int16()
-    topics = (lists or KnownLists(allowance)).read(reader)
+    topics = (lists or KnownLists()).read(reader, allowance)
     reader.nullable_bytes()
     owned = _partitions(reader, allowance) if version >= 1 else {}
     if version >= 2:
@@ -103,10 +98,10 @@ def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
     """The topics of all members; None where one's bytes are not a consumer's subscription, or where those
     that differ name more than are read."""
     read: dict[int, tuple[str, ...]] = {}
-    lists = KnownLists(Allowance(MAX_TOPICS))
+    lists, allowance = KnownLists(), Allowance(MAX_TOPICS)
     for subscription in subscriptions:
         try:
-            topics = lists.read(Reader(subscription, INT16.size))
+            topics = lists.read(Reader(subscription, INT16.size), allowance)
         except ValueError:
             return None
         read[id(topics)] = topics

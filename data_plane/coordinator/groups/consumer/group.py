@@ -173,11 +173,9 @@ class ConsumerGroup:
 
     # --- members of the consumer protocol ------------------------------------------------------
 
-    def heartbeat(
-        self, request: ConsumerHeartbeat, at: Instant, draft: Draft | None = None
-    ) -> Outcome[ConsumerHeartbeatReply]:
-        """Raises BrokerError. `draft`: what the group is about to be, where it is being converted."""
-        draft = draft or self._draft()
+    def heartbeat(self, request: ConsumerHeartbeat, at: Instant) -> Outcome[ConsumerHeartbeatReply]:
+        """Raises BrokerError."""
+        draft = self._draft()
         if request.member_epoch in (LEAVING, LEAVING_FOR_NOW):
             return self._leave(draft, request, at)
         context = self._context(at, request.may_see)
