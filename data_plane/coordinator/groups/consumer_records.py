@@ -17,6 +17,7 @@ Path of the data: consumer/draft.py -> here -> coordinator/runtime.py -> partiti
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Annotated, Any, Final, NamedTuple
@@ -229,15 +230,18 @@ class ConsumerGroupRecord(NamedTuple):
 
 def encode(record: ConsumerGroupRecord) -> tuple[bytes, bytes | None]:
     """Key and value as they lie in the log."""
-    key = bytearray(INT16.pack(record.kind))
-    key += string(record.group_id)
-    if record.kind in _NAMED:
-        key += string(record.name)
+    [key] = keys_of(record.kind, record.group_id, (record.name,))
     if record.value is None:
-        return bytes(key), None
+        return key, None
     out = bytearray(INT16.pack(_VALUE_VERSION))
     Schema.of(_VALUES[record.kind]).write(out, record.value, _VALUE_VERSION)
-    return bytes(key), bytes(out)
+    return key, bytes(out)
+
+
+def keys_of(kind: ConsumerGroupRecordType, group_id: str, names: Iterable[str]) -> list[bytes]:
+    """Of the records of one kind with these names."""
+    head = INT16.pack(kind) + string(group_id)
+    return [head + string(name) for name in names] if kind in _NAMED else [head for _ in names]
 
 
 def decode(key: bytes, value: bytes | None) -> ConsumerGroupRecord | None:

@@ -97,18 +97,6 @@ class Draft:
         for kind in _OF_MEMBER:
             self._write(kind, member_id, None)
 
-    def erase_group(self) -> None:
-        """Tombstones for everything."""
-        for kind in (ConsumerGroupRecordType.CURRENT, ConsumerGroupRecordType.TARGET):
-            for member_id in list(self.state.members):
-                self._write(kind, member_id, None)
-        self._write(ConsumerGroupRecordType.TARGET_EPOCH, "", None)
-        for member_id in list(self.state.members):
-            self._write(ConsumerGroupRecordType.MEMBER, member_id, None)
-        for regex in list(self.state.regexes):
-            self._write(ConsumerGroupRecordType.REGEX, regex, None)
-        self._write(ConsumerGroupRecordType.GROUP, "", None)
-
     def replace_member(self, old: ConsumerGroupMember, new_id: str) -> ConsumerGroupMember:
         """A static member takes its place again under another id, as a joining member."""
         target = self.state.target_of(old.member_id)

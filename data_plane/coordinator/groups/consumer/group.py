@@ -35,6 +35,7 @@ from data_plane.coordinator.groups.consumer.state import (
     ConsumerGroupState,
     MemberState,
 )
+from data_plane.coordinator.groups.consumer.tombstones import tombstones
 from data_plane.coordinator.groups.consumer_records import ConsumerGroupRecord, ConsumerGroupRecordType
 from data_plane.coordinator.groups.deadlines import Deadlines
 from data_plane.coordinator.groups.messages import (
@@ -294,9 +295,7 @@ class ConsumerGroup:
 
     def tombstones(self) -> list[CoordinatorRecord]:
         """For a group that is deleted, or changes its protocol while it is empty."""
-        draft = self._draft()
-        draft.erase_group()
-        return [*draft.records]
+        return tombstones(self.group_id, self.state)
 
     # --- inside --------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from data_plane.coordinator.groups.consumer.draft import Draft
 from data_plane.coordinator.groups.consumer.rules import ConsumerGroupConfig
 from data_plane.coordinator.groups.consumer.state import ConsumerGroupMember as ConsumerMember
 from data_plane.coordinator.groups.consumer.state import ConsumerGroupState
+from data_plane.coordinator.groups.consumer.tombstones import tombstones
 from data_plane.coordinator.groups.records import (
     CoordinatorRecord,
     GroupRecord,
@@ -63,10 +64,8 @@ def downgrade(
         at.now_ms,
         members,
     )
-    erasing = Draft(draft.group_id, state)
-    erasing.erase_group()
-    as_classic = GroupRecord(draft.group_id, stored)
-    records: list[CoordinatorRecord] = [*draft.records, *erasing.records, as_classic]
+    group_id = draft.group_id
+    records = [*draft.records, *tombstones(group_id, state), GroupRecord(group_id, stored)]
     return records if _size(records) <= max_bytes else None
 
 
