@@ -263,9 +263,9 @@ class GroupCoordinator:
         """What a member that names thousands of topics makes its group ask for, each in a turn of its own."""
         if len(names) >= LONG_LIST:
             there = self.view.there(frozenset(names))
-            _ = there.sizes
+            _ = there.ids
             await self._turns.next()
-            _ = there.ids, there.metadata_hash
+            _ = self.view.there(there.names).metadata_hash  # as if nobody else were there
             await self._turns.next()
 
     async def _look_up_patterns(self, request: ConsumerHeartbeat) -> None:

@@ -77,7 +77,7 @@ def remove(draft: Draft, member_ids: Collection[str], context: RebalanceContext)
     for member_id in member_ids:
         draft.erase_member(member_id)
     forget_patterns(draft)
-    metadata_hash = context.view.there(draft.state.subscribed_topics()).metadata_hash
+    metadata_hash = draft.state.subscriptions.all_there(context.view).metadata_hash
     draft.write_group(draft.state.epoch + 1, metadata_hash)
 
 

@@ -47,7 +47,7 @@ def refresh_target(
     if subscriptions_changed or context.topics_changed or _must_look_again(draft, context):
         forget_patterns(draft)
         others = context.may_see is not None and _resolve_patterns(draft, context, context.may_see, later)
-        metadata_hash = context.view.there(draft.state.subscribed_topics()).metadata_hash
+        metadata_hash = draft.state.subscriptions.all_there(context.view).metadata_hash
         if subscriptions_changed or others or metadata_hash != draft.state.metadata_hash:
             draft.write_group(draft.state.epoch + 1, metadata_hash)
     if draft.state.epoch > draft.state.target_epoch:
@@ -131,21 +131,18 @@ def assignor_of(state: ConsumerGroupState, rules: ConsumerGroupConfig) -> str:
 def _make_target(draft: Draft, context: RebalanceContext) -> None:
     state, view = draft.state, context.view
     # Most members read the same: by the same subscription, or by patterns that match the same.
-    by_lists: dict[tuple[int, int], frozenset[UUID]] = {}
-    by_topics: dict[frozenset[str], frozenset[UUID]] = {}
+    by_lists: dict[tuple[int, int], frozenset[UUID]] = {}  # to hash them takes a while
+    different: dict[frozenset[UUID], frozenset[UUID]] = {}
     members = []
     for member_id, member in state.members.items():
-        named, matched = state.lists_of(member)
-        topic_ids = by_lists.get((id(named), id(matched)))  # to hash them takes a while
+        named, matched = lists = state.lists_of(member)
+        topic_ids = by_lists.get((id(named), id(matched)))
         if topic_ids is None:
-            topics = frozenset(named).union(matched)
-            topic_ids = by_topics.get(topics)
-            if topic_ids is None:
-                topic_ids = by_topics[topics] = view.there(topics).ids
-            by_lists[id(named), id(matched)] = topic_ids
+            by_name, by_pattern = (state.subscriptions.there(each, view).ids for each in lists)
+            topic_ids = by_name | by_pattern if by_pattern else by_name
+            topic_ids = by_lists[id(named), id(matched)] = different.setdefault(topic_ids, topic_ids)
         members.append(AssignedMember(member_id, member.instance_id, topic_ids, state.target_of(member_id)))
-    every = by_topics.keys()
-    sizes = view.there(frozenset().union(*every)).sizes
+    sizes = state.subscriptions.all_there(view).sizes
     targets = ASSIGNORS[assignor_of(state, context.rules)](members, sizes)
     for member_id, target in targets.items():
         before = state.targets.get(member_id)

@@ -4,7 +4,7 @@ kilobytes, and there may be thousands of them.
 Equal lists of topics are one list here, whoever names them and whichever pattern matches them. Nearly all
 members of a group have the same list, which may be long: to look at all lists is to look at a few.
 
-state.py -> here
+state.py -> here -> cluster_view.py, which of the topics exist
 """
 
 from __future__ import annotations
@@ -13,19 +13,33 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from data_plane.coordinator.groups.consumer.cluster_view import ClusterView, TopicsThere
 from data_plane.coordinator.groups.consumer_records import MemberMetadata, ResolvedRegex
 from data_plane.coordinator.groups.messages import MemberProtocol, bytes_of
 
 Topics = tuple[str, ...]
 
+NONE_THERE: Final = TopicsThere(())
+
 _WIDEST: Final = 4
 """Bytes that each character of a text takes, where any is not ASCII."""
+
+
+class _Known:
+    """What of a list exists, since the topics of the cluster last changed."""
+
+    __slots__ = ("there", "version")
+
+    def __init__(self) -> None:
+        self.there = NONE_THERE
+        self.version: int | None = None
 
 
 class _Shared(NamedTuple):
     topics: Topics
     users: int
     bytes: int
+    known: _Known
 
 
 class Subscriptions:
@@ -52,6 +66,20 @@ class Subscriptions:
     def topics(self) -> frozenset[str]:
         """All that anybody reads."""
         return frozenset[str]().union(*self._lists)
+
+    def there(self, topics: Topics, view: ClusterView) -> TopicsThere:
+        """Which of one of the lists exist."""
+        if not topics:
+            return NONE_THERE
+        known = self._shared[id(topics)].known
+        if known.version != view.topics_version:
+            known.there, known.version = view.there(frozenset(topics)), view.topics_version
+        return known.there
+
+    def all_there(self, view: ClusterView) -> TopicsThere:
+        """Which of all topics exist. Those that do not, ten times as many, are looked for once in each list:
+        any member may say often that it reads something else."""
+        return view.there(frozenset[str]().union(*(self.there(each, view).names for each in self._lists)))
 
     def add_member(self, member_id: str, metadata: MemberMetadata) -> MemberMetadata:
         """The same with the list that equal ones have."""
@@ -81,11 +109,11 @@ class Subscriptions:
         if shared is None:
             equal = self._lists.get(topics)
             shared = self._new(topics) if equal is None else self._shared[id(equal)]
-        self._shared[id(shared.topics)] = _Shared(shared.topics, shared.users + 1, shared.bytes)
+        self._shared[id(shared.topics)] = shared._replace(users=shared.users + 1)
         return shared.topics
 
     def _new(self, topics: Topics) -> _Shared:
-        shared = _Shared(topics, 0, _text_bytes(topics))
+        shared = _Shared(topics, 0, _text_bytes(topics), _Known())
         self._lists[topics] = topics
         self.names += len(topics)
         self.bytes += shared.bytes
@@ -94,7 +122,7 @@ class Subscriptions:
     def _remove(self, topics: Topics) -> None:
         shared = self._shared[id(topics)]
         if shared.users > 1:
-            self._shared[id(topics)] = _Shared(topics, shared.users - 1, shared.bytes)
+            self._shared[id(topics)] = shared._replace(users=shared.users - 1)
             return
         del self._lists[topics], self._shared[id(topics)]
         self.names -= len(topics)
