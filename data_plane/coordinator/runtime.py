@@ -318,7 +318,7 @@ class Shard(Generic[RecordT]):
         pairs = self._encoded(records, atomic=decision.atomic)
         producer_id, epoch = decision.producer or (NO_PRODUCER_ID, -1)
         batch = encode_batch(
-            [Record(timestamp=at.now_ms, key=key, value=value) for key, value in pairs],
+            [Record(-1, at.now_ms, key, value) for key, value in pairs],  # by name takes twice as long
             producer_id=producer_id,
             producer_epoch=epoch,
             transactional=decision.producer is not None,

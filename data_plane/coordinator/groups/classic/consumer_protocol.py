@@ -121,8 +121,7 @@ def write_assignment(partitions: Partitions, version: int) -> bytes:
     out = bytearray(INT16.pack(version) + INT32.pack(len(partitions)))
     for topic in sorted(partitions):
         numbers = sorted(partitions[topic])
-        out += string(topic) + INT32.pack(len(numbers))
-        out += struct.pack(f">{len(numbers)}i", *numbers)
+        out += string(topic) + struct.pack(f">i{len(numbers)}i", len(numbers), *numbers)
     return bytes(out + _NO_BYTES)
 
 
