@@ -60,7 +60,7 @@ class KnownLists:
         """In order, each topic once. Raises ValueError."""
         start, data = reader.pos, reader.buf
         for written, topics in self._known:
-            if data[start : start + len(written)] == written:
+            if data[start : start + len(written)].tobytes() == written:  # a view is compared item by item
                 reader.pos += len(written)
                 return topics
         topics = tuple(sorted({reader.string() for _ in range(_count(reader, allowance))}))
