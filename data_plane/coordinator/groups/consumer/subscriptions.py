@@ -25,7 +25,7 @@ _WIDEST: Final = 4
 """Bytes that each character of a text takes, where any is not ASCII."""
 
 
-class _Known:
+class _LookedUp:
     """What of a list exists, since the topics of the cluster last changed."""
 
     __slots__ = ("there", "version")
@@ -39,7 +39,7 @@ class _Shared(NamedTuple):
     topics: Topics
     users: int
     bytes: int
-    known: _Known
+    looked_up: _LookedUp
 
 
 class Subscriptions:
@@ -71,7 +71,7 @@ class Subscriptions:
         """Which of one of the lists exist."""
         if not topics:
             return NONE_THERE
-        known = self._shared[id(topics)].known
+        known = self._shared[id(topics)].looked_up
         if known.version != view.topics_version:
             known.there, known.version = view.there(frozenset(topics)), view.topics_version
         return known.there
@@ -113,7 +113,7 @@ class Subscriptions:
         return shared.topics
 
     def _new(self, topics: Topics) -> _Shared:
-        shared = _Shared(topics, 0, _text_bytes(topics), _Known())
+        shared = _Shared(topics, 0, _text_bytes(topics), _LookedUp())
         self._lists[topics] = topics
         self.names += len(topics)
         self.bytes += shared.bytes
