@@ -10,8 +10,9 @@ controller changes, the new one already has the connected brokers and those that
 (a killed process closes its sockets), instead of waiting for a whole session timeout.
 
 Answers come in the order of the requests, and a client's request may take many seconds: a heartbeat that
-waits behind it comes too late, and ISR changes hold up producers. So envelopes have connections of their own,
-one for the long ones, which nobody else's request waits for, and one for the others. They are made when they
+waits behind it comes too late, and ISR changes hold up producers. So what clients want has connections of its own:
+one for long envelopes, which nobody else's request waits for, one for the others, one for topics that are made
+on demand, a hundred at once. They are made when they
 are needed, again where the controller has closed them as idle, and end with the first one, so that what waits
 for a controller that is gone is sent to the next.
 
@@ -98,8 +99,8 @@ class ControllerChannel:
         self._retry_backoff_s = retry_backoff_s
         self._security = security
         self._clients: dict[int, PeerClient] = {}
-        self._for_short, self._for_long = (
-            BrokerChannels(loop, self._voters.get, client_id, security) for _ in range(2)
+        self._for_clients = self._for_short, self._for_long, self._on_demand = tuple(
+            BrokerChannels(loop, self._voters.get, client_id, security) for _ in range(3)
         )
         self._of_kafka: set[int] = set()
         """Voters that are Apache Kafka's."""
@@ -139,7 +140,7 @@ class ControllerChannel:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for client in self._clients.values():
             client.close()
-        for channels in (self._for_short, self._for_long):
+        for channels in self._for_clients:
             channels.close()
 
     def connected(self, voter: int) -> bool:
@@ -179,13 +180,11 @@ class ControllerChannel:
         if client is None or not client.connected:
             raise ConnectionRefusedError(f"no connection to controller {voter}")
         try:
-            if api_key == ApiKey.ENVELOPE:
-                assert isinstance(fields, Mapping)  # as forwarding.py seals them
-                is_long = len(fields["request_data"]) > LONG_BYTES
-                channels = self._for_long if is_long else self._for_short
-                answer = await channels.ask(voter, api_key, version, fields, timeout_s)
-            else:
+            channels = self._apart(api_key, fields)
+            if channels is None:
                 answer = await client.request(api_key, version, fields, timeout_s=timeout_s)
+            else:
+                answer = await channels.ask(voter, api_key, version, fields, timeout_s)
         except MalformedMessage as error:
             client.close()
             raise ConnectionResetError(str(error)) from None
@@ -196,6 +195,15 @@ class ControllerChannel:
             raise BrokerError(ErrorCode.NOT_CONTROLLER, f"{voter} is not the active controller")
         self.active = voter
         return answer
+
+    def _apart(self, api_key: ApiKey, fields: Fields) -> BrokerChannels | None:
+        """By which connections a client's wish is asked for; None where it is the broker's own."""
+        if api_key == ApiKey.CREATE_TOPICS:
+            return self._on_demand
+        if api_key == ApiKey.ENVELOPE:
+            assert isinstance(fields, Mapping)  # as forwarding.py seals them
+            return self._for_long if len(fields["request_data"]) > LONG_BYTES else self._for_short
+        return None
 
     async def connect_apart(self, voter: int, client_id: str, timeout_s: float) -> PeerClient:
         """A connection to a voter for its caller alone. Raises `OSError`."""
@@ -213,9 +221,9 @@ class ControllerChannel:
                 try:
                     return await self.ask(voter, api_key, version, fields, patience)
                 except OSError as error:
-                    is_silent = isinstance(error, TimeoutError)
+                    is_silent = isinstance(error, TimeoutError) and self._apart(api_key, fields) is None
                     if self.active == voter and (is_silent or not self.connected(voter)):
-                        self.active = -1  # else only a connection for envelopes has ended
+                        self.active = -1  # else only a connection for clients has ended
                 except BrokerError as error:
                     if error.code != ErrorCode.NOT_CONTROLLER:
                         raise
@@ -248,7 +256,7 @@ class ControllerChannel:
                     await lost.wait()
                 finally:
                     client.close()
-                    for channels in (self._for_short, self._for_long):
+                    for channels in self._for_clients:
                         channels.disconnect(voter)
                     if self.active == voter:
                         self.active = -1

@@ -22,7 +22,7 @@ ACTIVE = 2
 
 class Controllers:
     """Voters 1, 2 and 3 on sockets of their own; they answer ApiVersions and heartbeats at once, long
-    envelopes when they are told to, and all of one connection in order, as our servers do."""
+    envelopes and creations when they are told to, and all of one connection in order, as our servers do."""
 
     def __init__(self, api_keys: tuple[ApiKey, ...]) -> None:
         self._rows = [{"api_key": key, "min_version": 0, "max_version": 17} for key in api_keys]
@@ -30,6 +30,8 @@ class Controllers:
         self.connections: list[tuple[int, asyncio.StreamWriter]] = []
         self.envelopes: asyncio.Queue[int] = asyncio.Queue()
         self.answers_long = asyncio.Event()
+        self.creations: list[int] = []
+        self.lost_creations = 0
         self.active = ACTIVE
         self.silent: set[int] = set()
         self._servers: list[asyncio.Server] = []
@@ -66,6 +68,13 @@ class Controllers:
                         await self.answers_long.wait()
                     fields = {"error_code": 0, "response_data": b"done"}
                     answer += b"\0" + encode_response(ApiKey.ENVELOPE, version, fields)
+                elif api_key == ApiKey.CREATE_TOPICS:
+                    self.creations.append(voter)
+                    if len(self.creations) <= self.lost_creations:
+                        continue
+                    await self.answers_long.wait()
+                    fields = {"throttle_time_ms": 0, "topics": []}
+                    answer += b"\0" + encode_response(ApiKey.CREATE_TOPICS, version, fields)
                 else:
                     self.heartbeats.append(voter)
                     code = ErrorCode.NONE if voter == self.active else ErrorCode.NOT_CONTROLLER
@@ -147,6 +156,10 @@ def test_voters_are_learned_by_who_knows_bootstrap_servers_alone(api_keys: tuple
 
 
 SHORT = {"request_data": b"a client's", "request_principal": b"", "client_host_address": bytes(4)}
+CREATION = {
+    "topics": [{"name": "t", "num_partitions": 1, "replication_factor": 1, "configs": []}],
+    "timeout_ms": 1000, "validate_only": False,
+}  # fmt: skip
 LONG = {**SHORT, "request_data": bytes(LONG_BYTES + 1)}
 
 
@@ -188,6 +201,34 @@ def test_what_is_short_waits_behind_no_long_request_of_a_client() -> None:
             await asyncio.sleep(0)
             await channel.request(ApiKey.ENVELOPE, 0, SHORT)
             assert channel.active == ACTIVE
+
+    asyncio.run(run())
+
+
+def test_nothing_waits_behind_topics_that_are_created_on_demand() -> None:
+    """A hundred at once, for one Metadata request: with 300 partitions each they took a second and a half."""
+
+    async def run() -> None:
+        async with met() as (controllers, channel):
+            creating = [
+                asyncio.ensure_future(channel.request(ApiKey.CREATE_TOPICS, 7, CREATION)) for _ in range(3)
+            ]
+            await channel.ask(ACTIVE, ApiKey.BROKER_HEARTBEAT, 1, HEARTBEAT, timeout_s=10)
+            await channel.request(ApiKey.ENVELOPE, 0, SHORT)
+            assert not any(each.done() for each in creating)
+            controllers.answers_long.set()
+            await asyncio.gather(*creating)
+
+    asyncio.run(run())
+
+
+def test_a_controller_that_creates_slowly_is_still_the_active_one() -> None:
+    async def run() -> None:
+        async with met(attempt_timeout_s=0.1) as (controllers, channel):
+            controllers.lost_creations = 2
+            controllers.answers_long.set()
+            await channel.request(ApiKey.CREATE_TOPICS, 7, CREATION)
+            assert controllers.creations == [ACTIVE] * 3, "nobody else was asked"
 
     asyncio.run(run())
 
