@@ -87,7 +87,7 @@ def _read(
         "high_watermark": log.end_offset,
         "last_stable_offset": log.end_offset,
         "log_start_offset": log.start_offset,
-        "current_leader": {"leader_id": controller.raft.leader_id, "leader_epoch": controller.raft.term},
+        "current_leader": _current_leader(controller),
         "aborted_transactions": None,
         "records": b"",
     }
@@ -115,6 +115,15 @@ def _read(
     except BrokerError as error:
         answer["error_code"] = int(error.code)
     return answer
+
+
+def _current_leader(controller: ControllerContext) -> dict[str, int]:
+    """As this voter knows it. One that does not count yet may have known of a later one and lost its disk: to
+    whoever learns from a majority what was elected, it is no witness."""
+    raft = controller.raft
+    if raft.is_mute:
+        return {"leader_id": -1, "leader_epoch": -1}
+    return {"leader_id": raft.leader_id, "leader_epoch": raft.term}
 
 
 def _framed(controller: ControllerContext, ctx: RequestContext, answer: dict[str, Any]) -> Buffers:
@@ -187,7 +196,7 @@ async def _snapshot_piece(
         "index": wanted.partition,
         "snapshot_id": wanted.snapshot_id,
         "position": wanted.position,
-        "current_leader": {"leader_id": controller.raft.leader_id, "leader_epoch": controller.raft.term},
+        "current_leader": _current_leader(controller),
         "unaligned_records": b"",
     }
     if topic != METADATA_TOPIC or wanted.partition != 0:

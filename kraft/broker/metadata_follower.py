@@ -224,11 +224,12 @@ class MetadataFollower:
         )
 
     def _learn_who_is_behind(self, voter: int, epoch: int) -> None:
-        """The voter knew of that epoch when it answered."""
-        if epoch < self._elected_epoch:
-            self._behind.add(voter)
-        else:
+        """The voter knew of that epoch when it answered. Below 0 it said nothing of it (it refuses), and 0 is
+        that of a new disk, whose voter has no vote yet: neither is a witness of what was elected."""
+        if epoch >= self._elected_epoch:
             self._behind.discard(voter)
+        elif epoch > 0:
+            self._behind.add(voter)
 
     def _is_majority_behind(self) -> bool:
         """Whoever elected a leader has had its epoch on disk before that: a majority that knows of none has

@@ -95,6 +95,10 @@ class RaftDriver:
     def term(self) -> int:
         return self._raft.term
 
+    @property
+    def is_mute(self) -> bool:
+        return self._raft.is_mute
+
     def state(self) -> QuorumState:
         return self._raft.state()
 

@@ -133,6 +133,10 @@ class Raft(Protocol):
     @property
     def term(self) -> int: ...
 
+    @property
+    def is_mute(self) -> bool:
+        """Whether this voter's disk is new and it does not count yet: it may have known a later term."""
+
     def state(self) -> QuorumState: ...
 
     def propose(self, command: bytes, on_done: Callable[[Applied], None]) -> None:

@@ -147,7 +147,7 @@ class SyncObjRaft(Raft):
 
     @property
     def is_mute(self) -> bool:
-        """Whether this voter's disk is new and it does not count yet (see admission.py)."""
+        """See admission.py."""
         return self.admission.mute
 
     @property

@@ -83,7 +83,7 @@ FOLLOWING: Final = (
         "kraft/broker/metadata_follower.py",
         "not self._is_majority_behind() and self._stale <= STALE_ANSWERS",
         "False",
-        ("unit/broker/test_metadata_follower.py", "unit/simulator/test_replaced_controller.py"),
+        ("unit/broker/test_lost_metadata.py", "unit/simulator/test_replaced_controller.py"),
     ),
     mutant(
         "beginning-of-a-truncated-log",

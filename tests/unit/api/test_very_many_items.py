@@ -357,7 +357,7 @@ async def _asked(handler: Any, request: Any) -> Any:
     if "node" in handler.__annotations__:
         return await handler(node, ctx, request)
     if "controller" in handler.__annotations__:
-        raft: Any = told(leader_id=1, term=1)
+        raft: Any = told(leader_id=1, term=1, is_mute=False)
         controller = controller_context(node, quorum_controller=Controller(), raft=raft)
         return await handler(controller, ctx, request)
     broker = broker_context(
