@@ -4,7 +4,8 @@ It implements the `Disk` port of metadata_quorum/foundation/disk.py and runs the
 real one. What it models:
 
 * `write_at` and `append` change the page cache; `sync` copies it to the durable image; names created,
-  renamed or removed become durable with `sync_dir` of their directory.
+  renamed or removed become durable with `sync_dir` of their directory, and a rename to another one with that
+  of either.
 * `kill()` kills the process: the page cache stays, every open handle is severed, so that a `finally` of
   the dead node cannot write afterwards. `kill_before(n)` kills it between two operations, an append half
   done.
@@ -34,8 +35,6 @@ from chaos.sim.disk_tree import (
     PAGE,
     DirectoryNode,
     Inode,
-    NameChange,
-    bind_name,
     check_name,
     directories_below,
     disk_error,
@@ -44,6 +43,7 @@ from chaos.sim.disk_tree import (
     names_in,
     settle_inode,
 )
+from chaos.sim.name_changes import NameChanges
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.disk import sync_each_below
 from metadata_quorum.foundation.primitives import Buffer
@@ -169,8 +169,7 @@ class SimDisk:
         self.operations = 0
         """How many changes of the disk were started: `kill_before` counts the same."""
         self._root = DirectoryNode()
-        self._unsynced: dict[NameChange, None] = {}
-        """Of all directories, in their order."""
+        self._names = NameChanges()
         self._faults = DiskFaults()
         self._kill_in: int | None = None
 
@@ -189,7 +188,7 @@ class SimDisk:
             parent, name = self._parent_of(path)
             self.strike("create", path)
             inode = Inode()
-            self._bind(parent, (parent, name, inode))
+            self._names.bind((parent, name, inode))
         return SimFile(self, path, inode)
 
     def exists(self, path: str) -> bool:
@@ -217,10 +216,9 @@ class SimDisk:
             if child is None:
                 self.strike("mkdir", path)
                 child = DirectoryNode()
-                self._bind(directory, (directory, name, child))
+                self._names.bind((directory, name, child))
                 if directory is self._root:
-                    for change in self._settled(list(self._root.unsynced)[-1:]):
-                        self._make_durable(change)
+                    self._names.keep(list(self._root.unsynced)[-1:])
             if not isinstance(child, DirectoryNode):
                 raise disk_error(errno.ENOTDIR, path)
             directory = child
@@ -229,7 +227,7 @@ class SimDisk:
         self.strike("remove", path)
         if isinstance(self._find(path), Inode):
             parent, name = self._parent_of(path)
-            self._bind(parent, (parent, name, None))
+            self._names.bind((parent, name, None))
 
     def remove_tree(self, path: str, may_block: MayBlock) -> None:
         """File by file. Raises OSError."""
@@ -240,7 +238,7 @@ class SimDisk:
         if entry is not None:
             self.strike("rmdir" if isinstance(entry, DirectoryNode) else "remove", path)
             parent, name = self._parent_of(path)
-            self._bind(parent, (parent, name, None))
+            self._names.bind((parent, name, None))
 
     def rename(self, source: str, target: str) -> None:
         """Raises OSError."""
@@ -251,22 +249,21 @@ class SimDisk:
             raise disk_error(errno.ENOENT, source)
         from_parent, from_name = self._parent_of(source)
         to_parent, to_name = self._parent_of(target)
-        self._bind(to_parent, (from_parent, from_name, None), (to_parent, to_name, entry))
+        self._names.bind((from_parent, from_name, None), (to_parent, to_name, entry))
 
     def sync_dir(self, path: str, may_block: MayBlock) -> None:
         """Raises OSError."""
         directory = self._find(path)
-        began = list(directory.unsynced) if isinstance(directory, DirectoryNode) else []
+        began = self._names.synced_with(directory) if isinstance(directory, DirectoryNode) else []
         try:
             self.strike("sync_dir", path)
         except OSError:
-            self._settled(began)
+            self._names.lose(began)
             raise
         if not isinstance(directory, DirectoryNode):
             raise disk_error(errno.ENOENT, path)
         self.syncs += 1
-        for change in self._settled(began):
-            self._make_durable(change)
+        self._names.keep(began)
 
     def sync_below(self, path: str, may_block: MayBlock) -> None:
         sync_each_below(self, path, may_block)
@@ -305,11 +302,12 @@ class SimDisk:
         """The machine loses power. Unsynced data is kept, dropped or torn, page by page; of changed names
         any, or the first so many where the file system keeps a journal of them."""
         self.kill()
-        kept = random.randrange(len(self._unsynced) + 1) if names_in_order else 0
-        for place, change in enumerate(self._unsynced):
-            if place < kept if names_in_order else random.random() < 0.5:
-                self._make_durable(change)
-        self._settled(list(self._unsynced))
+        changes = self._names.all()
+        if names_in_order:
+            self._names.keep(changes[: random.randrange(len(changes) + 1)])
+        else:
+            self._names.keep([change for change in changes if random.random() < 0.5])
+        self._names.lose(changes)
         for directory in directories_below(self._root):
             directory.cache = dict(directory.durable)
         settled: set[int] = set()
@@ -321,9 +319,7 @@ class SimDisk:
     def lose_page(self, path: str, page: int, kept_bytes: int = 0) -> None:
         """The machine loses power; of all unsynced data only this page is lost, but for its first bytes."""
         self.kill()
-        for change in self._unsynced:
-            self._make_durable(change)
-        self._settled(list(self._unsynced))
+        self._names.keep(self._names.all())
         lost = self._inode(path)
         if page in lost.dirty:
             start, end = page * PAGE + kept_bytes, min((page + 1) * PAGE, len(lost.cache))
@@ -356,7 +352,7 @@ class SimDisk:
     def restore(self, backup: SimDisk) -> None:
         """What is on that one is on this, which is written to from now on, and that one is not."""
         self._root = backup._root
-        self._unsynced.clear()
+        self._names = NameChanges()
 
     def durable_files(self, directory: str) -> dict[str, bytes]:
         """The files right in a directory, as `durable_clone` would have them."""
@@ -370,7 +366,7 @@ class SimDisk:
         """A new, empty disk."""
         self.kill()
         self._root = DirectoryNode()
-        self._settled(list(self._unsynced))
+        self._names = NameChanges()
 
     def fail(
         self, operation: str, code: int, *, path_part: str = "", after: int = 0, count: int = 1
@@ -477,23 +473,3 @@ class SimDisk:
         if not isinstance(inode, Inode):
             raise disk_error(errno.ENOENT, path)
         return inode
-
-    def _bind(
-        self, directory: DirectoryNode, *bindings: tuple[DirectoryNode, str, Inode | DirectoryNode | None]
-    ) -> None:
-        for parent, name, meant in bindings:
-            bind_name(parent.cache, name, meant)
-        change = NameChange(directory, bindings)
-        self._unsynced[change] = directory.unsynced[change] = None
-
-    def _settled(self, changes: Sequence[NameChange]) -> Sequence[NameChange]:
-        """Of these, what nobody else has settled meanwhile; it is unsynced no more. What is changed while it
-        is being synced stays unsynced."""
-        left = [change for change in changes if change in self._unsynced]
-        for change in left:
-            del self._unsynced[change], change.directory.unsynced[change]
-        return left
-
-    def _make_durable(self, change: NameChange) -> None:
-        for parent, name, meant in change.bindings:
-            bind_name(parent.durable, name, meant)

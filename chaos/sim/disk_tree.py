@@ -1,7 +1,7 @@
 """The tree of a simulated disk: files and directories, each as processes see it and as a loss of power
 leaves it.
 
-Used by disk.py alone, which is the port.
+Used by disk.py, which is the port, and its name_changes.py.
 """
 
 from __future__ import annotations
@@ -41,12 +41,16 @@ class DirectoryNode:
     """In their order."""
 
 
+Binding = tuple[DirectoryNode, str, Inode | DirectoryNode | None]
+"""What a name in a directory means."""
+
+
 @dataclass(slots=True, eq=False)
 class NameChange:
-    """One unsynced change of a directory: the names now mean something else, or nothing."""
+    """One unsynced change of names: they now mean something else, or nothing. All their directories have
+    it."""
 
-    directory: DirectoryNode
-    bindings: tuple[tuple[DirectoryNode, str, Inode | DirectoryNode | None], ...]
+    bindings: tuple[Binding, ...]
     """A rename binds two names at once, all or nothing."""
 
 

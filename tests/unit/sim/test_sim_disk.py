@@ -212,3 +212,71 @@ def test_a_directory_that_was_renamed_is_the_same_one() -> None:
         assert disk.list(f"/d/{name}", MAY_BLOCK) == ["new", "old"]
         names.add(name)
     assert names == {"a", "b"}
+
+
+@pytest.mark.parametrize("synced", ["/d/from", "/d/to"])
+def test_a_rename_to_another_directory_is_durable_with_either_of_them(synced: str) -> None:
+    """Noted under its target alone, it came back over what the source durably had since: a partition's
+    directory that had been moved aside, and made anew, was gone."""
+    for seed in range(40):
+        disk = SimDisk()
+        for path in ("/d/from", "/d/to"):
+            disk.make_dirs(path)
+        disk.sync_dir("/d", MAY_BLOCK)
+        disk.open("/d/from/f", create=True)
+        disk.rename("/d/from/f", "/d/to/f")
+        disk.sync_dir(synced, MAY_BLOCK)
+        assert (disk.durable_files("/d/from"), disk.durable_files("/d/to")) == ({}, {"f": b""})
+        disk.open("/d/from/f", create=True)
+        disk.remove("/d/to/f")
+        for path in ("/d/from", "/d/to"):
+            disk.sync_dir(path, MAY_BLOCK)
+        disk.power_loss(Random(seed))
+        assert (disk.list("/d/from", MAY_BLOCK), disk.list("/d/to", MAY_BLOCK)) == (["f"], [])
+
+
+def test_nothing_comes_back_from_a_directory_that_was_removed() -> None:
+    """Its names are never synced; the renames into it are, with the directories that they came from."""
+    for seed in range(40):
+        disk = SimDisk()
+        for path in ("/d/f", "/d/aside"):
+            disk.make_dirs(path)
+        disk.sync_dir("/d", MAY_BLOCK)
+        disk.rename("/d/f", "/d/aside/f")
+        disk.remove_tree("/d/aside", MAY_BLOCK)
+        disk.make_dirs("/d/f")
+        disk.sync_dir("/d", MAY_BLOCK)
+        disk.power_loss(Random(seed))
+        assert disk.list("/d", MAY_BLOCK) == ["f"]
+
+
+def test_a_rename_is_not_durable_without_what_was_done_to_its_names_before() -> None:
+    for seed in range(40):
+        disk = SimDisk()
+        for path in ("/d/1", "/d/2", "/d/3"):
+            disk.make_dirs(path)
+        disk.sync_dir("/d", MAY_BLOCK)
+        disk.open("/d/1/f", create=True)
+        disk.open("/d/1/other", create=True)
+        disk.rename("/d/1/f", "/d/2/f")
+        disk.rename("/d/2/f", "/d/3/f")
+        disk.sync_dir("/d/3", MAY_BLOCK)
+        assert disk.durable_files("/d/1") == {}, "nor is anything else"
+        disk.power_loss(Random(seed))
+        assert [disk.exists(f"/d/{each}/f") for each in (1, 2, 3)] == [False, False, True]
+
+
+def test_a_rename_that_failed_to_be_synced_is_lost_whole() -> None:
+    disk = SimDisk()
+    for path in ("/d/from", "/d/to"):
+        disk.make_dirs(path)
+    disk.open("/d/from/f", create=True)
+    for path in ("/d", "/d/from"):
+        disk.sync_dir(path, MAY_BLOCK)
+    disk.rename("/d/from/f", "/d/to/f")
+    disk.fail("sync_dir", errno.EIO, path_part="/d/from")
+    with pytest.raises(OSError, match="Input/output"):
+        disk.sync_dir("/d/from", MAY_BLOCK)
+    disk.sync_dir("/d/to", MAY_BLOCK)
+    disk.power_loss(Random(1))
+    assert (disk.list("/d/from", MAY_BLOCK), disk.list("/d/to", MAY_BLOCK)) == (["f"], [])
