@@ -175,6 +175,11 @@ class PeerClient(asyncio.BufferedProtocol):
     def connected(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a request has no answer yet."""
+        return bool(self._waiting)
+
     def close(self) -> None:
         """End the connection; whatever waits gets `ConnectionError`."""
         self._closed_by_us = True

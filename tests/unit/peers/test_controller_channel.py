@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from kraft.net.client import Address
+from kraft.peers import broker_channels
 from kraft.peers.controller_channel import LONG_BYTES, ControllerChannel, Outage
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.bridge import encode_response
@@ -229,6 +230,26 @@ def test_a_controller_that_creates_slowly_is_still_the_active_one() -> None:
             controllers.answers_long.set()
             await channel.request(ApiKey.CREATE_TOPICS, 7, CREATION)
             assert controllers.creations == [ACTIVE] * 3, "nobody else was asked"
+
+    asyncio.run(run())
+
+
+def test_a_connection_for_envelopes_is_made_anew_only_where_nobody_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(broker_channels, "IDLE_S", -1.0)
+
+    async def run() -> None:
+        async with met() as (controllers, channel):
+            before = len(controllers.connections)
+            asking = [asyncio.ensure_future(channel.request(ApiKey.ENVELOPE, 0, LONG))]
+            assert await controllers.envelopes.get() == ACTIVE
+            asking.append(asyncio.ensure_future(channel.request(ApiKey.ENVELOPE, 0, LONG)))
+            controllers.answers_long.set()
+            assert {bytes((await each).response_data) for each in asking} == {b"done"}
+            assert len(controllers.connections) == before + 1
+            await channel.request(ApiKey.ENVELOPE, 0, LONG)
+            assert len(controllers.connections) == before + 2
 
     asyncio.run(run())
 
