@@ -24,7 +24,8 @@ RETRY_LAST_S: Final = 60.0
 """Pause before work in a directory is tried again that failed, but not because of the disk."""
 
 T = TypeVar("T")
-Due = tuple[Callable[[MayBlock], None], float]
+Steps = tuple[Callable[[MayBlock], None], ...]
+Due = tuple[Steps, float]
 """Work, and the pause after which it is tried again."""
 
 
@@ -60,18 +61,18 @@ class BackgroundWork:
         return task
 
     def run_in(
-        self, directory: LogDir, work: Callable[[MayBlock], None], pause_s: float = RETRY_FIRST_S
+        self, directory: LogDir, *steps: Callable[[MayBlock], None], pause_s: float = RETRY_FIRST_S
     ) -> None:
-        """Run `work`, which touches that log directory, in the executor, behind what is to be run there
-        already: thousands of deletions may be due at once, and a flush waits behind one of them at most. It
-        is tried again where no file descriptor was left, or something was still being written into what it
-        removes: until the next start nobody else would remove that."""
+        """Run work that touches that log directory in the executor, step by step while it is online, behind
+        what is to be run there already: thousands of deletions may be due at once, and a flush waits behind
+        one step of them at most. It is tried again where no file descriptor was left, or something was still
+        being written into what it removes: until the next start nobody else would remove that."""
         if not directory.online or self.closed:
             return
         if directory in self._due:
-            self._due[directory].append((work, pause_s))
+            self._due[directory].append((steps, pause_s))
         else:
-            due = self._due[directory] = deque([(work, pause_s)])
+            due = self._due[directory] = deque([(steps, pause_s)])
             self.spawn(self._run_due(directory, due))
 
     async def _run_due(self, directory: LogDir, due: deque[Due]) -> None:
@@ -81,13 +82,21 @@ class BackgroundWork:
         finally:
             del self._due[directory]
 
-    async def _run_in(self, directory: LogDir, work: Callable[[MayBlock], None], pause_s: float) -> None:
+    async def _run_in(self, directory: LogDir, steps: Steps, pause_s: float) -> None:
         try:
-            await self.blocking(work)
+            for step in steps:
+                if directory.online:
+                    await self.blocking(step)
         except Exception as error:  # noqa: BLE001 - what is due behind it is done all the same
             if not self._failures.report(directory, error) and isinstance(error, OSError):
-                again = partial(self.run_in, directory, work, min(2 * pause_s, RETRY_LAST_S))
-                self.timer.call_later(pause_s, again)
+                longer = min(2 * pause_s, RETRY_LAST_S)
+                self.timer.call_later(pause_s, partial(self.run_in, directory, *steps, pause_s=longer))
+
+    def remove_in(self, directory: LogDir, path: str) -> None:
+        """Remove what was set aside there, in the executor. Two steps: the sync in which another name was
+        lost may have been somebody else's, and then this one says nothing of it."""
+        before = partial(directory.before_emptying, path)
+        self.run_in(directory, before, partial(directory.disk.remove_tree, path))
 
     async def each(self, replicas: Iterable[T]) -> AsyncIterator[T]:
         """All `replicas` of this moment, over several turns of the loop; some may have been removed by their

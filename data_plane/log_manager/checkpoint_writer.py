@@ -321,7 +321,7 @@ def _sync_in(
 ) -> Mapping[UnifiedLog, Exception]:
     """Sync the directory, then write each log's partition.metadata: a log that has one has a durable name.
     Returns the logs for which that failed."""
-    directory.disk.sync_dir(directory.path, may_block)
+    directory.sync(may_block)
     failed: dict[UnifiedLog, Exception] = {}
     for log in created:
         try:

@@ -94,6 +94,8 @@ class LogDir:
         self._emptied: list[str] = []
         """Its directories. Their names excuse what the checkpoints still say, should this start end early."""
         self._written: dict[str, Mapping[TopicPartition, int]] = {}
+        self._set_aside: dict[str, None] = {}
+        """Paths of what was, since the last `sync`: a loss of power may bring the old names back."""
 
     def partition_path(self, tp: TopicPartition) -> str:
         return f"{self.path}/{tp.topic}-{tp.partition}"
@@ -219,6 +221,7 @@ class LogDir:
         excuse what the checkpoints say of them until they say no more. Raises OSError."""
         self._write_known(may_block)
         for path in paths:
+            self.before_emptying(path, may_block)
             self.disk.remove_tree(path, may_block)
 
     def _replicas_among(
@@ -341,6 +344,7 @@ class LogDir:
             return None
         path = f"{self.path}/{_name_aside(tp, tag, suffix)}"
         self.disk.rename(unfinished, path)
+        self._set_aside[path] = None
         return path
 
     def future_path(self, tp: TopicPartition, tag: UUID) -> str:
@@ -440,8 +444,8 @@ class LogDir:
         self.cleaned_to.pop(tp, None)
 
     def set_aside(self, tp: TopicPartition, log: UnifiedLog | None, tag: UUID, suffix: str) -> str:
-        """Rename a replica's directory; returns the new path. Durable after a `sync_dir` of the log
-        directory. `log` is None where it could not be opened."""
+        """Rename a replica's directory; returns the new path. Durable after a `sync`. `log` is None where it
+        could not be opened."""
         path = f"{self.path}/{_name_aside(tp, tag, suffix)}"
         if log is None:
             self.disk.rename(self.partition_path(tp), path)
@@ -449,7 +453,21 @@ class LogDir:
         else:
             log.disk.move(path)  # work in the executor finds the log's files under the new name
         self.forget(tp)
+        self._set_aside[path] = None
         return path
+
+    def sync(self, may_block: MayBlock) -> None:
+        """Make the names here durable, and that others are gone. Raises OSError."""
+        since = tuple(self._set_aside)  # the loop may set others aside meanwhile
+        self.disk.sync_dir(self.path, may_block)
+        for path in since:
+            self._set_aside.pop(path, None)
+
+    def before_emptying(self, path: str, may_block: MayBlock) -> None:
+        """What was set aside there has lost its old name for certain: with that, a loss of power would bring
+        back a log that lacks any of its files. Raises OSError."""
+        if path in self._set_aside:
+            self.sync(may_block)
 
 
 def _name_aside(tp: TopicPartition, tag: UUID, suffix: str) -> str:

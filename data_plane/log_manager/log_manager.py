@@ -351,8 +351,7 @@ class LogManager:
         self.checkpoints_stale = True
         self.unsynced.setdefault(directory, deque())
         if suffix == DELETED:
-            remove = partial(directory.disk.remove_tree, path)
             config = self.configs.defaults if log is None else log.config
             delay = config.file_delete_delay_ms / 1000
-            self._background.timer.call_later(delay, partial(self._background.run_in, directory, remove))
+            self._background.timer.call_later(delay, partial(self._background.remove_in, directory, path))
         return True

@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -311,8 +310,7 @@ class DeltaApplier:
                 self._logs.clear_way(tp, None, STRAY)
         for directory in self._logs.dirs:
             for tp in [tp for tp in directory.unfinished if tp not in self._registry]:
-                remove = partial(directory.disk.remove_tree, directory.unfinished.pop(tp))
-                self._background.run_in(directory, remove)
+                self._background.remove_in(directory, directory.unfinished.pop(tp))
         self._checkpoints.sync_soon()
 
     def _placed_here(self, tp: TopicPartition, image: MetadataImage) -> bool:

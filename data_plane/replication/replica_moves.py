@@ -17,7 +17,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from functools import partial
 from random import Random
 from typing import Final
 from uuid import UUID
@@ -185,10 +184,10 @@ class ReplicaMoves:
                 with contextlib.suppress(OSError):
                     if log is not None:
                         log.close()
-                self._remove_soon(directory.future_path(partition.tp, tag), directory)
+                self._background.remove_in(directory, directory.future_path(partition.tp, tag))
             return None
         if before is not None:
-            self._remove_soon(before, directory)
+            self._background.remove_in(directory, before)
         return log
 
     def resume(self, partition: Partition) -> None:
@@ -208,7 +207,7 @@ class ReplicaMoves:
         except OSError as e:
             self._log_dir_failures.report(move.directory, e)
         else:
-            self._remove_soon(path, move.directory)
+            self._background.remove_in(move.directory, path)
 
     def _log_dir_failed(self, directory: LogDir, error: OSError) -> None:
         """Copies in it, and of replicas in it, are of no use any more."""
@@ -234,10 +233,6 @@ class ReplicaMoves:
 
     def _tag(self) -> UUID:
         return UUID(int=self._rng.getrandbits(128))
-
-    def _remove_soon(self, path: str, directory: LogDir) -> None:
-        """Beside the loop: it may be large."""
-        self._background.run_in(directory, partial(directory.disk.remove_tree, path))
 
     async def _run(self, move: ReplicaMove) -> None:
         partition = move.partition
