@@ -10,7 +10,8 @@ it into the place of the old one: now all names are new, and they are durable be
 
 Whatever ends this start, the next one brings home what is on its way, and begins anew. Each attempt has a
 name of its own, for those that the one before has made may be such names, too. On a disk without room for the
-new directories, as where a full one has failed, the old ones stay.
+new directories, as where a full one has failed, the old ones stay until a later start. What is a link stays as
+it is: whoever has made it means the directory behind it.
 Used by log_dirs.py.
 """
 
@@ -35,8 +36,10 @@ _ATTEMPT: Final = re.compile(r"renewed\.([1-9][0-9]{0,8})\Z")
 _OLD: Final = "0"
 _NEW: Final = "1"
 
-_IMPOSSIBLE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EXDEV, errno.EBUSY})
-"""There is no room, or a partition's directory is a link to another file system, or one by itself."""
+_NOT_MOVED: Final = frozenset({errno.ENOTDIR, errno.EBUSY, errno.EXDEV})
+"""A partition's directory is a link, or a file system by itself."""
+_IMPOSSIBLE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EXDEV})
+"""There is no room."""
 
 
 def is_unfinished(disk: Disk, log_dir: str, names: Iterable[str]) -> bool:
@@ -73,8 +76,7 @@ def _make_anew(disk: Disk, log_dir: str, partitions: Sequence[str], made: str, m
     disk.sync_dir(made, may_block)
     disk.sync_dir(log_dir, may_block)
     # First the directories' own names: a loss of power that took one would leave a part of a log.
-    for name in partitions:
-        disk.rename(f"{log_dir}/{name}", f"{old}/{name}")
+    partitions = [name for name in partitions if _moves(disk, f"{log_dir}/{name}", f"{old}/{name}")]
     disk.sync_dir(old, may_block)
     for name in partitions:
         disk.make_dirs(f"{new}/{name}")
@@ -86,6 +88,18 @@ def _make_anew(disk: Disk, log_dir: str, partitions: Sequence[str], made: str, m
     for name in partitions:
         disk.rename(f"{new}/{name}", f"{log_dir}/{name}")
     _remove(disk, log_dir, made, may_block)
+
+
+def _moves(disk: Disk, directory: str, place: str) -> bool:
+    """Move it; False where that stays where it is. Behind a slash a link is no directory."""
+    try:
+        disk.rename(f"{directory}/", place)
+    except OSError as error:
+        if error.errno not in _NOT_MOVED:
+            raise
+        logger.warning("After its disk had failed, %s is not made anew: %s", directory, error)
+        return False
+    return True
 
 
 def _bring_home(disk: Disk, log_dir: str, made: str, is_partition: IsPartition, may_block: MayBlock) -> None:

@@ -307,6 +307,39 @@ def test_what_is_not_ours_stays_where_it_lies() -> None:
     assert disk.list("/data/renewed.2", MAY_BLOCK) == ["note"]
 
 
+@pytest.mark.parametrize("relative", [True, False])
+def test_a_partition_that_is_a_link_stays_one(tmp_path: Path, relative: bool) -> None:
+    """Two levels deeper a relative one led nowhere, which was taken for an empty log."""
+    data, volume = tmp_path / "data", tmp_path / "volume"
+    volume.mkdir()
+    directory = LogDir(OsDisk(), str(data), UUID(int=1), boot_id="a boot")
+    directory.load(CONFIG, {}, NOW_MS, MAY_BLOCK)
+    for log in created(directory, PLAIN, LATE):
+        lead(log, b"v")
+        log.close()
+    (data / "plain-0").rename(volume / "plain-0")
+    (data / "plain-0").symlink_to("../volume/plain-0" if relative else volume / "plain-0")
+    inode = (data / "late-0").stat().st_ino
+    directory.mark_lost()
+    again = LogDir(OsDisk(), str(data), UUID(int=1), boot_id="a boot")
+    logs, offline = again.load(CONFIG, {}, NOW_MS, MAY_BLOCK)
+    assert ({tp: log.log_end_offset for tp, (log, _) in logs.items()}, offline) == ({PLAIN: 1, LATE: 1}, {})
+    assert (data / "plain-0").resolve() == volume / "plain-0"
+    assert (data / "late-0").stat().st_ino != inode
+
+
+def test_what_is_mounted_keeps_the_others_from_nothing() -> None:
+    disk, owed = failed()
+    disk.fail("rename", errno.EBUSY, path_part="0/plain-0")
+    made: list[str] = []
+    make_dirs = disk.make_dirs
+    disk.make_dirs = lambda path: (made.append(path), make_dirs(path))[1]  # type: ignore[method-assign]
+    _, logs = opened(disk, "a boot")
+    check(logs, owed)
+    new = "/data/renewed.1/1/"
+    assert [path for path in made if path.startswith(new)] == [f"{new}compacted-0", f"{new}late-0"]
+
+
 def test_a_real_file_system_takes_it(tmp_path: Path) -> None:
     """What is no partition's stays as it is; what an attempt before has left on its way arrives."""
     theirs = tmp_path / "photos" / "1.jpg"
