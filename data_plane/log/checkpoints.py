@@ -178,7 +178,7 @@ class BrokerRun(NamedTuple):
 UNKNOWN_RUN: Final = BrokerRun(-1, frozenset())
 
 
-def _encode_run(run: BrokerRun, **more: str) -> bytes:
+def _encode_run(run: BrokerRun, **more: object) -> bytes:
     fields = {"version": 0, "brokerEpoch": run.broker_epoch, "logDirs": _listed(run.log_dirs), **more}
     if run.failed:
         fields["failedDirs"] = _listed(run.failed)
@@ -232,11 +232,27 @@ def remove_clean_shutdown(disk: Disk, log_dir: str, may_block: MayBlock) -> None
 # --- a process that died -----------------------------------------------------------------------
 
 
-def write_running(disk: Disk, log_dir: str, run: BrokerRun, boot_id: str) -> None:
+def write_running(
+    disk: Disk, log_dir: str, run: BrokerRun, boot_id: str, *, renewal_due: bool = False
+) -> None:
     """Note which run of a broker uses this dir, under which boot of the machine. Not synced: it is of use
-    only as long as the page cache that holds it."""
-    write_unsynced(disk, f"{log_dir}/{RUNNING}", _encode_run(run, bootId=boot_id))
+    only as long as the page cache that holds it. `renewal_due`: names here may not be durable, and the next
+    start is to make them so; a loss of power settles that, too."""
+    more = {"renewalDue": True} if renewal_due else {}
+    write_unsynced(disk, f"{log_dir}/{RUNNING}", _encode_run(run, bootId=boot_id, **more))
     disk.remove(f"{log_dir}/{_LOST}")
+
+
+def renewal_due(disk: Disk, log_dir: str, boot_id: str, may_block: MayBlock) -> bool:
+    """Whether a run under this boot has said so."""
+    path = f"{log_dir}/{RUNNING}"
+    if not disk.exists(path):
+        return False
+    try:
+        fields = _json(disk.read_bytes(path, may_block))
+        return bool(fields["renewalDue"] and fields["bootId"] == boot_id)
+    except (ValueError, KeyError, TypeError):
+        return False
 
 
 def has_running(disk: Disk, log_dir: str) -> bool:

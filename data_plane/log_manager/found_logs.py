@@ -20,6 +20,7 @@ from uuid import UUID
 
 from data_plane.log.config import LogConfig
 from data_plane.log.log import UnifiedLog
+from data_plane.log_manager.directory_names import DELETED, STRAY
 from data_plane.log_manager.log_dirs import LogDir
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.disk import is_of_disk
@@ -28,10 +29,6 @@ from metadata_quorum.foundation.model import PartitionRegistration, TopicPartiti
 logger = logging.getLogger(__name__)
 
 _NO_TOPIC_ID: Final = 0
-
-DELETED: Final = "delete"
-STRAY: Final = "stray"
-"""What becomes of a directory that is set aside, at the end of its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +44,10 @@ class UnclaimedLog:
         return self.topic_id == topic_id or self.topic_id.int == _NO_TOPIC_ID
 
 
-def _newest(log: UnifiedLog) -> tuple[int, int]:
-    """Orders two logs of the same partition: the one with the later epoch has what was committed."""
-    return log.epochs.latest, log.log_end_offset
+def _newest(log: UnifiedLog) -> tuple[int, int, int]:
+    """Orders two logs of the same partition: the one with the later epoch has what was committed. Of two that
+    are alike, the other may lack files."""
+    return log.epochs.latest, log.log_end_offset, -log.log_start_offset
 
 
 class _Double(NamedTuple):

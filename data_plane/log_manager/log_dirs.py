@@ -1,13 +1,7 @@
 """The log directories of a broker, and what lies in them when it starts.
 
-A directory holds one subdirectory per replica (`topic-partition`), the four offset checkpoints and
-`meta.properties`. Names of directories that are on their way out:
-  topic-0.<uuid>-delete   the partition was deleted; removed after file.delete.delay.ms, or at a start
-  topic-0.<uuid>-future   a copy of a replica in another directory, on its way in (replica_moves.py)
-  topic-0.<uuid>-stray    on disk, but unknown to the cluster's metadata; set aside for a person to see
-
-A file system takes names of up to 255 bytes. Where what comes behind a long topic name would not fit, the
-topic is cut short: nothing needs it any more. (A `-future` that would not fit is refused beforehand.)
+A directory holds one subdirectory per replica (directory_names.py), the four offset checkpoints and
+`meta.properties`.
 
 One whose disk fails is offline as a whole until the node is restarted (log_dir_failures.py). Then its
 partitions' directories are made anew (renewal.py).
@@ -19,8 +13,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -32,11 +25,21 @@ from data_plane.log.load import load
 from data_plane.log.log import UnifiedLog
 from data_plane.log.recovery import LogCorruptError
 from data_plane.log_manager import renewal
+from data_plane.log_manager.deleted_logs import DeletedLogs
+from data_plane.log_manager.directory_names import (
+    MAX_NAME_BYTES,
+    copy_of,
+    directory_of,
+    is_kept,
+    is_partition,
+    name_aside,
+    partition_of,
+)
 from metadata_quorum.foundation.batch import CorruptBatchError
 from metadata_quorum.foundation.blocking import MayBlock
 from metadata_quorum.foundation.disk import Disk, directories_in, is_of_disk, make_dirs_durably
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from metadata_quorum.foundation.model import METADATA_TOPIC, TOPIC_NAME, ZERO_UUID, TopicPartition
+from metadata_quorum.foundation.model import ZERO_UUID, TopicPartition
 from metadata_quorum.foundation.supervision import ends_node
 
 logger = logging.getLogger(__name__)
@@ -49,13 +52,6 @@ _UPDATED: Final = frozenset(
 SYNCED_ONE_BY_ONE: Final = 100
 """After a death of the process, up to this many logs are synced one by one; if there are more, the whole file
 system is synced at once."""
-
-_REPLICA: Final = rf"({TOPIC_NAME})-(0|[1-9][0-9]{{0,8}})"
-"""A directory that no broker names so is somebody else's: "photos of 2024-12", "t-00"."""
-_PARTITION_DIR: Final = re.compile(rf"{_REPLICA}\Z")
-_FUTURE: Final = re.compile(rf"{_REPLICA}\.[0-9a-f]{{32}}-future\Z")
-_MAX_NAME_BYTES: Final = 255
-_LEAVING: Final = re.compile(rf"{_REPLICA}\.[0-9a-f]{{32}}-(delete|stray)\Z")
 
 
 class LogDir:
@@ -78,6 +74,7 @@ class LogDir:
         # The machine, since a process last ran here, which did not stop cleanly; or its disk had failed.
         self._machine_restarted = False
         self._disk_failed = False  # in the last run, or since
+        self._renewal_due = False  # since it has
         self._unrecovered = False  # a log that may lack pages could not be opened
         self.last_run = checkpoints.UNKNOWN_RUN  # its epoch is -1 if something here is lost; see load
         self.high_watermarks: dict[TopicPartition, int] = {}
@@ -89,16 +86,13 @@ class LogDir:
         self.unopened: dict[TopicPartition, UUID | None] = {}
         """Logs that could not be opened: what the checkpoints say of them stays. Their topics, if those can
         be read."""
-        self._left: set[str] = set()
-        """What the last run was about to delete: the names, without their tags."""
-        self._emptied: list[str] = []
-        """Its directories. Their names excuse what the checkpoints still say, should this start end early."""
+        self._deleted = DeletedLogs(disk, path)
         self._written: dict[str, Mapping[TopicPartition, int]] = {}
         self._set_aside: dict[str, None] = {}
         """Paths of what was, since the last `sync`: a loss of power may bring the old names back."""
 
     def partition_path(self, tp: TopicPartition) -> str:
-        return f"{self.path}/{tp.topic}-{tp.partition}"
+        return f"{self.path}/{directory_of(tp)}"
 
     # --- start --------------------------------------------------------------------------------
 
@@ -123,7 +117,7 @@ class LogDir:
         for tp in gone:  # a new one of that name begins at 0
             self.forget(tp)
         ends = {tp: log.found_end for tp, (log, _) in logs.items()}
-        ends |= {tp: 0 for tp in gone if not self._was_deleted(tp)}  # else somebody has removed it
+        ends |= {tp: 0 for tp in gone if tp not in self._deleted}  # else somebody has removed it
         is_lacking = any(_lacks(tp, end, known_ends.get(tp, 0)) for tp, end in ends.items())
         knew_more = is_lacking and self.last_run.broker_epoch >= 0
         if knew_more:
@@ -137,8 +131,7 @@ class LogDir:
             checkpoints.remove_clean_shutdown(disk, self.path, may_block)
         if not self.clean or known_ends.keys() - self._known():
             self._correct_checkpoints(logs, may_block)
-        while self._emptied:
-            disk.remove_tree(self._emptied.pop(), may_block)
+        self._deleted.remove(may_block)
         self._unrecovered = self._machine_restarted and bool(self.unopened)
         self.clean = self._machine_restarted = self._disk_failed = False  # logs opened from now on are new
         self.loaded = True
@@ -153,6 +146,9 @@ class LogDir:
             disk, self.path, self._boot_id, may_block
         )
         self._disk_failed = self._machine_restarted and checkpoints.disk_failed(disk, self.path, may_block)
+        self._renewal_due = self._disk_failed or checkpoints.renewal_due(
+            disk, self.path, self._boot_id, may_block
+        )
         self.last_run = self._noted_run(ended, may_block)
         self.high_watermarks = self._offsets(checkpoints.REPLICATION_OFFSETS, may_block)
         self._recovery_points = self._offsets(checkpoints.RECOVERY_POINTS, may_block)
@@ -175,11 +171,7 @@ class LogDir:
         disk = self.disk
         logs: dict[TopicPartition, tuple[UnifiedLog, UUID]] = {}
         corrupt: dict[TopicPartition, str] = {}
-        names = directories_in(disk, self.path, may_block)
-        self._empty_deleted(names, may_block)
-        if self._disk_failed or renewal.is_unfinished(disk, self.path, names):
-            renewal.renew(disk, self.path, lambda name: self._partition_of(name) is not None, may_block)
-            names = directories_in(disk, self.path, may_block)
+        names = self._names_on_disk(may_block)
         together = not self.clean and len(names) > SYNCED_ONE_BY_ONE
         for tp, name in self._replicas_among(names, may_block):
             config = topic_configs.get(tp.topic, defaults)
@@ -201,6 +193,32 @@ class LogDir:
         if together:
             disk.sync_below(self.path, may_block)
         return logs, corrupt
+
+    def _names_on_disk(self, may_block: MayBlock) -> Sequence[str]:
+        """Of directories; made anew, if the disk has failed, and what was being deleted is empty."""
+        disk, path = self.disk, self.path
+        renewal.remove_what_names_left(disk, path, is_partition, may_block)
+        names = directories_in(disk, path, may_block)
+        if self._renewal_due or renewal.is_unfinished(disk, path, names):
+            try:
+                self._make_names_anew(may_block)
+            except OSError as error:
+                if error.errno not in renewal.NO_ROOM:
+                    raise
+                logger.warning("After its disk had failed, %s is made anew at a later start: %s", path, error)
+                self._renewal_due = True
+                return directories_in(disk, path, may_block)
+            self._renewal_due = False
+            names = directories_in(disk, path, may_block)
+        self._deleted.empty(names, may_block)
+        return names
+
+    def _make_names_anew(self, may_block: MayBlock) -> None:
+        disk, path, known = self.disk, self.path, self._known()
+        attempt = renewal.bring_home(disk, path, is_kept, may_block)
+        self._deleted.empty_first(directories_in(disk, path, may_block), known, may_block)
+        renewal.renew(disk, path, attempt, is_kept, may_block)
+        self._deleted.lose_old_names(directories_in(disk, path, may_block), known, may_block)
 
     def _correct_checkpoints(
         self, logs: Mapping[TopicPartition, tuple[UnifiedLog, UUID]], may_block: MayBlock
@@ -229,31 +247,15 @@ class LogDir:
     ) -> Iterator[tuple[TopicPartition, str]]:
         """Unfinished copies are noted on the way."""
         for name in names:
-            future = _FUTURE.match(name)
-            if future:
-                tp = TopicPartition(future[1], int(future[2]))
+            tp = copy_of(name)
+            if tp is not None:
                 if tp in self.unfinished:  # begun anew, and the node died before this one was removed
                     self.disk.remove_tree(self.unfinished[tp], may_block)
                 self.unfinished[tp] = f"{self.path}/{name}"
             else:
-                replica = self._partition_of(name)
+                replica = partition_of(name)
                 if replica is not None:
                     yield replica, name
-
-    def _empty_deleted(self, names: Iterable[str], may_block: MayBlock) -> None:
-        """What was being deleted goes first, but for its names: the disk may be full."""
-        for leaving in filter(None, map(_LEAVING.match, names)):
-            if leaving[3] == "delete":
-                path = f"{self.path}/{leaving[0]}"
-                self._left.add(_name_aside(TopicPartition(leaving[1], int(leaving[2])), ZERO_UUID, "delete"))
-                for file in self.disk.sizes(path, may_block):
-                    self.disk.remove(f"{path}/{file}")
-                self._emptied.append(path)
-
-    def _was_deleted(self, tp: TopicPartition) -> bool:
-        """By the last run, before it could write its checkpoints: what runs before left was removed. A stray
-        log stays for ever, and says nothing of later ones of its name."""
-        return _name_aside(tp, ZERO_UUID, "delete") in self._left
 
     def _known_end(self, tp: TopicPartition) -> int:
         """The end of the records that were durable, committed or deleted, according to the checkpoints."""
@@ -265,8 +267,8 @@ class LogDir:
     ) -> UnifiedLog:
         """Open a replica's log, made where there is none. Raises OSError, LogCorruptError, and BrokerError
         for a partition whose name no directory can have, or whose directory is another topic's."""
-        name = f"{tp.topic}-{tp.partition}"
-        if len(name) > _MAX_NAME_BYTES:
+        name = directory_of(tp)
+        if len(name) > MAX_NAME_BYTES:
             raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is too long for a directory")
         if not self.disk.exists(self.path):  # it was there at the start: its disk is gone, not new
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
@@ -342,20 +344,13 @@ class LogDir:
         unfinished = self.unfinished.pop(tp, None)
         if unfinished is None:
             return None
-        path = f"{self.path}/{_name_aside(tp, tag, suffix)}"
+        path = f"{self.path}/{name_aside(tp, tag, suffix)}"
         self.disk.rename(unfinished, path)
         self._set_aside[path] = None
         return path
 
     def future_path(self, tp: TopicPartition, tag: UUID) -> str:
         return f"{self.partition_path(tp)}.{tag.hex}-future"
-
-    def _partition_of(self, name: str) -> TopicPartition | None:
-        match = _PARTITION_DIR.match(name)
-        # The metadata quorum may keep its own log beside the partitions'.
-        if match is None or match[1] == METADATA_TOPIC:
-            return None
-        return TopicPartition(match[1], int(match[2]))
 
     def _offsets(self, name: str, may_block: MayBlock) -> dict[TopicPartition, int]:
         try:
@@ -425,7 +420,8 @@ class LogDir:
         """Note in which run the broker is; it outlives the process, not the machine. What says that pages may
         be lost stays where a log has yet to be recovered from that."""
         if self._boot_id and not self._unrecovered:
-            checkpoints.write_running(self.disk, self.path, run, self._boot_id)
+            due = self._renewal_due
+            checkpoints.write_running(self.disk, self.path, run, self._boot_id, renewal_due=due)
 
     def mark_lost(self) -> None:
         """A write or a flush failed: what was not synced may be gone, as after another boot. Raises
@@ -446,7 +442,7 @@ class LogDir:
     def set_aside(self, tp: TopicPartition, log: UnifiedLog | None, tag: UUID, suffix: str) -> str:
         """Rename a replica's directory; returns the new path. Durable after a `sync`. `log` is None where it
         could not be opened."""
-        path = f"{self.path}/{_name_aside(tp, tag, suffix)}"
+        path = f"{self.path}/{name_aside(tp, tag, suffix)}"
         if log is None:
             self.disk.rename(self.partition_path(tp), path)
             del self.unopened[tp]
@@ -468,11 +464,6 @@ class LogDir:
         back a log that lacks any of its files. Raises OSError."""
         if path in self._set_aside:
             self.sync(may_block)
-
-
-def _name_aside(tp: TopicPartition, tag: UUID, suffix: str) -> str:
-    behind = f"-{tp.partition}.{tag.hex}-{suffix}"
-    return f"{tp.topic[: _MAX_NAME_BYTES - len(behind)]}{behind}"
 
 
 def _lacks(tp: TopicPartition, end: int, known_end: int) -> bool:

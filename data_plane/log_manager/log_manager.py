@@ -25,7 +25,8 @@ from data_plane.log.checkpoints import BrokerRun
 from data_plane.log.config import LogConfig
 from data_plane.log.log import UnifiedLog
 from data_plane.log_manager.background_work import BackgroundWork
-from data_plane.log_manager.found_logs import DELETED, STRAY, UnclaimedLog, UnclaimedLogs
+from data_plane.log_manager.directory_names import DELETED, STRAY
+from data_plane.log_manager.found_logs import UnclaimedLog, UnclaimedLogs
 from data_plane.log_manager.local_replica import LocalReplica
 from data_plane.log_manager.log_configs import LogConfigs
 from data_plane.log_manager.log_creation import CreatedLogs, NewLog

@@ -1,17 +1,18 @@
-"""Partitions' directories, made anew once the disk below them has failed.
+"""Partitions' directories, and all names, made anew once the disk below them has failed.
 
 After a sync of a directory that failed, names count as durable that are not: no later sync writes them, and
 the next loss of power takes them, with all that was synced beneath since. Others were removed, and come back.
-Nobody can tell which. So the next start gives each partition a new directory, moves its files there, and puts
-it into the place of the old one: now all names are new, and they are durable before anything else is changed.
+Nobody can tell which. A name that must not is made once more, and removed (`lose_names`). And the next start
+gives each partition a new directory, moves its files there, and puts it into the place of the old one: now
+all names are new, and they are durable before anything else is changed.
 
     renewed.<attempt>/0/<partition>   the old directories
     renewed.<attempt>/1/<partition>   the new ones, which the files move to
 
 Whatever ends this start, the next one brings home what is on its way, and begins anew. Each attempt has a
 name of its own, for those that the one before has made may be such names, too. On a disk without room for the
-new directories, as where a full one has failed, the old ones stay until a later start. What is a link stays as
-it is: whoever has made it means the directory behind it.
+new directories, as where a full one has failed, the old ones stay until a later start. What is a link stays
+as it is: whoever has made it means the directory behind it.
 Used by log_dirs.py.
 """
 
@@ -28,8 +29,8 @@ from metadata_quorum.foundation.disk import Disk, directories_in
 
 logger = logging.getLogger(__name__)
 
-IsPartition = Callable[[str], bool]
-"""Whether a directory of that name is a partition's."""
+IsKept = Callable[[str], bool]
+"""Whether a directory of that name is made anew."""
 
 _ATTEMPT: Final = re.compile(r"renewed\.([1-9][0-9]{0,8})\Z")
 """No partition's directory has such a name."""
@@ -38,8 +39,8 @@ _NEW: Final = "1"
 
 _NOT_MOVED: Final = frozenset({errno.ENOTDIR, errno.EBUSY, errno.EXDEV})
 """A partition's directory is a link, or a file system by itself."""
-_IMPOSSIBLE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EXDEV})
-"""There is no room."""
+NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EXDEV})
+"""EXDEV: the room of another project's quota."""
 
 
 def is_unfinished(disk: Disk, log_dir: str, names: Iterable[str]) -> bool:
@@ -52,21 +53,46 @@ def is_unfinished(disk: Disk, log_dir: str, names: Iterable[str]) -> bool:
     )
 
 
-def renew(disk: Disk, log_dir: str, is_partition: IsPartition, may_block: MayBlock) -> None:
-    """Make the directories of all partitions anew, durably. No log is open. Raises OSError."""
-    names = directories_in(disk, log_dir, may_block)
-    attempts = sorted(int(found[1]) for found in map(_ATTEMPT.match, names) if found)
+def bring_home(disk: Disk, log_dir: str, is_kept: IsKept, may_block: MayBlock) -> int:
+    """What starts before this one have on their way. Returns the number of the next attempt. Raises
+    OSError."""
+    attempts = sorted(
+        int(found[1]) for found in map(_ATTEMPT.match, directories_in(disk, log_dir, may_block)) if found
+    )
     for attempt in attempts:
-        _bring_home(disk, log_dir, f"{log_dir}/renewed.{attempt}", is_partition, may_block)
-    made = f"{log_dir}/renewed.{attempts[-1] + 1 if attempts else 1}"
-    partitions = [name for name in directories_in(disk, log_dir, may_block) if is_partition(name)]
+        _bring_home(disk, log_dir, f"{log_dir}/renewed.{attempt}", is_kept, may_block)
+    return attempts[-1] + 1 if attempts else 1
+
+
+def renew(disk: Disk, log_dir: str, attempt: int, is_kept: IsKept, may_block: MayBlock) -> None:
+    """Make all those directories anew, durably. No log is open. Raises OSError; where that is of `NO_ROOM`,
+    the old ones are in their place."""
+    names = [name for name in directories_in(disk, log_dir, may_block) if is_kept(name)]
+    made = f"{log_dir}/renewed.{attempt}"
     try:
-        _make_anew(disk, log_dir, partitions, made, may_block)
+        _make_anew(disk, log_dir, names, made, may_block)
     except OSError as error:
-        if error.errno not in _IMPOSSIBLE:
-            raise
-        logger.warning("After its disk had failed, directories in %s are not made anew: %s", log_dir, error)
-        _bring_home(disk, log_dir, made, is_partition, may_block)
+        if error.errno in NO_ROOM:
+            _bring_home(disk, log_dir, made, is_kept, may_block)
+        raise
+
+
+def lose_names(disk: Disk, log_dir: str, names: Iterable[str], may_block: MayBlock) -> None:
+    """Names that nothing has, so that no loss of power brings back what had them. It takes no room but the
+    name's. Raises OSError."""
+    for name in sorted(names):
+        disk.open(f"{log_dir}/{name}", create=True).close()
+        disk.remove(f"{log_dir}/{name}")
+    disk.sync_dir(log_dir, may_block)
+
+
+def remove_what_names_left(
+    disk: Disk, log_dir: str, is_partition: Callable[[str], bool], may_block: MayBlock
+) -> None:
+    """A start has died while it lost names: an empty file would be in the way of a partition's directory."""
+    for name, size in disk.sizes(log_dir, may_block).items():
+        if not size and is_partition(name):
+            disk.remove(f"{log_dir}/{name}")
 
 
 def _make_anew(disk: Disk, log_dir: str, partitions: Sequence[str], made: str, may_block: MayBlock) -> None:
@@ -102,12 +128,12 @@ def _moves(disk: Disk, directory: str, place: str) -> bool:
     return True
 
 
-def _bring_home(disk: Disk, log_dir: str, made: str, is_partition: IsPartition, may_block: MayBlock) -> None:
+def _bring_home(disk: Disk, log_dir: str, made: str, is_kept: IsKept, may_block: MayBlock) -> None:
     """What an attempt has on its way, in which a partition's files may lie in both of its directories."""
     for place in (f"{made}/{_OLD}", f"{made}/{_NEW}"):
         if not disk.exists(place):
             continue
-        for name in filter(is_partition, directories_in(disk, place, may_block)):
+        for name in filter(is_kept, directories_in(disk, place, may_block)):
             left, home = f"{place}/{name}", f"{log_dir}/{name}"
             if not disk.exists(home):
                 disk.rename(left, home)

@@ -18,7 +18,7 @@ from uuid import UUID
 from data_plane.log.config import LogConfig
 from data_plane.log_manager.background_work import BackgroundWork
 from data_plane.log_manager.checkpoint_writer import CheckpointWriter
-from data_plane.log_manager.found_logs import DELETED, STRAY
+from data_plane.log_manager.directory_names import DELETED, STRAY
 from data_plane.log_manager.log_creation import CreatedLogs
 from data_plane.log_manager.log_manager import LogManager
 from data_plane.replication.directory_assignments import AssignmentsManager, ReplicaAssignment

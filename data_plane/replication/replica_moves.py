@@ -26,7 +26,7 @@ from data_plane.log.consistency import InconsistentLogError
 from data_plane.log.log import UnifiedLog
 from data_plane.log.segment import LogSlice
 from data_plane.log_manager.background_work import BackgroundWork
-from data_plane.log_manager.found_logs import DELETED
+from data_plane.log_manager.directory_names import DELETED
 from data_plane.log_manager.local_replica import ReplicaFailures
 from data_plane.log_manager.log_dir_failures import LogDirFailures
 from data_plane.log_manager.log_dirs import LogDir

@@ -99,8 +99,8 @@ STORAGE: Final = (
         "ours",
         "of two logs of a partition the later epoch is served",
         f"{MANAGER}/found_logs.py",
-        "    return log.epochs.latest, log.log_end_offset\n",
-        "    return log.log_end_offset, log.epochs.latest\n",
+        "    return log.epochs.latest, log.log_end_offset, -log.log_start_offset\n",
+        "    return log.log_end_offset, log.epochs.latest, -log.log_start_offset\n",
         ("unit/log/test_log_dirs.py",),
     ),
     mutant(
@@ -269,8 +269,8 @@ STORAGE: Final = (
         "fsyncgate",
         "names that a failed sync of their directory has left are made anew, so that the next one is true",
         f"{MANAGER}/log_dirs.py",
-        "        if self._disk_failed or renewal.is_unfinished(disk, self.path, names):\n",
-        "        if renewal.is_unfinished(disk, self.path, names):\n",
+        "        if self._renewal_due or renewal.is_unfinished(disk, path, names):\n",
+        "        if renewal.is_unfinished(disk, path, names):\n",
         ("unit/log/test_renewal.py",),
     ),
     mutant(
@@ -278,8 +278,8 @@ STORAGE: Final = (
         "ours",
         "partitions' directories that are on their way at a crash arrive at the next start",
         f"{MANAGER}/log_dirs.py",
-        "        if self._disk_failed or renewal.is_unfinished(disk, self.path, names):\n",
-        "        if self._disk_failed:\n",
+        "        if self._renewal_due or renewal.is_unfinished(disk, path, names):\n",
+        "        if self._renewal_due:\n",
         ("unit/log/test_renewal.py",),
     ),
     mutant(

@@ -222,6 +222,16 @@ def test_the_copy_that_is_kept_is_durable_before_the_other_goes(power: bool) -> 
     assert dies_before > 50
 
 
+def test_of_two_logs_that_are_alike_the_one_that_begins_earlier_is_kept() -> None:
+    """The other may have lost files."""
+    disk = SimDisk()
+    moved(disk)
+    first, *_ = (name for name in disk.list("/a/logs/plain-0", MAY_BLOCK) if name.endswith(".log"))
+    disk.remove(f"/a/logs/plain-0/{first}")
+    log, _ = found(disk, "a boot")
+    assert (log.log_start_offset, log.log_end_offset) == (0, 10)
+
+
 def test_a_copy_that_goes_is_no_loss_though_the_start_dies_on_the_way() -> None:
     """The checkpoints beside it still had its offsets, and nothing said any more why it was gone."""
     dies_before, died = 0, True
@@ -274,6 +284,102 @@ def test_what_was_being_deleted_makes_room_first() -> None:
     with pytest.raises(OSError, match="error"):
         opened(disk, "a boot")
     assert disk.list(f"/data/late-0.{'0' * 32}-delete", MAY_BLOCK) == []
+
+
+def left_with(suffix: str, *, sync_fails: bool) -> tuple[SimDisk, set[str]]:
+    """The node has died after it had set a log aside; and the files of that."""
+    disk, _ = failed()
+    directory, logs = opened(disk, "a boot")
+    directory.mark_running(RUN)
+    directory.set_aside(PLAIN, logs[PLAIN], UUID(int=0), suffix)
+    if sync_fails:
+        disk.fail("sync_dir", errno.EIO)
+        with pytest.raises(OSError, match="error"):
+            directory.sync(MAY_BLOCK)
+        directory.mark_lost()
+    disk.kill()
+    return disk, {*disk.list(aside(suffix), MAY_BLOCK)}
+
+
+def aside(suffix: str) -> str:
+    return f"/data/plain-0.{'0' * 32}-{suffix}"
+
+
+@pytest.mark.parametrize("sync_fails", [False, True])
+def test_a_log_has_lost_its_old_name_before_it_is_emptied(sync_fails: bool) -> None:
+    """With the name, the next loss of power brought back a part of its files, which could win over all of
+    them in another directory."""
+    dies_before, died = 0, True
+    while died:
+        disk, files = left_with("delete", sync_fails=sync_fails)
+        disk.kill_before(dies_before)
+        try:
+            opened(disk, "a boot")
+            died = False
+        except Killed:
+            disk.kill()
+        begun = {*disk.list(aside("delete"), MAY_BLOCK)} != files
+        assert not (begun and disk.durable_clone().exists("/data/plain-0")), dies_before
+        if died:
+            opened(disk, "a boot")
+        assert not any(name.startswith("plain-0") for name in disk.list("/data", MAY_BLOCK))
+        dies_before += 1
+    assert dies_before > 20
+
+
+def test_where_there_is_no_room_to_lose_a_name_nothing_is_emptied() -> None:
+    disk, files = left_with("delete", sync_fails=True)
+    disk.fail("create", errno.ENOSPC, path_part="/data/plain-0")
+    directory, _ = opened(disk, "a boot")
+    directory.mark_running(RUN)
+    assert {*disk.list(aside("delete"), MAY_BLOCK)} == files
+    opened(disk, "a boot")
+    assert not disk.exists(aside("delete"))
+    assert not disk.durable_clone().exists("/data/plain-0")
+
+
+def test_a_stray_log_is_durable_and_has_lost_its_old_name_once_the_disk_has_failed() -> None:
+    """A person may remove it."""
+    disk, files = left_with("stray", sync_fails=True)
+    opened(disk, "a boot")
+    left = disk.durable_clone()
+    assert {*left.list(aside("stray"), MAY_BLOCK)} == files
+    assert not left.exists("/data/plain-0")
+
+
+def test_a_name_that_was_being_lost_is_in_no_partitions_way() -> None:
+    """The node has died between the two steps, and then the power was lost."""
+    disk, _ = left_with("delete", sync_fails=True)
+    disk.open("/data/plain-0", create=True)
+    disk.remove_tree(aside("delete"), MAY_BLOCK)
+    disk.sync_dir("/data", MAY_BLOCK)
+    disk.power_loss(Random(1))
+    directory, _ = opened(disk, "another boot")
+    assert [log.log_end_offset for log in created(directory, PLAIN)] == [0]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_what_there_was_no_room_for_is_made_anew_at_the_next_start(clean: bool) -> None:
+    disk, owed = failed()
+    disk.fail("mkdir", errno.ENOSPC, path_part="renewed.")
+    directory, logs = opened(disk, "a boot")
+    directory.mark_running(RUN)
+    if clean:
+        for log in logs.values():
+            log.close_clean(MAY_BLOCK)
+        directory.mark_clean(RUN, MAY_BLOCK)
+    disk.kill()
+    disk.fail("mkdir", errno.EIO, path_part="renewed.")
+    with pytest.raises(OSError, match="error"):
+        opened(disk, "a boot")
+    disk.kill()
+    directory, logs = opened(disk, "a boot")
+    check(logs, owed)
+    directory.mark_running(RUN)
+    disk.kill()
+    renewed = disk.fail("mkdir", errno.EIO, path_part="renewed.")
+    opened(disk, "a boot")
+    assert renewed.count == 1
 
 
 def directories(disk: SimDisk, path: str) -> int:

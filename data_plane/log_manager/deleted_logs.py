@@ -1,0 +1,99 @@
+"""What the last run was about to delete in a log directory.
+
+It is emptied before the logs are opened, for the disk may be full. The names stay until the checkpoints say
+no more of those logs. And each directory has lost its old name for certain before that: a loss of power that
+brought the name back would bring a log that lacks any of its files, and may be taken for the better one of
+two. Where the disk has failed, a name may be gone for the processes alone, and no sync writes that any more:
+it is made once more, and removed (renewal.py).
+Used by log_dirs.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from data_plane.log_manager import renewal
+from data_plane.log_manager.directory_names import (
+    DELETED,
+    STRAY,
+    directory_of,
+    name_aside,
+    set_aside_as,
+)
+from metadata_quorum.foundation.blocking import MayBlock
+from metadata_quorum.foundation.disk import Disk
+from metadata_quorum.foundation.model import ZERO_UUID, TopicPartition
+
+
+class DeletedLogs:
+    """Of one log directory, at one start."""
+
+    def __init__(self, disk: Disk, log_dir: str) -> None:
+        self._disk = disk
+        self._log_dir = log_dir
+        self._untagged: set[str] = set()
+        """Their names, without their tags."""
+        self._emptied: list[str] = []
+
+    def __contains__(self, tp: TopicPartition) -> bool:
+        """Whether the last run was deleting it, and could not write its checkpoints any more: what runs
+        before left was removed. A stray log stays for ever, and says nothing of later ones of its name."""
+        return name_aside(tp, ZERO_UUID, DELETED) in self._untagged
+
+    def empty(self, names: Iterable[str], may_block: MayBlock) -> None:
+        """`names`: of the log directory's directories."""
+        deleted = self._deleted_among(names)
+        if deleted:
+            self._disk.sync_dir(self._log_dir, may_block)
+            self._remove_files(deleted, may_block)
+
+    def empty_first(
+        self, names: Collection[str], known: Iterable[TopicPartition], may_block: MayBlock
+    ) -> None:
+        """Where the disk has failed: only what has no namesake, which has yet to be made anew. `known`: to
+        the checkpoints, for the topic in a long name is cut short."""
+        old = _old_names(names, known)
+        kept = {*names, *(old[name] for name, (_, suffix) in _set_aside(names) if suffix == STRAY)}
+        lost = {name: old[name] for name in self._deleted_among(names) if old[name] not in kept}
+        if lost:
+            renewal.lose_names(self._disk, self._log_dir, lost.values(), may_block)
+            self._remove_files(lost, may_block)
+
+    def lose_old_names(
+        self, names: Collection[str], known: Iterable[TopicPartition], may_block: MayBlock
+    ) -> None:
+        """Of strays, too, which a person may remove. All names that are there are durable now."""
+        lost = {*_old_names(names, known).values()}.difference(names)
+        if lost:
+            renewal.lose_names(self._disk, self._log_dir, lost, may_block)
+
+    def remove(self, may_block: MayBlock) -> None:
+        """Now that the checkpoints say no more of them."""
+        while self._emptied:
+            self._disk.remove_tree(self._emptied.pop(), may_block)
+
+    def _deleted_among(self, names: Iterable[str]) -> list[str]:
+        deleted = {name: tp for name, (tp, suffix) in _set_aside(names) if suffix == DELETED}
+        self._untagged.update(name_aside(tp, ZERO_UUID, DELETED) for tp in deleted.values())
+        return list(deleted)
+
+    def _remove_files(self, names: Iterable[str], may_block: MayBlock) -> None:
+        for name in names:
+            path = f"{self._log_dir}/{name}"
+            if path not in self._emptied:
+                for file in self._disk.sizes(path, may_block):
+                    self._disk.remove(f"{path}/{file}")
+                self._emptied.append(path)
+
+
+def _set_aside(names: Iterable[str]) -> list[tuple[str, tuple[TopicPartition, str]]]:
+    return [(name, found) for name in names if (found := set_aside_as(name)) is not None]
+
+
+def _old_names(names: Iterable[str], known: Iterable[TopicPartition]) -> dict[str, str]:
+    """Of what is set aside, by its present name."""
+    leaving = _set_aside(names)
+    suffixes = (DELETED, STRAY) if leaving else ()
+    whole = {name_aside(tp, ZERO_UUID, suffix): tp for tp in known for suffix in suffixes}
+    found = {name: whole.get(name_aside(tp, ZERO_UUID, suffix), tp) for name, (tp, suffix) in leaving}
+    return {name: directory_of(tp) for name, tp in found.items()}
