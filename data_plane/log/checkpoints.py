@@ -37,6 +37,8 @@ CLEANED_TO: Final = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 RUNNING: Final = "running-broker-epoch"
 """Ours; Kafka has nothing like it."""
+_NOT_CLEAN: Final = b"not clean"
+"""A mark that is on its way out."""
 _LOST: Final = "pages-may-be-lost"
 """`RUNNING` under another name, where it could not be emptied."""
 
@@ -218,15 +220,24 @@ def write_clean_shutdown(disk: Disk, log_dir: str, run: BrokerRun, may_block: Ma
 
 
 def read_clean_shutdown(disk: Disk, log_dir: str, may_block: MayBlock) -> BrokerRun | None:
-    """The run that ended with the clean shutdown before this start; None if it was unclean."""
+    """The run that ended with the clean shutdown before this start; None if it was unclean. An empty mark
+    is of an older Kafka."""
     path = f"{log_dir}/{CLEAN_SHUTDOWN}"
-    return _decode_run(disk.read_bytes(path, may_block)) if disk.exists(path) else None
+    data = disk.read_bytes(path, may_block) if disk.exists(path) else _NOT_CLEAN
+    return None if data == _NOT_CLEAN else _decode_run(data)
 
 
 def remove_clean_shutdown(disk: Disk, log_dir: str, may_block: MayBlock) -> None:
     """Once the logs are open, so that a crash from here on is seen as one."""
     disk.remove(f"{log_dir}/{CLEAN_SHUTDOWN}")
     disk.sync_dir(log_dir, may_block)
+
+
+def lose_clean_shutdown(disk: Disk, log_dir: str, may_block: MayBlock) -> None:
+    """A mark that was removed, in a sync that failed, could come back with the next loss of power. It is made
+    once more, as one that nothing believes, and removed; gone for certain after a sync."""
+    disk.write_atomic(f"{log_dir}/{CLEAN_SHUTDOWN}", _NOT_CLEAN, may_block)
+    disk.remove(f"{log_dir}/{CLEAN_SHUTDOWN}")
 
 
 # --- a process that died -----------------------------------------------------------------------

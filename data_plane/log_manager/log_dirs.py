@@ -127,7 +127,7 @@ class LogDir:
             # the name is durable before anything is written here: a loss of power that took it hid itself.
             self.mark_running(self.last_run)
             disk.sync_dir(self.path, may_block)
-        if self.clean:
+        if disk.exists(f"{self.path}/{checkpoints.CLEAN_SHUTDOWN}"):
             checkpoints.remove_clean_shutdown(disk, self.path, may_block)
         if not self.clean or known_ends.keys() - self._known():
             self._correct_checkpoints(logs, may_block)
@@ -217,6 +217,8 @@ class LogDir:
         disk, path, known = self.disk, self.path, self._known()
         attempt = renewal.bring_home(disk, path, is_kept, may_block)
         self._deleted.empty_first(directories_in(disk, path, may_block), known, may_block)
+        if not self.clean:
+            checkpoints.lose_clean_shutdown(disk, path, may_block)
         renewal.renew(disk, path, attempt, is_kept, may_block)
         self._deleted.lose_old_names(directories_in(disk, path, may_block), known, may_block)
 
