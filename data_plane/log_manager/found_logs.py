@@ -107,13 +107,16 @@ class UnclaimedLogs:
                 self._unreadable[tp] = (*self._unreadable.get(tp, ()), directory)
             for tp, (log, topic_id) in logs.items():
                 doubles += self._enter(tp, UnclaimedLog(log, topic_id, directory))
-        copies: dict[LogDir, list[str]] = {}
+        copies: dict[LogDir, dict[str, LogDir]] = {}
         for each in doubles:  # now that all are entered that a directory has which fails here
             self._put_away(*each, copies)
-        for directory, paths in copies.items():
+        for directory, kept_in in copies.items():
             if directory.online:
                 with self._failing(directory):
-                    directory.remove_copies(paths, may_block)
+                    for path in [path for path, kept in kept_in.items() if not kept.online]:
+                        del kept_in[path]  # where another was to be put away, and that failed
+                        directory.keep_copy(path, may_block)
+                    directory.remove_copies(kept_in, may_block)
 
     def _enter(self, tp: TopicPartition, found: UnclaimedLog) -> Sequence[_Double]:
         """If a topic's log is in two directories, either it was being moved when the node died, and both are
@@ -129,8 +132,13 @@ class UnclaimedLogs:
         return (_Double(tp, kept, spare),)
 
     def _put_away(
-        self, tp: TopicPartition, kept: UnclaimedLog, spare: UnclaimedLog, copies: dict[LogDir, list[str]]
+        self,
+        tp: TopicPartition,
+        kept: UnclaimedLog,
+        spare: UnclaimedLog,
+        copies: dict[LogDir, dict[str, LogDir]],
     ) -> None:
+        """`copies`: by their directory and path, and where the other is kept."""
         directory = spare.directory
         if not directory.online:
             return
@@ -142,7 +150,7 @@ class UnclaimedLogs:
             tag = UUID(int=self._rng.getrandbits(128))
             path = directory.set_aside(tp, spare.log, tag, DELETED if is_copy else STRAY)
             if is_copy:
-                copies.setdefault(directory, []).append(path)
+                copies.setdefault(directory, {})[path] = kept.directory
 
     @contextmanager
     def _failing(self, directory: LogDir) -> Iterator[None]:

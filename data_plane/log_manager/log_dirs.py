@@ -27,7 +27,9 @@ from data_plane.log.recovery import LogCorruptError
 from data_plane.log_manager import renewal
 from data_plane.log_manager.deleted_logs import DeletedLogs
 from data_plane.log_manager.directory_names import (
+    DELETED,
     MAX_NAME_BYTES,
+    STRAY,
     copy_of,
     directory_of,
     is_kept,
@@ -243,6 +245,11 @@ class LogDir:
         for path in paths:
             self.before_emptying(path, may_block)
             self.disk.remove_tree(path, may_block)
+
+    def keep_copy(self, path: str, may_block: MayBlock) -> None:
+        """It was to be removed, and is the only one now that can be read. Raises OSError."""
+        self.disk.rename(path, path.removesuffix(DELETED) + STRAY)
+        self.sync(may_block)
 
     def _replicas_among(
         self, names: Iterable[str], may_block: MayBlock
