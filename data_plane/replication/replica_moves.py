@@ -191,9 +191,14 @@ class ReplicaMoves:
         return log
 
     def resume(self, partition: Partition) -> None:
-        """Begin again the copy that the last run had begun, if it had."""
+        """Begin again the copy that the last run had begun, if it had. One beside the replica has arrived: a
+        loss of power has brought its name back."""
         for directory in self._logs.dirs:
-            if directory.online and partition.tp in directory.unfinished:
+            if not directory.online or partition.tp not in directory.unfinished:
+                continue
+            if self._logs.dir_of(partition) is directory:
+                self._background.remove_in(directory, directory.unfinished.pop(partition.tp))
+            else:
                 self.begin(partition, directory)
 
     def cancel(self, partition: Partition) -> None:

@@ -286,6 +286,20 @@ def test_a_move_that_is_called_off_does_not_come_back_after_a_kill() -> None:
     _run(run())
 
 
+def test_a_copy_whose_name_has_come_back_beside_the_replica_is_removed() -> None:
+    async def run() -> None:
+        async with _cluster(1) as cluster:
+            cluster.create_topic("t", [[1]])
+            here = _lies_in(cluster)
+            await cluster.crash(1)
+            cluster.disks[1].make_dirs(f"{here}/t-0.{UUID(int=5).hex}-future")
+            cluster.start(1)
+            await asyncio.sleep(5)
+            assert _names(cluster) == [f"{here}/t-0"]
+
+    _run(run())
+
+
 def test_what_an_earlier_copy_has_left_is_removed_beside_the_loop() -> None:
     """It may have hundreds of segments; the broker has only just begun to send heartbeats."""
 
