@@ -57,6 +57,11 @@ class _Double(NamedTuple):
     kept: UnclaimedLog
     spare: UnclaimedLog
 
+    @property
+    def is_copy(self) -> bool:
+        """Whether nothing goes with the spare one."""
+        return self.spare.log.epochs.latest == self.kept.log.epochs.latest and self.kept.directory.online
+
 
 class NotCreated(NamedTuple):
     """A partition for which there could be no log."""
@@ -107,9 +112,16 @@ class UnclaimedLogs:
                 self._unreadable[tp] = (*self._unreadable.get(tp, ()), directory)
             for tp, (log, topic_id) in logs.items():
                 doubles += self._enter(tp, UnclaimedLog(log, topic_id, directory))
-        copies: dict[LogDir, dict[str, LogDir]] = {}
+        strays: dict[LogDir, list[TopicPartition]] = {}
         for each in doubles:  # now that all are entered that a directory has which fails here
-            self._put_away(*each, copies)
+            if not each.is_copy:
+                strays.setdefault(each.spare.directory, []).append(each.tp)
+        for directory, tps in strays.items():
+            with self._failing(directory):
+                directory.say_no_more_of(tps, may_block)
+        copies: dict[LogDir, dict[str, LogDir]] = {}
+        for each in doubles:
+            self._put_away(each, copies)
         for directory, kept_in in copies.items():
             if directory.online:
                 with self._failing(directory):
@@ -131,18 +143,12 @@ class UnclaimedLogs:
         self._logs[tp] = (*(each for each in others if each is not known), kept)
         return (_Double(tp, kept, spare),)
 
-    def _put_away(
-        self,
-        tp: TopicPartition,
-        kept: UnclaimedLog,
-        spare: UnclaimedLog,
-        copies: dict[LogDir, dict[str, LogDir]],
-    ) -> None:
+    def _put_away(self, double: _Double, copies: dict[LogDir, dict[str, LogDir]]) -> None:
         """`copies`: by their directory and path, and where the other is kept."""
-        directory = spare.directory
+        tp, kept, spare = double
+        directory, is_copy = spare.directory, double.is_copy
         if not directory.online:
             return
-        is_copy = spare.log.epochs.latest == kept.log.epochs.latest and kept.directory.online
         done = "removed" if is_copy else "set aside"
         logger.warning("%s lies in two directories; the copy in %s is %s", tp, directory.path, done)
         with self._failing(directory):

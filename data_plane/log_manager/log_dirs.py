@@ -238,6 +238,13 @@ class LogDir:
             may_block, self.high_watermarks, self._recovery_points, self._log_starts, self.cleaned_to
         )
 
+    def say_no_more_of(self, tps: Iterable[TopicPartition], may_block: MayBlock) -> None:
+        """Before their logs are set aside as strays, whose names excuse nothing: a start that died in between
+        would count as one that has lost something. Raises OSError."""
+        for tp in tps:
+            self.forget(tp)
+        self._write_known(may_block)
+
     def remove_copies(self, paths: Iterable[str], may_block: MayBlock) -> None:
         """Of logs that are kept in another directory; they were set aside under these paths, whose names
         excuse what the checkpoints say of them until they say no more. Raises OSError."""
