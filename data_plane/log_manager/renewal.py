@@ -66,7 +66,7 @@ def bring_home(disk: Disk, log_dir: str, is_kept: IsKept, may_block: MayBlock) -
 
 def renew(disk: Disk, log_dir: str, attempt: int, is_kept: IsKept, may_block: MayBlock) -> None:
     """Make all those directories anew, durably. No log is open. Raises OSError; where that is of `NO_ROOM`,
-    the old ones are in their place."""
+    and no attempt is unfinished, the old ones are in their place."""
     names = [name for name in directories_in(disk, log_dir, may_block) if is_kept(name)]
     made = f"{log_dir}/renewed.{attempt}"
     try:

@@ -20,7 +20,6 @@ from chaos.sim.disk import Killed, SimDisk
 from data_plane.log.checkpoints import RUNNING, BrokerRun
 from data_plane.log.config import LogConfig
 from data_plane.log.log import UnifiedLog
-from data_plane.log_manager.found_logs import UnclaimedLogs
 from data_plane.log_manager.log_dirs import LogDir
 from metadata_quorum.foundation.disk import OsDisk, directories_in
 from metadata_quorum.foundation.model import TopicPartition
@@ -155,103 +154,6 @@ def survive(disk: SimDisk, owed: Owed, dies_before: int, *, power: bool) -> bool
     return died
 
 
-def moved(disk: SimDisk) -> LogDir:
-    """From /b/logs to /a/logs, which is returned; the sync that is to keep the new name is still to come."""
-    a, b = both(disk, "a boot")
-    for directory in (a, b):
-        directory.load(CONFIG, {}, NOW_MS, MAY_BLOCK)
-        directory.mark_running(RUN)
-    log = b.open_log(PLAIN, UUID(int=9), CONFIG, NOW_MS, MAY_BLOCK)
-    disk.sync_dir(b.path, MAY_BLOCK)
-    log.identify(MAY_BLOCK)
-    for _ in range(10):
-        lead(log, b"v" * 100)
-    flush(log)
-    checkpoint(b, {PLAIN: log})
-    copy = a.open_future(PLAIN, UUID(int=5), UUID(int=9), CONFIG, NOW_MS, MAY_BLOCK)
-    while copy.log_end_offset < log.log_end_offset:
-        piece = log.read(copy.log_end_offset, 1 << 20, at_least_one_batch=True)
-        copy.append_as_follower(piece.read(MAY_BLOCK), now_ms=NOW_MS)
-    flush(copy)
-    copy.move_to(a.partition_path(PLAIN))
-    return a
-
-
-def both(disk: SimDisk, boot_id: str) -> tuple[LogDir, LogDir]:
-    a, b = (LogDir(disk, f"/{name}/logs", UUID(int=1), boot_id=boot_id) for name in "ab")
-    return a, b
-
-
-def found(disk: SimDisk, boot_id: str) -> tuple[UnifiedLog, set[BrokerRun]]:
-    """The one that is kept of the two, and what the directories know of the last run."""
-    unclaimed = UnclaimedLogs(Random(1), lambda directory, error: pytest.fail(f"{directory}: {error}"))
-    directories = both(disk, boot_id)
-    unclaimed.load(directories, CONFIG, {}, NOW_MS, MAY_BLOCK)
-    (kept,) = unclaimed.take(PLAIN)
-    return kept.log, {directory.last_run for directory in directories}
-
-
-@pytest.mark.parametrize("power", [False, True])
-def test_the_copy_that_is_kept_is_durable_before_the_other_goes(power: bool) -> None:
-    """A move had ended with a failed sync. The copy in the directory that failed was kept, and its name was
-    lost with the next loss of power, when the other had been removed."""
-    dies_before, died = 0, True
-    while died:
-        disk, boot_id = SimDisk(), "a boot"
-        for mounted in ("/a", "/b"):
-            disk.make_dirs(mounted)
-        a = moved(disk)
-        disk.fail("sync_dir", errno.EIO)
-        with pytest.raises(OSError, match="error"):
-            disk.sync_dir(a.path, MAY_BLOCK)
-        a.mark_lost()
-        disk.kill()
-        disk.kill_before(dies_before)
-        try:
-            found(disk, boot_id)
-            died = False
-        except Killed:
-            if power:
-                disk.power_loss(Random(dies_before))
-                boot_id = "another boot"
-        disk.kill()
-        for left, boot in ((disk, boot_id), (disk.durable_clone(), "one more boot")):
-            log, _ = found(left, boot)
-            assert log.log_end_offset == 10
-        dies_before += 1
-    assert dies_before > 50
-
-
-def test_of_two_logs_that_are_alike_the_one_that_begins_earlier_is_kept() -> None:
-    """The other may have lost files."""
-    disk = SimDisk()
-    moved(disk)
-    first, *_ = (name for name in disk.list("/a/logs/plain-0", MAY_BLOCK) if name.endswith(".log"))
-    disk.remove(f"/a/logs/plain-0/{first}")
-    log, _ = found(disk, "a boot")
-    assert (log.log_start_offset, log.log_end_offset) == (0, 10)
-
-
-def test_a_copy_that_goes_is_no_loss_though_the_start_dies_on_the_way() -> None:
-    """The checkpoints beside it still had its offsets, and nothing said any more why it was gone."""
-    dies_before, died = 0, True
-    while died:
-        disk = SimDisk()
-        moved(disk)
-        disk.kill()
-        disk.kill_before(dies_before)
-        try:
-            found(disk, "a boot")
-            died = False
-        except Killed:
-            disk.kill()
-        disk.kill_before(None)
-        log, runs = found(disk, "a boot")
-        assert (log.log_end_offset, runs) == (10, {RUN}), dies_before
-        dies_before += 1
-    assert dies_before > 50
-
-
 def failed() -> tuple[SimDisk, Owed]:
     """A disk that has failed, with all logs on it."""
     disk, owed = SimDisk(), Owed()
@@ -275,6 +177,15 @@ def test_on_a_disk_without_room_for_new_directories_the_old_ones_stay(operation:
         was_full = fault.count == 0
         full_at += 1
     assert full_at > 4
+
+
+def test_what_cannot_come_home_for_want_of_room_is_not_made_anew_empty() -> None:
+    disk, owed = failed()
+    disk.fail("mkdir", errno.ENOSPC, path_part="renewed.1/1/")
+    disk.fail("rename", errno.ENOSPC, path_part="/data/plain-0")
+    with pytest.raises(OSError, match="space"):
+        opened(disk, "a boot")
+    check(opened(disk, "a boot")[1], owed)
 
 
 def test_what_was_being_deleted_makes_room_first() -> None:
