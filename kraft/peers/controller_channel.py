@@ -10,10 +10,10 @@ controller changes, the new one already has the connected brokers and those that
 (a killed process closes its sockets), instead of waiting for a whole session timeout.
 
 Answers come in the order of the requests, and a client's request may take many seconds: a heartbeat that
-waits behind it comes too late, and ISR changes hold up producers. So what clients want has connections of its
-own: one for long envelopes, which nobody else's request waits for, one for the others, one for topics that are
-created on demand, a hundred at once. They are made when they are needed, again where they were idle (no
-heartbeats show that the network still has them), and end with the first one, so that what waits for a
+waits behind it comes too late, and ISR changes hold up producers. So what clients want has connections of
+its own: one for long envelopes, which nobody else's request waits for, one for the others, one for topics
+that are created on demand, a hundred at once. They are made when they are needed, again where they were idle
+(no heartbeats show that the network still has them), and end with the first one, so that what waits for a
 controller that is gone is sent to the next.
 
 Controllers of Apache Kafka note no links, and to one that is not active any request is an ERROR in its log.
