@@ -277,6 +277,8 @@ class OsDisk:
             os.rmdir(path)
         except FileNotFoundError:
             pass
+        except NotADirectoryError:  # a link to one
+            os.unlink(path)
 
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)

@@ -345,6 +345,21 @@ def test_a_partition_that_is_a_link_stays_one(tmp_path: Path, relative: bool) ->
     assert (data / "late-0").stat().st_ino != inode
 
 
+def test_a_partition_that_is_a_link_can_be_deleted(tmp_path: Path) -> None:
+    """The link is no directory that could be removed: an error of the disk, at every start again."""
+    data, volume = tmp_path / "data", tmp_path / "volume"
+    volume.mkdir()
+    directory = LogDir(OsDisk(), str(data), UUID(int=1), boot_id="a boot")
+    directory.load(CONFIG, {}, NOW_MS, MAY_BLOCK)
+    (log,) = created(directory, PLAIN)
+    (data / "plain-0").rename(volume / "plain-0")
+    (data / "plain-0").symlink_to(volume / "plain-0")
+    directory.set_aside(PLAIN, log, UUID(int=0), "delete")
+    LogDir(OsDisk(), str(data), UUID(int=1), boot_id="a boot").load(CONFIG, {}, NOW_MS, MAY_BLOCK)
+    assert not [path for path in data.iterdir() if path.name.startswith("plain-0")]
+    assert not [*(volume / "plain-0").iterdir()]
+
+
 def test_what_is_mounted_keeps_the_others_from_nothing() -> None:
     disk, owed = failed()
     disk.fail("rename", errno.EBUSY, path_part="0/plain-0")
