@@ -199,9 +199,10 @@ class ClassicClient:
         return group is not None and self.member_id in group.metadata.roster
 
     def lost(self) -> None:
-        """Its session is over."""
+        """Its session is over, as far as this coordinator knows: it comes back under another id."""
         self._forget()
         self.member_id = ""
+        self.lives += 1
 
     def _join(self, driver: GroupDriver) -> int:
         if not self.cooperative:
