@@ -24,10 +24,11 @@ from data_plane.coordinator.groups.consumer.group import ConsumerGroup
 from data_plane.coordinator.groups.consumer.messages import ConsumerHeartbeat
 from data_plane.coordinator.groups.consumer.state import JOINING
 from data_plane.coordinator.groups.group_metadata_manager import GroupLimits
+from data_plane.coordinator.groups.messages import JoinGroup, LeaveGroup
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.support.suite.examples import examples
 from tests.unit.groups.clients import GROUP, ClassicClient, ConsumerClient
-from tests.unit.groups.group_driver import GroupDriver
+from tests.unit.groups.group_driver import GroupDriver, GroupRequest
 from tests.unit.groups.topics import Topics
 
 MOST_PARTITIONS = 6
@@ -52,6 +53,8 @@ class Groups(RuleBasedStateMachine):
         ]
         self.classic = [ClassicClient("c", ("a",)), ClassicClient("d", ("a", "b"))]
         self.living: set[str] = set()
+        self.unheard: dict[str, tuple[str, GroupRequest]] = {}
+        """What each client has sent in vain, and the coordinator has not looked at yet."""
         self.seen: tuple[ConsumerGroup, tuple[int, int]] | None = None
 
     @property
@@ -75,6 +78,7 @@ class Groups(RuleBasedStateMachine):
     def start(self, who: int) -> None:
         client = [*self.modern, *self.classic][who]
         self.living.add(client.name)
+        self._hear(client)
         client.beat(self.driver)
 
     @rule(order=st.permutations(range(5)), rounds=st.integers(1, 3))
@@ -82,12 +86,14 @@ class Groups(RuleBasedStateMachine):
         for who in order * rounds:
             client = [*self.modern, *self.classic][who]
             if client.name in self.living:
+                self._hear(client)
                 client.beat(self.driver)
                 self.no_partition_has_two_readers()
 
     @rule(who=st.integers(0, 2))
     def answer_is_lost(self, who: int) -> None:
         if self.modern[who].name in self.living:
+            self._hear(self.modern[who])
             self.modern[who].beat(self.driver, lose_answer=True)
 
     @rule(who=st.integers(0, 2))
@@ -108,6 +114,7 @@ class Groups(RuleBasedStateMachine):
         if client.name not in self.living:
             return
         self.living.remove(client.name)
+        self._hear(client)
         if isinstance(client, ConsumerClient):
             client.leave(self.driver, for_now=for_now and client.instance is not None)
         else:
@@ -121,18 +128,48 @@ class Groups(RuleBasedStateMachine):
 
     # --- what happens to them
 
+    @rule(who=st.integers(0, 4))
+    def connection_breaks(self, who: int) -> None:
+        """What comes on it last is looked at later, but before what its client sends on the next one."""
+        client = [*self.modern, *self.classic][who]
+        if client.name not in self.living:
+            return
+        self._hear(client)
+        if isinstance(client, ClassicClient) and client.ticket is not None:
+            client.connection_broke()
+        else:
+            self.unheard[client.name] = client.send_in_vain(self.driver)
+
+    @rule(who=st.integers(0, 4))
+    def is_heard_at_last(self, who: int) -> None:
+        self._hear([*self.modern, *self.classic][who])
+
+    def _hear(self, client: ConsumerClient | ClassicClient) -> None:
+        if (sent := self.unheard.pop(client.name, None)) is not None:
+            self.driver.comes_late(*sent)
+
     @precondition(lambda self: self.driver.sent)
     @rule(data=st.data())
     def late_copy(self, data: st.DataObject) -> None:
-        """But not of a join of who is a member still: that says that it has given up all, as with Apache
-        Kafka, and others may have it before the member hears of it."""
         number = data.draw(st.integers(0, len(self.driver.sent) - 1))
-        _, request = self.driver.sent[number]
-        group = self.driver.manager.group(GROUP)
-        members = group.state.members if isinstance(group, ConsumerGroup) else {}
-        joins = isinstance(request, ConsumerHeartbeat) and request.member_epoch == JOINING
-        if not (joins and request.member_id in members):
+        if self._may_come_at_any_time(self.driver.sent[number][1]):
             self.driver.late_copy(number)
+
+    def _may_come_at_any_time(self, request: GroupRequest) -> bool:
+        """Also after what its client has sent since. Not what would pass for the newest of who goes by that
+        name still: the protocols, which do not number what a member sends, rely on it that it is. It may say
+        that the member has given up what others then get, and it gets an answer that nobody is given again:
+        who hears nothing gives up nothing and comes for nothing, and is out when its time is up."""
+        if isinstance(request, LeaveGroup):  # a member's last word
+            return True
+        if all(request.member_id != client.member_id for client in (*self.modern, *self.classic)):
+            return True
+        if isinstance(request, ConsumerHeartbeat):
+            group = self.driver.manager.group(GROUP)
+            member = group.state.members.get(request.member_id) if isinstance(group, ConsumerGroup) else None
+            newest = () if member is None else (member.epoch, member.previous_epoch)
+            return request.member_epoch not in (JOINING, *newest)
+        return not (isinstance(request, JoinGroup) and request.member_id)
 
     @rule(seconds=st.sampled_from([1.0, 20.0, 46.0, 61.0]))
     def time_passes(self, seconds: float) -> None:
@@ -166,7 +203,7 @@ class Groups(RuleBasedStateMachine):
     def failover(self) -> None:
         self.driver = self.driver.reloaded()
         for client in self.classic:
-            client.coordinator_moved()
+            client.connection_broke()
 
     # --- what must hold
 
@@ -216,6 +253,8 @@ class Groups(RuleBasedStateMachine):
     def trouble_ends(self) -> None:
         """All is well: everyone who lives is served, nobody else is waited for."""
         self.driver.refusal = None
+        for each in chain(self.modern, self.classic):
+            self._hear(each)
         for client in self.modern:
             client.slow = False
             client.obey()

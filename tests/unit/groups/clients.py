@@ -34,7 +34,7 @@ from data_plane.coordinator.groups.messages import (
     SyncReply,
 )
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
-from tests.unit.groups.group_driver import GroupDriver
+from tests.unit.groups.group_driver import GroupDriver, GroupRequest
 
 GROUP = "g"
 REBALANCE_TIMEOUT_MS = 60_000
@@ -68,7 +68,7 @@ class ConsumerClient:
         """One heartbeat and what follows from it; the refusal, if there was one."""
         reply = driver.answer("consumer_heartbeat", self._heartbeat())
         if lose_answer:
-            self.says_all = True
+            self._hears_nothing()
             return None
         if isinstance(reply, BrokerError):
             self._refused(reply)
@@ -84,6 +84,12 @@ class ConsumerClient:
         if not self.slow:
             self.obey()
         return None
+
+    def send_in_vain(self, driver: GroupDriver) -> tuple[str, GroupRequest]:
+        """What it sends on a connection that breaks at once; the next one says all."""
+        sent = "consumer_heartbeat", self._heartbeat()
+        self._hears_nothing()
+        return sent
 
     def obey(self) -> None:
         """Give up first, then take; and say what it has, even if that is what it had before."""
@@ -113,6 +119,12 @@ class ConsumerClient:
     def is_member(self, driver: GroupDriver) -> bool:
         group = driver.manager.group(GROUP)
         return isinstance(group, ConsumerGroup) and self.member_id in group.state.members
+
+    def _hears_nothing(self) -> None:
+        """It says all, and is told all, next time. Until then it takes nothing more: others may have by now
+        what it has just said that it does not own, with Apache Kafka too."""
+        self.says_all = True
+        self.assigned = None
 
     def _refused(self, refusal: BrokerError) -> None:
         self.says_all = True
@@ -168,11 +180,17 @@ class ClassicClient:
         if self.roster and self.to_do == "heartbeat" and self.sizes != _sizes(driver):
             self.to_do = "join"  # as leaders do when they see that topics have changed
         if self.ticket is None:
-            self.ticket = getattr(self, f"_{self.to_do}")(driver)
-        assert self.ticket is not None
+            self.ticket = driver.ask(self.to_do, self._request(driver))
         if self.ticket in driver.answers:
             self._take(driver, driver.answers.pop(self.ticket))
             self.ticket = None
+
+    def send_in_vain(self, driver: GroupDriver) -> tuple[str, GroupRequest]:
+        """What it sends on a connection that breaks at once; it will send it again."""
+        assert self.ticket is None
+        sent = self.to_do, self._request(driver)
+        self._draw_another_id()
+        return sent
 
     def leave(self, driver: GroupDriver) -> object:
         identity = MemberIdentity(self.member_id, self.instance)
@@ -185,12 +203,11 @@ class ClassicClient:
         self.ticket = None
         self.lives += 1
 
-    def coordinator_moved(self) -> None:
-        """The connection is gone, and what it waited for with it."""
+    def connection_broke(self) -> None:
+        """What it waited for is gone with it."""
         if self.ticket is not None:
             self.ticket = None
-            if self.to_do == "join" and not self.member_id:
-                self.lives += 1
+            self._draw_another_id()
 
     def is_member(self, driver: GroupDriver) -> bool:
         group = driver.manager.group(GROUP)
@@ -204,7 +221,20 @@ class ClassicClient:
         self.member_id = ""
         self.lives += 1
 
-    def _join(self, driver: GroupDriver) -> int:
+    def _draw_another_id(self) -> None:
+        """Where each JoinGroup is given one."""
+        if self.to_do == "join" and not self.member_id:
+            self.lives += 1
+
+    def _request(self, driver: GroupDriver) -> GroupRequest:
+        match self.to_do:
+            case "join":
+                return self._join(driver)
+            case "sync":
+                return self._sync(driver)
+        return Heartbeat(GROUP, self.member_id, self.generation, self.instance)
+
+    def _join(self, driver: GroupDriver) -> JoinGroup:
         if not self.cooperative:
             self.owned.clear()
         subscription = struct.pack(">hi", 1, len(self.topics))
@@ -212,7 +242,7 @@ class ClassicClient:
             subscription += struct.pack(">h", len(topic)) + topic.encode()
         names = {driver.view.topic_name(t) or "": n for t, n in assignment_of(self.owned).items()}
         subscription += struct.pack(">i", -1) + write_assignment(names, 1)[2:-4]  # no user data; what it owns
-        request = JoinGroup(
+        return JoinGroup(
             GROUP,
             self.member_id,
             "consumer",
@@ -225,9 +255,8 @@ class ClassicClient:
             new_member_id=f"{self.name}{self.lives}",
             requires_known_id=False,
         )
-        return driver.ask("join", request)
 
-    def _sync(self, driver: GroupDriver) -> int:
+    def _sync(self, driver: GroupDriver) -> SyncGroup:
         self.sizes = _sizes(driver)
         shares: dict[str, dict[str, set[int]]] = {member_id: {} for member_id, _ in self.roster}
         for name, size in self.sizes.items():
@@ -238,12 +267,7 @@ class ClassicClient:
             member_id: write_assignment({name: frozenset(numbers) for name, numbers in share.items()}, 1)
             for member_id, share in shares.items()
         }
-        return driver.ask(
-            "sync", SyncGroup(GROUP, self.member_id, self.generation, self.instance, assignments=assignments)
-        )
-
-    def _heartbeat(self, driver: GroupDriver) -> int:
-        return driver.ask("heartbeat", Heartbeat(GROUP, self.member_id, self.generation, self.instance))
+        return SyncGroup(GROUP, self.member_id, self.generation, self.instance, assignments=assignments)
 
     def _take(self, driver: GroupDriver, reply: object) -> None:
         match reply:

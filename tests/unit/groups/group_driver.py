@@ -67,9 +67,11 @@ class GroupDriver:
         return self.answers.pop(self.ask(kind, *arguments))
 
     def late_copy(self, number: int) -> object:
-        """A copy of what was sent comes, on a connection that is gone: nobody gets its answer, which is
-        returned if it comes at once."""
-        kind, request = self.sent[number]
+        """A copy of what was sent comes; the answer."""
+        return self.comes_late(*self.sent[number])
+
+    def comes_late(self, kind: str, request: GroupRequest) -> object:
+        """On a connection that is gone: nobody gets the answer, which is returned if it comes at once."""
         if isinstance(request, JoinGroup):  # an id is drawn for each copy
             request = replace(request, new_member_id=f"late-{self._tickets}")
         ticket = self.ask(kind, request)
@@ -109,6 +111,7 @@ class GroupDriver:
         successor.now = self.now
         successor.log = list(self.log)
         successor.sent = self.sent
+        successor._tickets = self._tickets  # late copies that join are named by them
         for key, value in self.log:
             record = successor.manager.decode(key, value)
             assert record is not None
