@@ -36,17 +36,17 @@ def some_per_turn(
 
 class Turns:
     """What they take turns by. Who weighs little does not wait for many that weigh much, nor these for ever:
-    half of each turn is for the lightest ones, by powers of two, the rest for those that have waited longest.
+    in every other turn the lightest go first, by powers of two, and else those that have waited longest.
     Those that weigh as much go on in the order in which they ask."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, most: int = 1) -> None:
-        """`most`: of what the pieces of one turn weigh together, but for the last one of either half. Where
-        it is 1 all weigh as much."""
+        """`most`: of what the pieces of one turn weigh together, but for the last one of them."""
         self._loop = loop
         self._most = self._left = most
         self._waiting: dict[int, deque[_Piece]] = {}
         """By the power of two of their weight."""
         self._numbers = count()
+        self._is_lightest_first = False
         self._next_turn = NextTurn(loop, self._go_on)
 
     def has_room(self, weight: int) -> bool:
@@ -66,12 +66,14 @@ class Turns:
 
     def _go_on(self) -> None:
         self._left = self._most
-        while self._waiting and self._left > self._most // 2:
-            self._give(min(self._waiting))
+        self._is_lightest_first = not self._is_lightest_first
         while self._waiting and self._left > 0:
-            self._give(min(self._waiting, key=lambda power: self._waiting[power][0].number))
+            self._give(min(self._waiting, key=None if self._is_lightest_first else self._first_number))
         if self._left < self._most:
             self._next_turn.ask()
+
+    def _first_number(self, power: int) -> int:
+        return self._waiting[power][0].number
 
     def _give(self, power: int) -> None:
         """A turn to the first one of these."""

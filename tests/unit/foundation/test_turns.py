@@ -54,11 +54,14 @@ def granted(weights: list[int], most: int) -> list[list[int]]:
 
 def test_what_weighs_little_does_not_wait_for_all_that_weighs_much() -> None:
     """Fifty small transactions were decided about after eight hundred large ones."""
-    assert granted([1000, 1000, 1000, 25, 30], 100) == [[3, 4, 0], [1], [2]]
+    assert granted([1000, 1000, 1000, 25, 30], 100) == [[0], [3, 4, 1], [2]]
+    assert granted([1000, 1000, 1000, *[25] * 8], 100) == [[0], [3, 4, 5, 6], [1], [7, 8, 9, 10], [2]]
 
 
-def test_what_weighs_much_has_its_turn_while_what_weighs_little_comes() -> None:
-    assert granted([1000, *[25] * 9], 100) == [[1, 2, 0], [3, 4, 5, 6], [7, 8, 9]]
+def test_what_weighs_much_has_its_turn_while_what_weighs_less_comes() -> None:
+    """It may itself be more than a turn."""
+    assert granted([1000, *[25] * 9], 100) == [[0], [1, 2, 3, 4], [5, 6, 7, 8], [9]]
+    assert granted([1500, 1500, 2500, 1500, 1500], 1000) == [[0], [1], [2], [3], [4]]
 
 
 def test_what_weighs_as_much_goes_on_in_order() -> None:

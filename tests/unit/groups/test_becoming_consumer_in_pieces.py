@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
+from data_plane.coordinator.groups.assignment import partitions_of
 from data_plane.coordinator.groups.classic.consumer_protocol import Subscription, write_assignment
 from data_plane.coordinator.groups.classic.group import ClassicGroup
 from data_plane.coordinator.groups.consumer import upgrade
@@ -37,10 +39,15 @@ def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def driver() -> GroupDriver:
-    """All have joined, and wait for the leader to assign what they read."""
+def topics() -> Topics:
     topics = Topics()
     topics.create("0", len(IDS))
+    return topics
+
+
+@pytest.fixture
+def driver(topics: Topics) -> GroupDriver:
+    """All have joined, and wait for the leader to assign what they read."""
     driver = GroupDriver(view=topics.view)
     driver.ask("join", join(new=LEADER, protocols=(READ,)))
     for each in IDS[1:]:
@@ -49,8 +56,8 @@ def driver() -> GroupDriver:
     return driver
 
 
-def assign(driver: GroupDriver, generation: int = 2) -> None:
-    shares = {each: write_assignment({"0": frozenset({number})}, 0) for number, each in enumerate(IDS)}
+def assign(driver: GroupDriver, generation: int = 2, members: Sequence[str] = IDS) -> None:
+    shares = {each: write_assignment({"0": frozenset({number})}, 0) for number, each in enumerate(members)}
     driver.ask("sync", SyncGroup("g", LEADER, generation, assignments=shares))
 
 
@@ -75,6 +82,8 @@ def consumer_group(driver: GroupDriver) -> ConsumerGroup:
 
 def shape(driver: GroupDriver) -> tuple[object, ...]:
     state = consumer_group(driver).state
+    for each in state.members.values():
+        assert {state.owner(partition) for partition in partitions_of(each.assigned)} <= {each.member_id}
     said = state.subscriptions
     return (
         state.epoch,
@@ -128,6 +137,41 @@ def test_what_happens_meanwhile_is_in_the_group(driver: GroupDriver) -> None:
     assert set(state.members) == {*IDS[:-1], "late", "new"}
     assert state.members[IDS[1]].metadata.subscribed_topic_names == ("0", "1")
     assert {each.epoch for each in state.members.values() if each.uses_classic_protocol} == {3}
+    assert shape(driver) == shape(driver.reloaded())
+
+
+def test_who_is_given_what_a_later_member_had_owns_it(driver: GroupDriver) -> None:
+    """One leaves, the others are assigned its partitions and each other's while they are converted. What the
+    later one had had it lost again when the later one was converted: two members read it."""
+    assign(driver)
+    driver.ask("leave", LeaveGroup("g", (MemberIdentity(IDS[1]),)))
+    staying = [LEADER, *IDS[2:]]
+    for each in staying:
+        driver.ask("join", join(each, protocols=(READ,)))
+    convert(driver, lambda: None, lambda: None, lambda: assign(driver, 3, staying))
+    assert shape(driver) == shape(driver.reloaded())
+
+
+def test_topics_that_come_or_grow_are_no_reason_to_begin_again(driver: GroupDriver, topics: Topics) -> None:
+    """With one every second the conversion never came to its end."""
+    assign(driver)
+    come = [partial(topics.create, f"new{number}", 1) for number in range(3)]
+    assert convert(driver, partial(topics.grow, "0", len(IDS) + 1), *come) == len(IDS) // AT_ONCE + 1
+    assert shape(driver) == shape(driver.reloaded())
+
+
+def test_who_was_assigned_a_topic_that_is_made_anew_is_converted_again(
+    driver: GroupDriver, topics: Topics
+) -> None:
+    assign(driver)
+
+    def make_anew() -> None:
+        topics.delete("0")
+        topics.create("0", len(IDS))
+
+    convert(driver, lambda: None, lambda: None, make_anew)
+    members = consumer_group(driver).state.members.values()
+    assert {topic_id for each in members for topic_id in each.assigned} == {topics.id("0")}
     assert shape(driver) == shape(driver.reloaded())
 
 

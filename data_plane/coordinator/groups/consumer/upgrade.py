@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple
+from uuid import UUID
 from weakref import WeakValueDictionary
 
 from data_plane.coordinator.groups.assignment import Assignment
@@ -67,12 +68,13 @@ _SAID: Final[Callable[[ClassicMember], tuple[object, ...]]] = attrgetter(
 
 class _Converted(NamedTuple):
     said: tuple[object, ...]
-    """Nothing, where the group has changed since."""
     as_member: EncodedRecord
     target: EncodedRecord
     current: EncodedRecord
+    names: tuple[str, ...]
+    """Of topics that it has been assigned."""
     topics: int
-    """That it has been assigned; partitions count, too."""
+    """How many those that exist are; partitions count, too."""
 
 
 def may_upgrade(group: ClassicGroup, rules: ConsumerGroupConfig) -> bool:
@@ -95,8 +97,11 @@ class Upgrade:
         self._view = view
         self._lists = KnownLists()
         self._converted: dict[str, _Converted] = {}
-        self._as_of = -1, -1
-        """Generation, and version of the topics."""
+        self._generation = -1
+        self._ids: dict[str, UUID | None] = {}
+        """Of topics that members have been assigned, as each was when it was met first, or looked at again
+        with this version of the topics."""
+        self._topics_version = -1
         self._topics = 0
         """That all have been assigned."""
 
@@ -134,17 +139,33 @@ class Upgrade:
 
     def _changed(self) -> list[ClassicMember]:
         """Who is new, or has said something else; who has left is forgotten."""
-        as_of = self.group.metadata.generation, self._view.topics_version
-        if as_of != self._as_of:
-            self._as_of = as_of
-            self._converted = {known: each._replace(said=()) for known, each in self._converted.items()}
+        if self._generation != self.group.metadata.generation:
+            self._generation = self.group.metadata.generation
+            self.state, self._converted, self._topics = ConsumerGroupState(), {}, 0
+        if self._topics_version != self._view.topics_version:
+            self._topics_version = self._view.topics_version
+            self._forget_those_of(self._changed_topics())
         staying = self.group.metadata.roster.staying()
         for member_id in self._converted.keys() - {member.member_id for member in staying}:
-            gone = Draft(self.group.group_id, self.state)
-            gone.erase_member(member_id)
-            self._replay(gone)
-            self._topics -= self._converted.pop(member_id).topics
+            self._forget(member_id)
         return [member for member in staying if not self._is_known(member)]
+
+    def _changed_topics(self) -> set[str]:
+        """Those that were created or deleted, or both."""
+        before = dict(self._ids)
+        self._ids = {name: self._view.topic_id(name) for name in before}
+        return {name for name, topic_id in before.items() if topic_id != self._ids[name]}
+
+    def _forget_those_of(self, topics: set[str]) -> None:
+        for member_id, each in list(self._converted.items()) if topics else ():
+            if not topics.isdisjoint(each.names):
+                self._forget(member_id)
+
+    def _forget(self, member_id: str) -> None:
+        gone = Draft(self.group.group_id, self.state)
+        gone.erase_member(member_id)
+        self._replay(gone)
+        self._topics -= self._converted.pop(member_id).topics
 
     def _is_known(self, member: ClassicMember) -> bool:
         known = self._converted.get(member.member_id)
@@ -154,18 +175,24 @@ class Upgrade:
         member_id, epoch = member.member_id, self.group.metadata.generation
         try:
             metadata = _metadata(member, self._lists)
-            assigned = by_id(read_assignment(member.assignment, Allowance(MAX_TOPICS)), self._view)
+            partitions = read_assignment(member.assignment, Allowance(MAX_TOPICS))
         except ValueError as e:
             raise _not_convertible(member, str(e)) from e
+        if member_id in self._converted:  # as it was it holds what others have been assigned since
+            self._forget(member_id)
+        assigned = by_id(partitions, self._view)
+        for name in partitions:
+            self._ids.setdefault(name, self._view.topic_id(name))
         draft = Draft(self.group.group_id, self.state)
         draft.write_member(member_id, metadata)
         draft.write_target(member_id, assigned)
         draft.write_current(ConsumerMember(member_id, metadata, epoch, epoch, assigned=assigned))
         self._replay(draft)
-        before, topics = self._converted.get(member_id), _topics(assigned)
-        self._topics += topics - (0 if before is None else before.topics)
+        topics = _topics(assigned)
+        self._topics += topics
         as_member, target, current = map(self._encoded, draft.records)
-        self._converted[member_id] = _Converted(_SAID(member), as_member, target, current, topics)
+        said, names = _SAID(member), tuple(partitions)
+        self._converted[member_id] = _Converted(said, as_member, target, current, names, topics)
         if self._topics > MAX_TOPICS or self.state.subscriptions.names > MAX_NAMES:
             raise _not_convertible(member, "more topics or partitions than are read")
 
