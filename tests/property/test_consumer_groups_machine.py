@@ -9,6 +9,7 @@ somebody reads has a reader, shared as evenly as one assignor promises.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from itertools import chain
 
 import pytest
@@ -20,9 +21,11 @@ from data_plane.coordinator.groups.classic import group as classic_group
 from data_plane.coordinator.groups.classic.group import ClassicGroup
 from data_plane.coordinator.groups.classic.states import ClassicGroupConfig
 from data_plane.coordinator.groups.consumer import group as consumer_group
+from data_plane.coordinator.groups.consumer import upgrade
 from data_plane.coordinator.groups.consumer.group import ConsumerGroup
 from data_plane.coordinator.groups.consumer.messages import ConsumerHeartbeat
 from data_plane.coordinator.groups.consumer.state import JOINING
+from data_plane.coordinator.groups.consumer.upgrade import Upgrade
 from data_plane.coordinator.groups.group_metadata_manager import GroupLimits
 from data_plane.coordinator.groups.messages import JoinGroup, LeaveGroup
 from metadata_quorum.foundation.errors import ErrorCode
@@ -237,6 +240,9 @@ class Groups(RuleBasedStateMachine):
                 group.state.targets,
                 group.state.regexes,
             )
+            partitions = list(chain.from_iterable(self.topics.partitions().values()))
+            owners = [[state.owner(each) for each in partitions] for state in (reloaded.state, group.state)]
+            assert owners[0] == owners[1]
             assert reloaded.state.epoch == group.state.epoch
             assert reloaded.state.phase is group.state.phase
             assert reloaded.state.pattern_use() == group.state.pattern_use()  # kept as a recount gives it
@@ -294,13 +300,24 @@ TestGroups = pytest.mark.row("G6")(Groups.TestCase)
 
 
 class OneAtATime(Groups):
-    """What happens to all members together is done to one of them per tick."""
+    """What happens to all members together is done to one of them per tick, or per turn of the loop."""
 
     def __init__(self) -> None:
+        self.upgrade: Upgrade | None = None
+        self.steps: Iterator[None] = iter(())
         self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(upgrade, "AT_ONCE", 1)
         self.patch.setattr(classic_group, "ENDED_AT_ONCE", 1)
         self.patch.setattr(consumer_group, "DUE_AT_ONCE", 1)
         super().__init__()
+
+    @rule()
+    def some_are_converted(self) -> None:
+        """Classic members, before somebody makes theirs a group of the consumer protocol."""
+        made = self.driver.manager.upgrade_for(ConsumerHeartbeat(GROUP, "asks", JOINING))
+        if made is not self.upgrade or next(self.steps, "done") == "done":
+            self.upgrade, self.steps = made, iter(()) if made is None else made.steps()
+            next(self.steps, None)
 
     def teardown(self) -> None:
         super().teardown()
