@@ -11,7 +11,10 @@ Used by log_dirs.py.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from uuid import UUID
 
+from data_plane.log.checkpoints import CheckpointError, read_partition_metadata
+from data_plane.log.files import PARTITION_METADATA
 from data_plane.log_manager import renewal
 from data_plane.log_manager.directory_names import (
     DELETED,
@@ -50,14 +53,20 @@ class DeletedLogs:
     def empty_first(
         self, names: Collection[str], known: Iterable[TopicPartition], may_block: MayBlock
     ) -> None:
-        """Where the disk has failed: only what has no namesake, which has yet to be made anew. `known`: to
-        the checkpoints, for the topic in a long name is cut short."""
+        """Where the disk has failed: not what has a namesake of the same topic, which has yet to be made
+        anew. (Of another topic it may be: a topic that was deleted on a full disk, and created again.)
+        `known`: to the checkpoints, for the topic in a long name is cut short."""
         old = _old_names(names, known)
-        kept = {*names, *(old[name] for name, (_, suffix) in _set_aside(names) if suffix == STRAY)}
-        lost = {name: old[name] for name in self._deleted_among(names) if old[name] not in kept}
+        deleted = self._deleted_among(names)
+        namesakes: dict[str, list[str]] = {}
+        for name in names:
+            if name not in deleted:
+                namesakes.setdefault(old.get(name, name), []).append(name)
+        lost = [old[name] for name in deleted if old[name] not in namesakes]
         if lost:
-            renewal.lose_names(self._disk, self._log_dir, lost.values(), may_block)
-            self._remove_files(lost, may_block)
+            renewal.lose_names(self._disk, self._log_dir, lost, may_block)
+        others = [name for name in deleted if self._is_of_none(name, namesakes.get(old[name], ()), may_block)]
+        self._remove_files(others, may_block)
 
     def lose_old_names(
         self, names: Collection[str], known: Iterable[TopicPartition], may_block: MayBlock
@@ -77,12 +86,26 @@ class DeletedLogs:
         self._untagged.update(name_aside(tp, ZERO_UUID, DELETED) for tp in deleted.values())
         return list(deleted)
 
+    def _is_of_none(self, name: str, namesakes: Iterable[str], may_block: MayBlock) -> bool:
+        """Whether it is another topic's than each of these."""
+        topics = {self._topic_of(each, may_block) for each in namesakes}
+        return not topics or not topics & {None, self._topic_of(name, may_block)}
+
+    def _topic_of(self, name: str, may_block: MayBlock) -> UUID | None:
+        """None where that is not to be read."""
+        path = f"{self._log_dir}/{name}/{PARTITION_METADATA}"
+        try:
+            return read_partition_metadata(self._disk, path, may_block).topic_id
+        except CheckpointError:
+            return None
+
     def _remove_files(self, names: Iterable[str], may_block: MayBlock) -> None:
         for name in names:
             path = f"{self._log_dir}/{name}"
             if path not in self._emptied:
                 for file in self._disk.sizes(path, may_block):
-                    self._disk.remove(f"{path}/{file}")
+                    if file != PARTITION_METADATA:  # under any name it tells whose it was
+                        self._disk.remove(f"{path}/{file}")
                 self._emptied.append(path)
 
 

@@ -59,8 +59,11 @@ class _Double(NamedTuple):
 
     @property
     def is_copy(self) -> bool:
-        """Whether nothing goes with the spare one."""
-        return self.spare.log.epochs.latest == self.kept.log.epochs.latest and self.kept.directory.online
+        """Whether nothing goes with the spare one. (The other's name need not be durable where the disk has
+        failed, and its directories could not be made anew.)"""
+        kept = self.kept.directory
+        is_safe = kept.online and not kept.renewal_due
+        return is_safe and self.spare.log.epochs.latest == self.kept.log.epochs.latest
 
 
 class NotCreated(NamedTuple):

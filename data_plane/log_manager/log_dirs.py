@@ -76,7 +76,7 @@ class LogDir:
         # The machine, since a process last ran here, which did not stop cleanly; or its disk had failed.
         self._machine_restarted = False
         self._disk_failed = False  # in the last run, or since
-        self._renewal_due = False  # since it has
+        self.renewal_due = False  # since it has
         self._unrecovered = False  # a log that may lack pages could not be opened
         self.last_run = checkpoints.UNKNOWN_RUN  # its epoch is -1 if something here is lost; see load
         self.high_watermarks: dict[TopicPartition, int] = {}
@@ -148,7 +148,7 @@ class LogDir:
             disk, self.path, self._boot_id, may_block
         )
         self._disk_failed = self._machine_restarted and checkpoints.disk_failed(disk, self.path, may_block)
-        self._renewal_due = self._disk_failed or checkpoints.renewal_due(
+        self.renewal_due = self._disk_failed or checkpoints.renewal_due(
             disk, self.path, self._boot_id, may_block
         )
         self.last_run = self._noted_run(ended, may_block)
@@ -201,7 +201,7 @@ class LogDir:
         disk, path = self.disk, self.path
         renewal.remove_what_names_left(disk, path, is_partition, may_block)
         names = directories_in(disk, path, may_block)
-        if self._renewal_due or renewal.is_unfinished(disk, path, names):
+        if self.renewal_due or renewal.is_unfinished(disk, path, names):
             try:
                 self._make_names_anew(may_block)
             except OSError as error:
@@ -209,9 +209,9 @@ class LogDir:
                 if error.errno not in renewal.NO_ROOM or renewal.is_unfinished(disk, path, names):
                     raise
                 logger.warning("After its disk had failed, %s is made anew at a later start: %s", path, error)
-                self._renewal_due = True
+                self.renewal_due = True
                 return names
-            self._renewal_due = False
+            self.renewal_due = False
             names = directories_in(disk, path, may_block)
         self._deleted.empty(names, may_block)
         return names
@@ -437,7 +437,7 @@ class LogDir:
         """Note in which run the broker is; it outlives the process, not the machine. What says that pages may
         be lost stays where a log has yet to be recovered from that."""
         if self._boot_id and not self._unrecovered:
-            due = self._renewal_due
+            due = self.renewal_due
             checkpoints.write_running(self.disk, self.path, run, self._boot_id, renewal_due=due)
 
     def mark_lost(self) -> None:

@@ -129,19 +129,26 @@ def _moves(disk: Disk, directory: str, place: str) -> bool:
 
 
 def _bring_home(disk: Disk, log_dir: str, made: str, is_kept: IsKept, may_block: MayBlock) -> None:
-    """What an attempt has on its way, in which a partition's files may lie in both of its directories."""
-    for place in (f"{made}/{_OLD}", f"{made}/{_NEW}"):
-        if not disk.exists(place):
-            continue
+    """What an attempt has on its way, in which a partition's files may lie in both of its directories. A sync
+    of those that came home at an earlier start may have failed: on disk they are where they were, which goes
+    now. So each name at home is made once more."""
+    places = [place for place in (f"{made}/{_OLD}", f"{made}/{_NEW}") if disk.exists(place)]
+    for place in places:
         for name in filter(is_kept, directories_in(disk, place, may_block)):
             left, home = f"{place}/{name}", f"{log_dir}/{name}"
             if not disk.exists(home):
                 disk.rename(left, home)
                 continue
+            for file in disk.list(home, may_block):
+                disk.rename(f"{home}/{file}", f"{left}/{file}")
             for file in disk.list(left, may_block):
-                if not disk.exists(f"{home}/{file}"):
-                    disk.rename(f"{left}/{file}", f"{home}/{file}")
+                disk.rename(f"{left}/{file}", f"{home}/{file}")
             disk.sync_dir(home, may_block)
+            disk.remove_tree(left, may_block)
+    for place in places[-1:]:
+        for name in filter(is_kept, directories_in(disk, log_dir, may_block)):
+            if _moves(disk, f"{log_dir}/{name}", f"{place}/{name}"):
+                disk.rename(f"{place}/{name}", f"{log_dir}/{name}")
     _remove(disk, log_dir, made, may_block)
 
 

@@ -185,3 +185,21 @@ def test_an_older_log_that_is_set_aside_is_no_loss_though_the_start_dies_on_the_
         assert any(name.endswith("-stray") for name in disk.list("/b/logs", MAY_BLOCK))
         dies_before += 1
     assert dies_before > 30
+
+
+def test_the_other_copy_stays_while_the_disk_of_the_kept_one_is_full() -> None:
+    """Its name need not be durable: a loss of power took it, and the other had been removed."""
+    disk = SimDisk()
+    for mount in ("/a", "/b"):
+        disk.make_dirs(mount)
+    directory = moved(disk)
+    disk.fail("sync_dir", errno.EIO)
+    with pytest.raises(OSError, match="error"):
+        disk.sync_dir(directory.path, MAY_BLOCK)
+    directory.mark_lost()
+    disk.kill()
+    disk.fail("mkdir", errno.ENOSPC, path_part=f"{directory.path}/renewed.")
+    kept, _ = found(disk, "a boot")
+    assert kept.log_end_offset == 10
+    log, _ = found(disk.durable_clone(), "another boot")
+    assert log.log_end_offset == 10

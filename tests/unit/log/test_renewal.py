@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -19,6 +20,7 @@ import pytest
 from chaos.sim.disk import Killed, SimDisk
 from data_plane.log.checkpoints import RUNNING, BrokerRun
 from data_plane.log.config import LogConfig
+from data_plane.log.files import PARTITION_METADATA
 from data_plane.log.log import UnifiedLog
 from data_plane.log_manager.log_dirs import LogDir
 from metadata_quorum.foundation.disk import OsDisk, directories_in
@@ -194,7 +196,52 @@ def test_what_was_being_deleted_makes_room_first() -> None:
     disk.fail("mkdir", errno.EIO)
     with pytest.raises(OSError, match="error"):
         opened(disk, "a boot")
-    assert disk.list(f"/data/late-0.{'0' * 32}-delete", MAY_BLOCK) == []
+    assert disk.list(f"/data/late-0.{'0' * 32}-delete", MAY_BLOCK) == [PARTITION_METADATA]
+
+
+@pytest.mark.parametrize("topic", [9, 10])
+def test_a_topic_that_was_deleted_and_created_again_makes_room(topic: int) -> None:
+    """The disk stayed full for ever. Of the same topic it would be what a name that comes back means."""
+    disk, _ = failed()
+    disk.rename("/data/late-0", f"/data/late-0.{'0' * 32}-delete")
+    log = log_dir(disk, "a boot").open_log(LATE, UUID(int=topic), CONFIG, NOW_MS, MAY_BLOCK)
+    log.identify(MAY_BLOCK)
+    disk.kill()
+    disk.fail("mkdir", errno.ENOSPC, path_part="renewed.")
+    opened(disk, "a boot")
+    assert disk.exists(f"/data/late-0.{'0' * 32}-delete") == (topic == 9)
+
+
+def left_by_a_start_whose_sync_fails(which: int) -> tuple[SimDisk, Owed] | None:
+    """None if it has not so many."""
+    disk, owed = failed()
+    disk.fail("sync_dir", errno.EIO, after=which)
+    with contextlib.suppress(OSError):
+        opened(disk, "a boot")
+        return None
+    log_dir(disk, "a boot").mark_lost()
+    disk.kill()
+    return disk, owed
+
+
+def test_a_sync_that_fails_as_logs_come_home_takes_none_of_them() -> None:
+    """Nor any other one of that start. On disk they were where they had been on their way, which the next
+    start removed."""
+    which = 0
+    while (left := left_by_a_start_whose_sync_fails(which)) is not None:
+        disk, owed = left
+        full = deepcopy(disk)
+        full.fail("mkdir", errno.ENOSPC, path_part="renewed.")
+        check(opened(full, "a boot")[1], owed)
+        check(opened(full.durable_clone(), "another boot")[1], owed)
+        for dies_before in range(which % 9, 100, 9):
+            again = deepcopy(disk)
+            again.kill_before(dies_before)
+            with contextlib.suppress(Killed):
+                opened(again, "a boot")
+            check(opened(again.durable_clone(), "another boot")[1], owed)
+        which += 1
+    assert which > 9
 
 
 def left_with(suffix: str, *, sync_fails: bool) -> tuple[SimDisk, set[str]]:
