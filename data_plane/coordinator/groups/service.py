@@ -252,12 +252,18 @@ class GroupCoordinator:
             del self._heartbeats[member]
 
     async def _convert(self, request: ConsumerHeartbeat) -> Upgrade | None:
-        """Where a classic group is to become one of the consumer protocol, most of its members, in pieces."""
-        self.check_serving(request.group_id)
-        upgrade = self._led_for(request.group_id).manager.upgrade_for(request)
-        for _ in () if upgrade is None else upgrade.steps():
-            await self._turns.next()
+        """Where a classic group is to become one of the consumer protocol, most of its members, in pieces;
+        once more where it is another group by then."""
+        upgrade, converted = self._upgrade_for(request), None
+        while upgrade is not converted:
+            for _ in () if upgrade is None else upgrade.steps():
+                await self._turns.next()
+            upgrade, converted = self._upgrade_for(request), upgrade
         return upgrade
+
+    def _upgrade_for(self, request: ConsumerHeartbeat) -> Upgrade | None:
+        self.check_serving(request.group_id)
+        return self._led_for(request.group_id).manager.upgrade_for(request)
 
     async def _look_up_names(self, names: Collection[str]) -> None:
         """What a member that names thousands of topics makes its group ask for, each in a turn of its own."""

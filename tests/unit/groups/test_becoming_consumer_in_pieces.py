@@ -152,6 +152,53 @@ def test_who_is_given_what_a_later_member_had_owns_it(driver: GroupDriver) -> No
     assert shape(driver) == shape(driver.reloaded())
 
 
+def test_who_has_left_takes_nothing_from_who_was_given_it(driver: GroupDriver, topics: Topics) -> None:
+    """Two requests share the work, each with a list of its own of what is left. One who had left was converted
+    by the older list, and with it went what the next one owns: two members read it."""
+    assign(driver)
+    made = driver.manager.upgrade_for(BEAT)
+    assert made is not None
+    before = made.steps()
+    next(before)
+    driver.ask("leave", LeaveGroup("g", (MemberIdentity(IDS[-1]),)))
+    staying = IDS[:-1]
+    for each in staying:
+        driver.ask("join", join(each, protocols=(READ,)))
+    shares = {each: write_assignment({"0": frozenset({number})}, 0) for number, each in enumerate(staying)}
+    shares[LEADER] = write_assignment({"0": frozenset({0, len(staying)})}, 0)
+    driver.ask("sync", SyncGroup("g", LEADER, 3, assignments=shares))
+    for _ in zip(made.steps(), before):
+        pass
+    for _ in before:
+        pass
+    convert(driver)
+    assert consumer_group(driver).state.owner((topics.id("0"), len(staying))) == LEADER
+    assert shape(driver) == shape(driver.reloaded())
+
+
+def test_a_static_member_that_restarts_meanwhile_keeps_its_place(topics: Topics) -> None:
+    """Converted under its next id, and then forgotten under its last one, it was no member any more."""
+    driver = GroupDriver(view=topics.view)
+    for number, each in enumerate(IDS):
+        driver.ask("join", join(new=each, protocols=(READ,), instance_id=f"i{number}"))
+    driver.ask("join", join(LEADER, protocols=(READ,), instance_id="i0"))
+    shares = {each: write_assignment({"0": frozenset({number})}, 0) for number, each in enumerate(IDS)}
+    last = f"i{len(IDS) - 1}"
+
+    def restart() -> None:
+        driver.ask("join", join("", new="again", protocols=(READ,), instance_id=last))
+
+    nothing = [lambda: None] * (len(IDS) // AT_ONCE)
+    sync = SyncGroup(
+        "g", LEADER, driver.manager.group("g").metadata.generation, instance_id="i0", assignments=shares
+    )
+    convert(driver, *nothing, lambda: driver.ask("sync", sync), restart)
+    for each in (driver, driver.reloaded()):
+        member = consumer_group(each).state.static_member(last)
+        assert member is not None and member.member_id == "again"
+    assert shape(driver) == shape(driver.reloaded())
+
+
 def test_topics_that_come_or_grow_are_no_reason_to_begin_again(driver: GroupDriver, topics: Topics) -> None:
     """With one every second the conversion never came to its end."""
     assign(driver)

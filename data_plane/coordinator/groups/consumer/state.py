@@ -188,6 +188,13 @@ class ConsumerGroupState:
             case None:
                 self._bury(record.kind, name)
 
+    def recount(self) -> None:
+        """Who holds what, from the members as they are: they were put in one by one, while partitions and
+        instances went from one to another."""
+        members = self.members.values()
+        self._owners = {partition: each.member_id for each in members for partition in _held(each)}
+        self._static = {each.instance_id: each.member_id for each in members if each.instance_id is not None}
+
     def _bury(self, kind: ConsumerGroupRecordType, name: str) -> None:
         match kind:
             case ConsumerGroupRecordType.GROUP:

@@ -41,6 +41,7 @@ from data_plane.coordinator.groups.consumer_records import (
 )
 from data_plane.coordinator.groups.records import CoordinatorRecord, EncodedRecord, encode
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
+from metadata_quorum.foundation.model import ZERO_UUID
 
 MAX_NAMES: Final = 20_000
 """Topics in different subscriptions: they are looked for in one turn of the loop."""
@@ -114,14 +115,16 @@ class Upgrade:
                 yield
                 if self.group.metadata.state is ClassicGroupState.DEAD:  # another request was first
                     return
+                roster = self.group.metadata.roster
                 for member in piece:
-                    if not self._is_known(member):
+                    if roster.get(member.member_id) is member and not self._is_known(member):
                         self._convert(member)
 
     def records(self) -> list[CoordinatorRecord]:
         """As the group is now. Raises BrokerError, as `steps`."""
         for member in self._changed():
             self._convert(member)
+        self.state.recount()
         generation = self.group.metadata.generation
         epochs = Draft(self.group.group_id, self.state)
         epochs.write_group(generation, 0)
@@ -178,11 +181,13 @@ class Upgrade:
             partitions = read_assignment(member.assignment, Allowance(MAX_TOPICS))
         except ValueError as e:
             raise _not_convertible(member, str(e)) from e
-        if member_id in self._converted:  # as it was it holds what others have been assigned since
+        if member_id in self._converted:
             self._forget(member_id)
         assigned = by_id(partitions, self._view)
         for name in partitions:
-            self._ids.setdefault(name, self._view.topic_id(name))
+            topic_id = self._view.topic_id(name)
+            if self._ids.setdefault(name, topic_id) != topic_id:
+                self._ids[name] = ZERO_UUID  # no topic's: all that were assigned it are converted again
         draft = Draft(self.group.group_id, self.state)
         draft.write_member(member_id, metadata)
         draft.write_target(member_id, assigned)
