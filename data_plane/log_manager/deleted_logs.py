@@ -11,6 +11,7 @@ Used by log_dirs.py.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from itertools import chain
 from uuid import UUID
 
 from data_plane.log.checkpoints import CheckpointError, read_partition_metadata
@@ -21,6 +22,7 @@ from data_plane.log_manager.directory_names import (
     STRAY,
     directory_of,
     name_aside,
+    partition_of,
     set_aside_as,
 )
 from metadata_quorum.foundation.blocking import MayBlock
@@ -37,6 +39,9 @@ class DeletedLogs:
         self._untagged: set[str] = set()
         """Their names, without their tags."""
         self._emptied: list[str] = []
+        self._in_doubt: set[str] = set()
+        """Paths of those whose old name may still be theirs on disk. What is left in them tells whose that
+        is: nobody else takes it for its own."""
 
     def __contains__(self, tp: TopicPartition) -> bool:
         """Whether the last run was deleting it, and could not write its checkpoints any more: what runs
@@ -67,11 +72,13 @@ class DeletedLogs:
             renewal.lose_names(self._disk, self._log_dir, lost, may_block)
         others = [name for name in deleted if self._is_of_none(name, namesakes.get(old[name], ()), may_block)]
         self._remove_files(others, may_block)
+        self._in_doubt.update(f"{self._log_dir}/{name}" for name in others if old[name] in namesakes)
 
     def lose_old_names(
         self, names: Collection[str], known: Iterable[TopicPartition], may_block: MayBlock
     ) -> None:
         """Of strays, too, which a person may remove. All names that are there are durable now."""
+        self._in_doubt.clear()
         lost = {*_old_names(names, known).values()}.difference(names)
         if lost:
             renewal.lose_names(self._disk, self._log_dir, lost, may_block)
@@ -79,7 +86,9 @@ class DeletedLogs:
     def remove(self, may_block: MayBlock) -> None:
         """Now that the checkpoints say no more of them."""
         while self._emptied:
-            self._disk.remove_tree(self._emptied.pop(), may_block)
+            path = self._emptied.pop()
+            if path not in self._in_doubt:
+                self._disk.remove_tree(path, may_block)
 
     def _deleted_among(self, names: Iterable[str]) -> list[str]:
         deleted = {name: tp for name, (tp, suffix) in _set_aside(names) if suffix == DELETED}
@@ -88,8 +97,8 @@ class DeletedLogs:
 
     def _is_of_none(self, name: str, namesakes: Iterable[str], may_block: MayBlock) -> bool:
         """Whether it is another topic's than each of these."""
-        topics = {self._topic_of(each, may_block) for each in namesakes}
-        return not topics or not topics & {None, self._topic_of(name, may_block)}
+        topics = [self._topic_of(each, may_block) for each in (name, *namesakes)]
+        return len(topics) == 1 or (None not in topics and topics[0] not in topics[1:])
 
     def _topic_of(self, name: str, may_block: MayBlock) -> UUID | None:
         """None where that is not to be read."""
@@ -113,10 +122,11 @@ def _set_aside(names: Iterable[str]) -> list[tuple[str, tuple[TopicPartition, st
     return [(name, found) for name in names if (found := set_aside_as(name)) is not None]
 
 
-def _old_names(names: Iterable[str], known: Iterable[TopicPartition]) -> dict[str, str]:
+def _old_names(names: Collection[str], known: Iterable[TopicPartition]) -> dict[str, str]:
     """Of what is set aside, by its present name."""
     leaving = _set_aside(names)
     suffixes = (DELETED, STRAY) if leaving else ()
-    whole = {name_aside(tp, ZERO_UUID, suffix): tp for tp in known for suffix in suffixes}
+    whole_names = chain(known, filter(None, map(partition_of, names)))
+    whole = {name_aside(tp, ZERO_UUID, suffix): tp for tp in whole_names for suffix in suffixes}
     found = {name: whole.get(name_aside(tp, ZERO_UUID, suffix), tp) for name, (tp, suffix) in leaving}
     return {name: directory_of(tp) for name, tp in found.items()}

@@ -205,12 +205,12 @@ class LogDir:
             try:
                 self._make_names_anew(may_block)
             except OSError as error:
-                names = directories_in(disk, path, may_block)
-                if error.errno not in renewal.NO_ROOM or renewal.is_unfinished(disk, path, names):
+                at_home = renewal.are_at_home(disk, path, is_kept, may_block)
+                if error.errno not in renewal.NO_ROOM or not at_home:
                     raise
                 logger.warning("After its disk had failed, %s is made anew at a later start: %s", path, error)
                 self.renewal_due = True
-                return names
+                return directories_in(disk, path, may_block)
             self.renewal_due = False
             names = directories_in(disk, path, may_block)
         self._deleted.empty(names, may_block)
@@ -218,11 +218,11 @@ class LogDir:
 
     def _make_names_anew(self, may_block: MayBlock) -> None:
         disk, path, known = self.disk, self.path, self._known()
-        attempt = renewal.bring_home(disk, path, is_kept, may_block)
+        renewal.bring_home(disk, path, is_kept, may_block)
         self._deleted.empty_first(directories_in(disk, path, may_block), known, may_block)
         if not self.clean:
             checkpoints.lose_clean_shutdown(disk, path, may_block)
-        renewal.renew(disk, path, attempt, is_kept, may_block)
+        renewal.renew(disk, path, is_kept, may_block)
         self._deleted.lose_old_names(directories_in(disk, path, may_block), known, may_block)
 
     def _correct_checkpoints(

@@ -9,10 +9,11 @@ all names are new, and they are durable before anything else is changed.
     renewed.<attempt>/0/<partition>   the old directories
     renewed.<attempt>/1/<partition>   the new ones, which the files move to
 
-Whatever ends this start, the next one brings home what is on its way, and begins anew. Each attempt has a
-name of its own, for those that the one before has made may be such names, too. On a disk without room for the
-new directories, as where a full one has failed, the old ones stay until a later start. What is a link stays
-as it is: whoever has made it means the directory behind it.
+Whatever ends this start, the next one brings home what is on its way, and begins anew. Each attempt has
+directories of its own, for those that the one before has made may have such names, too; and those stay until
+all is new: on disk the logs may be there still, and nowhere else. On a disk without room for new directories,
+as where a full one has failed, the old ones stay until a later start. What is a link stays as it is: whoever
+has made it means the directory behind it.
 Used by log_dirs.py.
 """
 
@@ -39,6 +40,9 @@ _NEW: Final = "1"
 
 _NOT_MOVED: Final = frozenset({errno.ENOTDIR, errno.EBUSY, errno.EXDEV})
 """A partition's directory is a link, or a file system by itself."""
+MOST_ATTEMPTS: Final = 8
+"""After so many starts in a row that ended on the way the last one's directories are used again: each leaves
+as many as there are partitions."""
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EXDEV})
 """EXDEV: the room of another project's quota."""
 
@@ -46,35 +50,61 @@ NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EXDEV})
 def is_unfinished(disk: Disk, log_dir: str, names: Iterable[str]) -> bool:
     """Whether a start before this one has ended on the way. `names`: of a log directory's directories."""
     return any(
-        disk.exists(f"{log_dir}/{name}/{age}")
-        for name in names
-        if _ATTEMPT.match(name)
-        for age in (_OLD, _NEW)
+        disk.exists(f"{made}/{age}") for made in _attempts(log_dir, names).values() for age in (_OLD, _NEW)
     )
 
 
-def bring_home(disk: Disk, log_dir: str, is_kept: IsKept, may_block: MayBlock) -> int:
-    """What starts before this one have on their way. Returns the number of the next attempt. Raises
-    OSError."""
-    attempts = sorted(
-        int(found[1]) for found in map(_ATTEMPT.match, directories_in(disk, log_dir, may_block)) if found
-    )
-    for attempt in attempts:
-        _bring_home(disk, log_dir, f"{log_dir}/renewed.{attempt}", is_kept, may_block)
-    return attempts[-1] + 1 if attempts else 1
+def bring_home(disk: Disk, log_dir: str, is_kept: IsKept, may_block: MayBlock) -> None:
+    """What starts before this one have on their way. Raises OSError."""
+    attempts = _attempts(log_dir, directories_in(disk, log_dir, may_block))
+    for made in attempts.values():
+        _bring_home(disk, log_dir, made, is_kept, may_block)
+    if max(attempts, default=0) >= MOST_ATTEMPTS:
+        _remove(disk, log_dir, attempts[max(attempts)], may_block)
 
 
-def renew(disk: Disk, log_dir: str, attempt: int, is_kept: IsKept, may_block: MayBlock) -> None:
-    """Make all those directories anew, durably. No log is open. Raises OSError; where that is of `NO_ROOM`,
-    and no attempt is unfinished, the old ones are in their place."""
-    names = [name for name in directories_in(disk, log_dir, may_block) if is_kept(name)]
-    made = f"{log_dir}/renewed.{attempt}"
+def renew(disk: Disk, log_dir: str, is_kept: IsKept, may_block: MayBlock) -> None:
+    """Make all those directories anew, durably, once all are at home. No log is open. Raises OSError; where
+    that is of `NO_ROOM`, and all are at home, they are the old ones."""
+    names = directories_in(disk, log_dir, may_block)
+    before = _attempts(log_dir, names)
+    made = f"{log_dir}/renewed.{max(before, default=0) + 1}"
     try:
-        _make_anew(disk, log_dir, names, made, may_block)
+        _make_anew(disk, log_dir, list(filter(is_kept, names)), made, may_block)
     except OSError as error:
         if error.errno in NO_ROOM:
             _bring_home(disk, log_dir, made, is_kept, may_block)
+            _remove(disk, log_dir, made, may_block)
         raise
+    for left in before.values():
+        _remove(disk, log_dir, left, may_block)
+
+
+def are_at_home(disk: Disk, log_dir: str, is_kept: IsKept, may_block: MayBlock) -> bool:
+    """Whether nothing is on its way any more."""
+    attempts = _attempts(log_dir, directories_in(disk, log_dir, may_block)).values()
+    return all(
+        disk.exists(f"{log_dir}/{path}")
+        for made in attempts
+        for left, name in _away(disk, made, is_kept, may_block)
+        for path in (name, *(f"{name}/{file}" for file in disk.list(left, may_block)))
+    )
+
+
+def _attempts(log_dir: str, names: Iterable[str]) -> dict[int, str]:
+    """Their directories, by their numbers. `names`: of the log directory's directories."""
+    found = {int(match[1]): f"{log_dir}/{match[0]}" for match in map(_ATTEMPT.match, names) if match}
+    return dict(sorted(found.items()))
+
+
+def _away(disk: Disk, made: str, is_kept: IsKept, may_block: MayBlock) -> list[tuple[str, str]]:
+    """Directories of an attempt: their paths, and their names at home."""
+    places = [place for place in (f"{made}/{_OLD}", f"{made}/{_NEW}") if disk.exists(place)]
+    return [
+        (f"{place}/{name}", name)
+        for place in places
+        for name in filter(is_kept, directories_in(disk, place, may_block))
+    ]
 
 
 def lose_names(disk: Disk, log_dir: str, names: Iterable[str], may_block: MayBlock) -> None:
@@ -129,27 +159,16 @@ def _moves(disk: Disk, directory: str, place: str) -> bool:
 
 
 def _bring_home(disk: Disk, log_dir: str, made: str, is_kept: IsKept, may_block: MayBlock) -> None:
-    """What an attempt has on its way, in which a partition's files may lie in both of its directories. A sync
-    of those that came home at an earlier start may have failed: on disk they are where they were, which goes
-    now. So each name at home is made once more."""
-    places = [place for place in (f"{made}/{_OLD}", f"{made}/{_NEW}") if disk.exists(place)]
-    for place in places:
-        for name in filter(is_kept, directories_in(disk, place, may_block)):
-            left, home = f"{place}/{name}", f"{log_dir}/{name}"
-            if not disk.exists(home):
-                disk.rename(left, home)
-                continue
-            for file in disk.list(home, may_block):
-                disk.rename(f"{home}/{file}", f"{left}/{file}")
-            for file in disk.list(left, may_block):
+    """What an attempt has on its way, in which a partition's files may lie in both of its directories."""
+    for left, name in _away(disk, made, is_kept, may_block):
+        home = f"{log_dir}/{name}"
+        if not disk.exists(home):
+            disk.rename(left, home)
+            continue
+        for file in disk.list(left, may_block):
+            if not disk.exists(f"{home}/{file}"):
                 disk.rename(f"{left}/{file}", f"{home}/{file}")
-            disk.sync_dir(home, may_block)
-            disk.remove_tree(left, may_block)
-    for place in places[-1:]:
-        for name in filter(is_kept, directories_in(disk, log_dir, may_block)):
-            if _moves(disk, f"{log_dir}/{name}", f"{place}/{name}"):
-                disk.rename(f"{place}/{name}", f"{log_dir}/{name}")
-    _remove(disk, log_dir, made, may_block)
+        disk.sync_dir(home, may_block)
 
 
 def _remove(disk: Disk, log_dir: str, made: str, may_block: MayBlock) -> None:

@@ -153,8 +153,8 @@ def test_who_is_given_what_a_later_member_had_owns_it(driver: GroupDriver) -> No
 
 
 def test_who_has_left_takes_nothing_from_who_was_given_it(driver: GroupDriver, topics: Topics) -> None:
-    """Two requests share the work, each with a list of its own of what is left. One who had left was converted
-    by the older list, and with it went what the next one owns: two members read it."""
+    """Two requests share the work, each with a list of its own of what is left. One who had left was
+    converted by the older list, and with it went what the next one owns: two members read it."""
     assign(driver)
     made = driver.manager.upgrade_for(BEAT)
     assert made is not None
@@ -167,7 +167,7 @@ def test_who_has_left_takes_nothing_from_who_was_given_it(driver: GroupDriver, t
     shares = {each: write_assignment({"0": frozenset({number})}, 0) for number, each in enumerate(staying)}
     shares[LEADER] = write_assignment({"0": frozenset({0, len(staying)})}, 0)
     driver.ask("sync", SyncGroup("g", LEADER, 3, assignments=shares))
-    for _ in zip(made.steps(), before):
+    for _ in zip(made.steps(), before, strict=False):
         pass
     for _ in before:
         pass
@@ -195,7 +195,8 @@ def test_a_static_member_that_restarts_meanwhile_keeps_its_place(topics: Topics)
     convert(driver, *nothing, lambda: driver.ask("sync", sync), restart)
     for each in (driver, driver.reloaded()):
         member = consumer_group(each).state.static_member(last)
-        assert member is not None and member.member_id == "again"
+        assert member is not None
+        assert member.member_id == "again"
     assert shape(driver) == shape(driver.reloaded())
 
 
