@@ -205,12 +205,12 @@ class LogDir:
             try:
                 self._make_names_anew(may_block)
             except OSError as error:
-                at_home = renewal.are_at_home(disk, path, is_kept, may_block)
-                if error.errno not in renewal.NO_ROOM or not at_home:
+                names = directories_in(disk, path, may_block)
+                if error.errno not in renewal.NO_ROOM or renewal.is_unfinished(disk, path, names):
                     raise
                 logger.warning("After its disk had failed, %s is made anew at a later start: %s", path, error)
                 self.renewal_due = True
-                return directories_in(disk, path, may_block)
+                return names
             self.renewal_due = False
             names = directories_in(disk, path, may_block)
         self._deleted.empty(names, may_block)

@@ -11,9 +11,10 @@ all names are new, and they are durable before anything else is changed.
 
 Whatever ends this start, the next one brings home what is on its way, and begins anew. Each attempt has
 directories of its own, for those that the one before has made may have such names, too; and those stay until
-all is new: on disk the logs may be there still, and nowhere else. On a disk without room for new directories,
-as where a full one has failed, the old ones stay until a later start. What is a link stays as it is: whoever
-has made it means the directory behind it.
+all is new: on disk the logs may be there still, and nowhere else, so that no log may be served before. On a
+disk without room for new directories, as where a full one has failed, the old ones stay until a later start,
+if no start has ended on the way. What is a link stays as it is: whoever has made it means the directory
+behind it.
 Used by log_dirs.py.
 """
 
@@ -40,9 +41,6 @@ _NEW: Final = "1"
 
 _NOT_MOVED: Final = frozenset({errno.ENOTDIR, errno.EBUSY, errno.EXDEV})
 """A partition's directory is a link, or a file system by itself."""
-MOST_ATTEMPTS: Final = 8
-"""After so many starts in a row that ended on the way the last one's directories are used again: each leaves
-as many as there are partitions."""
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EXDEV})
 """EXDEV: the room of another project's quota."""
 
@@ -57,15 +55,13 @@ def is_unfinished(disk: Disk, log_dir: str, names: Iterable[str]) -> bool:
 def bring_home(disk: Disk, log_dir: str, is_kept: IsKept, may_block: MayBlock) -> None:
     """What starts before this one have on their way. Raises OSError."""
     attempts = _attempts(log_dir, directories_in(disk, log_dir, may_block))
-    for made in attempts.values():
+    for made in reversed(attempts.values()):  # the last one has the logs, those before it empty directories
         _bring_home(disk, log_dir, made, is_kept, may_block)
-    if max(attempts, default=0) >= MOST_ATTEMPTS:
-        _remove(disk, log_dir, attempts[max(attempts)], may_block)
 
 
 def renew(disk: Disk, log_dir: str, is_kept: IsKept, may_block: MayBlock) -> None:
     """Make all those directories anew, durably, once all are at home. No log is open. Raises OSError; where
-    that is of `NO_ROOM`, and all are at home, they are the old ones."""
+    that is of `NO_ROOM`, and nothing is unfinished, the old ones are in their place."""
     names = directories_in(disk, log_dir, may_block)
     before = _attempts(log_dir, names)
     made = f"{log_dir}/renewed.{max(before, default=0) + 1}"
@@ -80,31 +76,10 @@ def renew(disk: Disk, log_dir: str, is_kept: IsKept, may_block: MayBlock) -> Non
         _remove(disk, log_dir, left, may_block)
 
 
-def are_at_home(disk: Disk, log_dir: str, is_kept: IsKept, may_block: MayBlock) -> bool:
-    """Whether nothing is on its way any more."""
-    attempts = _attempts(log_dir, directories_in(disk, log_dir, may_block)).values()
-    return all(
-        disk.exists(f"{log_dir}/{path}")
-        for made in attempts
-        for left, name in _away(disk, made, is_kept, may_block)
-        for path in (name, *(f"{name}/{file}" for file in disk.list(left, may_block)))
-    )
-
-
 def _attempts(log_dir: str, names: Iterable[str]) -> dict[int, str]:
     """Their directories, by their numbers. `names`: of the log directory's directories."""
     found = {int(match[1]): f"{log_dir}/{match[0]}" for match in map(_ATTEMPT.match, names) if match}
     return dict(sorted(found.items()))
-
-
-def _away(disk: Disk, made: str, is_kept: IsKept, may_block: MayBlock) -> list[tuple[str, str]]:
-    """Directories of an attempt: their paths, and their names at home."""
-    places = [place for place in (f"{made}/{_OLD}", f"{made}/{_NEW}") if disk.exists(place)]
-    return [
-        (f"{place}/{name}", name)
-        for place in places
-        for name in filter(is_kept, directories_in(disk, place, may_block))
-    ]
 
 
 def lose_names(disk: Disk, log_dir: str, names: Iterable[str], may_block: MayBlock) -> None:
@@ -160,15 +135,18 @@ def _moves(disk: Disk, directory: str, place: str) -> bool:
 
 def _bring_home(disk: Disk, log_dir: str, made: str, is_kept: IsKept, may_block: MayBlock) -> None:
     """What an attempt has on its way, in which a partition's files may lie in both of its directories."""
-    for left, name in _away(disk, made, is_kept, may_block):
-        home = f"{log_dir}/{name}"
-        if not disk.exists(home):
-            disk.rename(left, home)
+    for place in (f"{made}/{_OLD}", f"{made}/{_NEW}"):
+        if not disk.exists(place):
             continue
-        for file in disk.list(left, may_block):
-            if not disk.exists(f"{home}/{file}"):
-                disk.rename(f"{left}/{file}", f"{home}/{file}")
-        disk.sync_dir(home, may_block)
+        for name in filter(is_kept, directories_in(disk, place, may_block)):
+            left, home = f"{place}/{name}", f"{log_dir}/{name}"
+            if not disk.exists(home):
+                disk.rename(left, home)
+                continue
+            for file in disk.list(left, may_block):
+                if not disk.exists(f"{home}/{file}"):
+                    disk.rename(f"{left}/{file}", f"{home}/{file}")
+            disk.sync_dir(home, may_block)
 
 
 def _remove(disk: Disk, log_dir: str, made: str, may_block: MayBlock) -> None:
