@@ -64,6 +64,20 @@ def moved(disk: SimDisk) -> LogDir:
     return a
 
 
+def moved_with_a_failed_sync() -> tuple[SimDisk, LogDir]:
+    """Where it was moved to; its new name is not durable there, and the broker has ended."""
+    disk = SimDisk()
+    for mount in ("/a", "/b"):
+        disk.make_dirs(mount)
+    directory = moved(disk)
+    disk.fail("sync_dir", errno.EIO)
+    with pytest.raises(OSError, match="error"):
+        disk.sync_dir(directory.path, MAY_BLOCK)
+    directory.mark_lost()
+    disk.kill()
+    return disk, directory
+
+
 def both(disk: SimDisk, boot_id: str) -> tuple[LogDir, LogDir]:
     a, b = (LogDir(disk, f"/{name}/logs", UUID(int=1), boot_id=boot_id) for name in "ab")
     return a, b
@@ -84,15 +98,7 @@ def test_the_copy_that_is_kept_is_durable_before_the_other_goes(power: bool) -> 
     lost with the next loss of power, when the other had been removed."""
     dies_before, died = 0, True
     while died:
-        disk, boot_id = SimDisk(), "a boot"
-        for mounted in ("/a", "/b"):
-            disk.make_dirs(mounted)
-        a = moved(disk)
-        disk.fail("sync_dir", errno.EIO)
-        with pytest.raises(OSError, match="error"):
-            disk.sync_dir(a.path, MAY_BLOCK)
-        a.mark_lost()
-        disk.kill()
+        (disk, _), boot_id = moved_with_a_failed_sync(), "a boot"
         disk.kill_before(dies_before)
         try:
             found(disk, boot_id)
@@ -189,15 +195,7 @@ def test_an_older_log_that_is_set_aside_is_no_loss_though_the_start_dies_on_the_
 
 def test_the_other_copy_stays_while_the_disk_of_the_kept_one_is_full() -> None:
     """Its name need not be durable: a loss of power took it, and the other had been removed."""
-    disk = SimDisk()
-    for mount in ("/a", "/b"):
-        disk.make_dirs(mount)
-    directory = moved(disk)
-    disk.fail("sync_dir", errno.EIO)
-    with pytest.raises(OSError, match="error"):
-        disk.sync_dir(directory.path, MAY_BLOCK)
-    directory.mark_lost()
-    disk.kill()
+    disk, directory = moved_with_a_failed_sync()
     disk.fail("mkdir", errno.ENOSPC, path_part=f"{directory.path}/renewed.")
     kept, _ = found(disk, "a boot")
     assert kept.log_end_offset == 10
