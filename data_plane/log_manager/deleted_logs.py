@@ -67,12 +67,16 @@ class DeletedLogs:
         for name in names:
             if name not in deleted:
                 namesakes.setdefault(old.get(name, name), []).append(name)
-        lost = [old[name] for name in deleted if old[name] not in namesakes]
+        lost = [name for name in deleted if old[name] not in namesakes]
         if lost:
-            renewal.lose_names(self._disk, self._log_dir, lost, may_block)
-        others = [name for name in deleted if self._is_of_none(name, namesakes.get(old[name], ()), may_block)]
-        self._remove_files(others, may_block)
-        self._in_doubt.update(f"{self._log_dir}/{name}" for name in others if old[name] in namesakes)
+            renewal.lose_names(self._disk, self._log_dir, [old[name] for name in lost], may_block)
+        in_doubt = [
+            name
+            for name in deleted
+            if old[name] in namesakes and self._is_of_another_topic(name, namesakes[old[name]], may_block)
+        ]
+        self._in_doubt.update(f"{self._log_dir}/{name}" for name in in_doubt)
+        self._remove_files([*lost, *in_doubt], may_block)
 
     def lose_old_names(
         self, names: Collection[str], known: Iterable[TopicPartition], may_block: MayBlock
@@ -90,15 +94,15 @@ class DeletedLogs:
             if path not in self._in_doubt:
                 self._disk.remove_tree(path, may_block)
 
-    def _deleted_among(self, names: Iterable[str]) -> list[str]:
+    def _deleted_among(self, names: Iterable[str]) -> Collection[str]:
         deleted = {name: tp for name, (tp, suffix) in _set_aside(names) if suffix == DELETED}
         self._untagged.update(name_aside(tp, ZERO_UUID, DELETED) for tp in deleted.values())
-        return list(deleted)
+        return deleted
 
-    def _is_of_none(self, name: str, namesakes: Iterable[str], may_block: MayBlock) -> bool:
-        """Whether it is another topic's than each of these."""
+    def _is_of_another_topic(self, name: str, namesakes: Iterable[str], may_block: MayBlock) -> bool:
+        """Than each of these, as far as that is to be read."""
         topics = [self._topic_of(each, may_block) for each in (name, *namesakes)]
-        return len(topics) == 1 or (None not in topics and topics[0] not in topics[1:])
+        return None not in topics and topics[0] not in topics[1:]
 
     def _topic_of(self, name: str, may_block: MayBlock) -> UUID | None:
         """None where that is not to be read."""
