@@ -152,3 +152,25 @@ def test_ranges_of_topics_that_are_smaller_than_the_group() -> None:
     """For each topic all members were asked whether they read it."""
     small, large = cost_of_ranges(10, 200), cost_of_ranges(100, 200)
     assert large <= 1.5 * small
+
+
+def cost_of_reading_all_but_one(members: int, topics: int) -> int:
+    """Of a group whose members read other topics each, and have what they are to have."""
+    topic_ids = [UUID(int=number) for number in range(1, topics + 1)]
+    sizes = dict.fromkeys(topic_ids, 1)
+    group = [
+        AssignedMember(f"m{i}", None, frozenset(topic_ids) - {topic_ids[i]}, NOTHING) for i in range(members)
+    ]
+    first = assign_uniformly(group, sizes)
+    group = [member._replace(target=first[member.member_id]) for member in group]
+    found: dict[str, Assignment] = {}
+    total = cost(lambda: found.update(assign_uniformly(group, sizes)))
+    assert found == first
+    return total
+
+
+@pytest.mark.row("G6")
+def test_members_that_each_read_all_topics_but_another_one() -> None:
+    """For each topic everybody was asked how little it has, though nobody has less than another."""
+    small, large = cost_of_reading_all_but_one(3, 240), cost_of_reading_all_but_one(24, 240)
+    assert large <= 3 * small  # to note who reads what is left

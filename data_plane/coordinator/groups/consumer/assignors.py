@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -216,9 +217,6 @@ class _Shares:
         self.owned: dict[UUID, dict[str, list[int]]] = {topic_id: {} for topic_id in self.readers}
         """Of each topic, what its owners have."""
 
-    def takers(self, topic_id: UUID) -> _Takers:
-        return _Takers(self.readers[topic_id], self.kind_of)
-
     def give(self, member_id: str, topic_id: UUID, numbers: Sequence[int]) -> None:
         self.owned[topic_id].setdefault(member_id, []).extend(numbers)
         self.loads[member_id] += len(numbers)
@@ -251,23 +249,29 @@ def _keep(
 
 
 def _fill_by_topic(shares: _Shares, free: Mapping[UUID, Sequence[int]]) -> None:
-    """Each partition to the least loaded member that reads its topic; topics with few readers first."""
+    """Each partition to the least loaded member that reads its topic; topics with few readers first. Nobody
+    has less than before, so that one topic after the other, with the same readers, shares their takers."""
     readers = {topic_id: sum(kind.size for kind in shares.readers[topic_id]) for topic_id in free}
-    for topic_id in sorted(free, key=readers.__getitem__):
-        takers = shares.takers(topic_id)
-        for number in free[topic_id]:
-            shares.give(takers.least()[2], topic_id, (number,))
+    for kinds, topic_ids in groupby(sorted(free, key=readers.__getitem__), key=shares.readers.__getitem__):
+        takers = _Takers(kinds, shares.kind_of)
+        for topic_id in topic_ids:
+            for number in free[topic_id]:
+                shares.give(takers.least()[2], topic_id, (number,))
 
 
 def _level(shares: _Shares) -> None:
     """Move partitions of one topic after the other from the owner with most to the reader with least, until
     they differ by no more than one; and again, as long as anything moves. Each move makes the sum of squared
-    loads smaller, so that this ends."""
+    loads smaller, so that this ends. No move makes the least load of all smaller: readers of a topic whose
+    owners have hardly more than that are not looked at."""
     moved = True
     while moved:
         moved = False
+        least_of_all = min(shares.loads.values(), default=0)
         for topic_id, owners in shares.owned.items():
             most = max(map(shares.loads.__getitem__, owners), default=0)
+            if most - least_of_all < _TO_LEVEL:
+                continue
             if most - min(kind.least()[0] for kind in shares.readers[topic_id]) >= _TO_LEVEL:
                 _level_topic(shares, topic_id)
                 moved = True
@@ -275,7 +279,8 @@ def _level(shares: _Shares) -> None:
 
 def _level_topic(shares: _Shares, topic_id: UUID) -> None:
     """Who takes or gives here is not so far off the others in the end that it would do the opposite."""
-    loads, owners, takers = shares.loads, shares.owned[topic_id], shares.takers(topic_id)
+    loads, owners = shares.loads, shares.owned[topic_id]
+    takers = _Takers(shares.readers[topic_id], shares.kind_of)
     givers = [(-loads[each], shares.places[each], each) for each in owners]
     heapq.heapify(givers)
     gave: dict[str, int] = {}
