@@ -38,19 +38,14 @@ class NameChanges:
         them. A rename to another directory is one transaction on ext4, XFS and Btrfs, and a sync of either
         directory writes it. (POSIX promises less: after a sync of one alone the file might have both names,
         or none. A file system that does so would lose what no program can keep.)"""
-        elsewhere = {
-            (parent, name)
-            for change in directory.unsynced
-            for parent, name, _ in change.bindings
-            if parent is not directory
-        }
-        if not elsewhere:
+        if all(parent is directory for change in directory.unsynced for parent, _, _ in change.bindings):
             return list(directory.unsynced)
+        written: set[tuple[DirectoryNode, str]] = set()
         found = []
         for change in reversed(self._unsynced):
             names = {(parent, name) for parent, name, _ in change.bindings}
-            if change in directory.unsynced or not elsewhere.isdisjoint(names):
-                elsewhere |= names
+            if change in directory.unsynced or not written.isdisjoint(names):
+                written |= names
                 found.append(change)
         return found[::-1]
 

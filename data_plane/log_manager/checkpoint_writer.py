@@ -281,7 +281,10 @@ class CheckpointWriter:
                 with contextlib.suppress(OSError):
                     directory.mark_lost()
             return False
-        return len(consistent) == len(logs) and not directory.unopened
+        # Where the disk has failed no sync keeps old names: who believed the mark after the next boot would
+        # take what is left of the logs for all.
+        is_whole = len(consistent) == len(logs) and not directory.unopened
+        return is_whole and not directory.renewal_due
 
 
 @dataclass(slots=True)

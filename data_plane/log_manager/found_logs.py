@@ -43,11 +43,13 @@ class UnclaimedLog:
         """Whether it is not of an older topic of the same name."""
         return self.topic_id == topic_id or self.topic_id.int == _NO_TOPIC_ID
 
-
-def _newest(log: UnifiedLog) -> tuple[int, int, int]:
-    """Orders two logs of the same partition: the one with the later epoch has what was committed. Of two that
-    are alike, the other may lack files."""
-    return log.epochs.latest, log.log_end_offset, -log.log_start_offset
+    @property
+    def rank(self) -> tuple[int, int, int, bool]:
+        """Orders logs of the same partition: the one with the later epoch has what was committed. Of two that
+        are alike, one may lack files; or a loss of power may take its name."""
+        log = self.log
+        is_durable = not self.directory.renewal_due
+        return log.epochs.latest, log.log_end_offset, -log.log_start_offset, is_durable
 
 
 class _Double(NamedTuple):
@@ -142,7 +144,7 @@ class UnclaimedLogs:
         if known is None:
             self._logs[tp] = (*others, found)
             return ()
-        kept, spare = (found, known) if _newest(known.log) < _newest(found.log) else (known, found)
+        kept, spare = (found, known) if known.rank < found.rank else (known, found)
         self._logs[tp] = (*(each for each in others if each is not known), kept)
         return (_Double(tp, kept, spare),)
 

@@ -147,10 +147,10 @@ class LogDir:
         self._machine_restarted = not self.clean and checkpoints.machine_restarted(
             disk, self.path, self._boot_id, may_block
         )
-        self._disk_failed = self._machine_restarted and checkpoints.disk_failed(disk, self.path, may_block)
-        self.renewal_due = self._disk_failed or checkpoints.renewal_due(
-            disk, self.path, self._boot_id, may_block
-        )
+        # Also where a start has failed that found a clean shutdown, and what was due before is forgotten.
+        disk_failed = checkpoints.disk_failed(disk, self.path, may_block)
+        self._disk_failed = self._machine_restarted and disk_failed
+        self.renewal_due = disk_failed or checkpoints.renewal_due(disk, self.path, self._boot_id, may_block)
         self.last_run = self._noted_run(ended, may_block)
         self.high_watermarks = self._offsets(checkpoints.REPLICATION_OFFSETS, may_block)
         self._recovery_points = self._offsets(checkpoints.RECOVERY_POINTS, may_block)

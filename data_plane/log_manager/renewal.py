@@ -143,10 +143,11 @@ def _bring_home(disk: Disk, log_dir: str, made: str, is_kept: IsKept, may_block:
             if not disk.exists(home):
                 disk.rename(left, home)
                 continue
-            for file in disk.list(left, may_block):
-                if not disk.exists(f"{home}/{file}"):
-                    disk.rename(f"{left}/{file}", f"{home}/{file}")
-            disk.sync_dir(home, may_block)
+            moved = [file for file in disk.list(left, may_block) if not disk.exists(f"{home}/{file}")]
+            for file in moved:
+                disk.rename(f"{left}/{file}", f"{home}/{file}")
+            if moved:  # as a rule an earlier attempt's directory is empty
+                disk.sync_dir(home, may_block)
 
 
 def _remove(disk: Disk, log_dir: str, made: str, may_block: MayBlock) -> None:

@@ -99,8 +99,8 @@ STORAGE: Final = (
         "ours",
         "of two logs of a partition the later epoch is served",
         f"{MANAGER}/found_logs.py",
-        "    return log.epochs.latest, log.log_end_offset, -log.log_start_offset\n",
-        "    return log.log_end_offset, log.epochs.latest, -log.log_start_offset\n",
+        "        return log.epochs.latest, log.log_end_offset, -log.log_start_offset, is_durable\n",
+        "        return log.log_end_offset, log.epochs.latest, -log.log_start_offset, is_durable\n",
         ("unit/log/test_log_dirs.py",),
     ),
     mutant(

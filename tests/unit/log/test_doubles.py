@@ -78,6 +78,11 @@ def moved_with_a_failed_sync() -> tuple[SimDisk, LogDir]:
     return disk, directory
 
 
+def remove_first_segment(disk: SimDisk, path: str) -> None:
+    first, *_ = (name for name in disk.list(path, MAY_BLOCK) if name.endswith(".log"))
+    disk.remove(f"{path}/{first}")
+
+
 def both(disk: SimDisk, boot_id: str) -> tuple[LogDir, LogDir]:
     a, b = (LogDir(disk, f"/{name}/logs", UUID(int=1), boot_id=boot_id) for name in "ab")
     return a, b
@@ -119,8 +124,7 @@ def test_of_two_logs_that_are_alike_the_one_that_begins_earlier_is_kept() -> Non
     """The other may have lost files."""
     disk = SimDisk()
     moved(disk)
-    first, *_ = (name for name in disk.list("/a/logs/first-0", MAY_BLOCK) if name.endswith(".log"))
-    disk.remove(f"/a/logs/first-0/{first}")
+    remove_first_segment(disk, "/a/logs/first-0")
     log, _ = found(disk, "a boot")
     assert (log.log_start_offset, log.log_end_offset) == (0, 10)
 
@@ -193,11 +197,25 @@ def test_an_older_log_that_is_set_aside_is_no_loss_though_the_start_dies_on_the_
     assert dies_before > 30
 
 
-def test_the_other_copy_stays_while_the_disk_of_the_kept_one_is_full() -> None:
-    """Its name need not be durable: a loss of power took it, and the other had been removed."""
+def test_of_two_logs_that_are_alike_the_one_is_kept_whose_name_is_durable() -> None:
+    """The other one's disk had failed, and was full. It was kept where its directory came first, and a loss
+    of power took it when the durable one had been set aside."""
     disk, directory = moved_with_a_failed_sync()
     disk.fail("mkdir", errno.ENOSPC, path_part=f"{directory.path}/renewed.")
     kept, _ = found(disk, "a boot")
     assert kept.log_end_offset == 10
+    for path in ("/a/logs", "/b/logs"):
+        disk.sync_dir(path, MAY_BLOCK)
     log, _ = found(disk.durable_clone(), "another boot")
     assert log.log_end_offset == 10
+
+
+def test_the_other_copy_stays_while_the_disk_of_the_kept_one_is_full() -> None:
+    """Its name need not be durable: a loss of power took it, and the other had been removed."""
+    disk, directory = moved_with_a_failed_sync()
+    remove_first_segment(disk, "/b/logs/first-0")
+    disk.fail("mkdir", errno.ENOSPC, path_part=f"{directory.path}/renewed.")
+    kept, _ = found(disk, "a boot")
+    assert kept.log_start_offset == 0
+    log, _ = found(disk.durable_clone(), "another boot")
+    assert (log.log_start_offset > 0, log.log_end_offset) == (True, 10)

@@ -325,21 +325,26 @@ def test_a_name_that_was_being_lost_is_in_no_partitions_way() -> None:
     assert [log.log_end_offset for log in created(directory, PLAIN)] == [0]
 
 
-@pytest.mark.parametrize("clean", [True, False])
-def test_what_there_was_no_room_for_is_made_anew_at_the_next_start(clean: bool) -> None:
+@pytest.mark.parametrize(("registered", "clean"), [(True, False), (True, True), (False, True)])
+def test_what_there_was_no_room_for_is_made_anew_at_the_next_start(registered: bool, clean: bool) -> None:
+    """Though another run has closed its logs meanwhile. (It is one of an earlier version: where this is still
+    to be done none says so any more.)"""
     disk, owed = failed()
     disk.fail("mkdir", errno.ENOSPC, path_part="renewed.")
     directory, logs = opened(disk, "a boot")
-    directory.mark_running(RUN)
+    if registered:
+        directory.mark_running(RUN)
     if clean:
         for log in logs.values():
             log.close_clean(MAY_BLOCK)
         directory.mark_clean(RUN, MAY_BLOCK)
     disk.kill()
-    disk.fail("mkdir", errno.EIO, path_part="renewed.")
-    with pytest.raises(OSError, match="error"):
-        opened(disk, "a boot")
-    disk.kill()
+    for _ in range(2):
+        disk.fail("mkdir", errno.EIO, path_part="renewed.")
+        with pytest.raises(OSError, match="error"):
+            opened(disk, "a boot")
+        log_dir(disk, "a boot").mark_lost()
+        disk.kill()
     directory, logs = opened(disk, "a boot")
     check(logs, owed)
     directory.mark_running(RUN)
@@ -355,15 +360,19 @@ def directories(disk: SimDisk, path: str) -> int:
 
 
 def test_starts_that_end_on_the_way_do_not_double_what_they_leave() -> None:
+    """Nor does any take longer than the one before: each synced once more what all those before had left."""
     disk, owed = failed()
-    counts = []
+    counts, syncs = [], []
     for _ in range(12):
+        before = disk.syncs
         disk.fail("sync", errno.EIO, path_part="renewed.")
         with pytest.raises(OSError, match="error"):
             opened(disk, "a boot")
         disk.kill()
         counts.append(directories(disk, "/data"))
+        syncs.append(disk.syncs - before)
     assert len({after - before for before, after in pairwise(counts)}) == 1, "not twice as many each time"
+    assert len(set(syncs[1:])) == 1
     _, logs = opened(disk, "a boot")
     check(logs, owed)
 

@@ -12,6 +12,7 @@ from uuid import UUID
 import pytest
 
 from data_plane.log import checkpoints, cleaner
+from data_plane.log.checkpoints import CLEAN_SHUTDOWN
 from data_plane.log.cleaner import CleanWork, batches_of
 from data_plane.log.config import LogConfig
 from data_plane.log.segment import LogSegment
@@ -446,6 +447,20 @@ async def test_a_directory_that_no_thread_could_close_keeps_no_other_one_from_it
         broker = cluster.brokers[1]
         await until(lambda: broker.partitions.background.idle)
         out_of_threads(broker)
-        await broker.partitions.checkpoints.write_clean_shutdown(1)
-        closed = [each.disk.exists(f"{each.path}/.kafka_cleanshutdown") for each in broker.dirs]
-        assert (closed, sum(boundary.faults.values())) == ([False, True], 1)
+        assert (await closed(broker), sum(boundary.faults.values())) == ([False, True], 1)
+
+
+@in_loop
+async def test_a_directory_whose_names_are_still_to_be_made_anew_counts_as_killed():
+    """An orderly reboot took them, and what was left of the logs counted as whole."""
+    async with Cluster(1, directories=("/a", "/b")) as cluster:
+        broker = cluster.brokers[1]
+        await until(lambda: broker.partitions.background.idle)
+        broker.dirs[0].renewal_due = True
+        assert await closed(broker) == [False, True]
+
+
+async def closed(broker: Broker) -> list[bool]:
+    """Which of its directories say so, once it has stopped."""
+    await broker.partitions.checkpoints.write_clean_shutdown(1)
+    return [each.disk.exists(f"{each.path}/{CLEAN_SHUTDOWN}") for each in broker.dirs]
