@@ -427,7 +427,7 @@ class GroupMetadataManager:
             group = self._groups.get(record.group_id)
             if isinstance(group, ConsumerGroup):
                 group.refused()
-            elif isinstance(record, GroupRecord) and group is not None:
+            elif isinstance(record, GroupRecord) and record.value is not None and group is not None:
                 replies += group.refused(error, at).replies
                 self._set_alarm(group)
         return replies

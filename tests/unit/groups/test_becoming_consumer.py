@@ -11,13 +11,20 @@ from data_plane.coordinator.groups.classic.consumer_protocol import (
     read_subscription,
     write_assignment,
 )
+from data_plane.coordinator.groups.classic.group import ClassicGroup
 from data_plane.coordinator.groups.classic.states import ClassicGroupConfig
 from data_plane.coordinator.groups.consumer import upgrade
 from data_plane.coordinator.groups.consumer.group import ConsumerGroup
 from data_plane.coordinator.groups.consumer.messages import ConsumerHeartbeatReply
 from data_plane.coordinator.groups.consumer.upgrade import MAX_NAMES
 from data_plane.coordinator.groups.group_metadata_manager import GroupLimits, GroupMetadataManager
-from data_plane.coordinator.groups.messages import MemberProtocol
+from data_plane.coordinator.groups.messages import (
+    LeaveGroup,
+    MemberIdentity,
+    MemberProtocol,
+    SyncGroup,
+    SyncReply,
+)
 from data_plane.coordinator.state_machine import ALL
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from tests.unit.groups.clients import ClassicClient, ConsumerClient
@@ -108,3 +115,63 @@ def test_a_cooperative_member_learns_what_it_is_to_give_up() -> None:
         classic.beat(driver)
     assert (len(classic.owned), len(modern.owned)) == (2, 2)
     assert classic.to_do == "heartbeat"
+
+
+def test_a_refused_upgrade_is_no_affair_of_those_that_sync() -> None:
+    """The old group's tombstone was taken for its assignment: all of them met an error."""
+    driver, says = GroupDriver(), (MemberProtocol("range", subscription(1)),)
+    for each in ("m1", "m2"):
+        driver.ask("join", join(new=each, protocols=says))
+    driver.ask("join", join("m1", protocols=says))
+    waiting = driver.ask("sync", SyncGroup("g", "m2", 2))
+    driver.refusal = ErrorCode.UNKNOWN_SERVER_ERROR
+    driver.ask("consumer_heartbeat", BEAT)
+    assert waiting not in driver.answers
+    driver.refusal = None
+    driver.ask("sync", SyncGroup("g", "m1", 2, assignments={"m2": b"2"}))
+    assert driver.answers[waiting] == SyncReply(ErrorCode.NONE, "consumer", "range", b"2")
+
+
+def readers_of_all(topics: Topics, *clients: str) -> tuple[GroupDriver, list[ClassicClient]]:
+    """Cooperative ones, of whom the first has joined, and reads all partitions of `a`."""
+    topics.create("a", 2)
+    rules = ClassicGroupConfig(initial_rebalance_delay=0.0)
+    driver = GroupDriver(GroupLimits(rules=rules), topics.view)
+    found = [ClassicClient(name, ("a",), cooperative=True) for name in clients]
+    for _ in range(4):
+        found[0].beat(driver)
+    assert len(found[0].owned) == 2
+    return driver, found
+
+
+def test_what_a_member_reads_on_through_a_rebalance_is_given_to_nobody() -> None:
+    """Another one joined, and left while the leader assigned; then the group changed its protocol."""
+    driver, (reader, other) = readers_of_all(Topics(), "c", "e")
+    other.beat(driver)
+    reader.beat(driver)
+    reader.beat(driver)
+    driver.ask("leave", LeaveGroup("g", (MemberIdentity(f"{other.name}1", None),)))
+    newcomer = ConsumerClient("n", ("a",))
+    newcomer.beat(driver)
+    assert isinstance(driver.manager.group("g"), ConsumerGroup)
+    assert not newcomer.owned & reader.owned
+    for _ in range(8):
+        newcomer.beat(driver)
+        reader.beat(driver)
+    assert (len(newcomer.owned), len(reader.owned)) == (1, 1)
+
+
+def test_what_a_member_has_yet_to_give_up_stays_its_own_while_the_group_changes_twice() -> None:
+    driver, (reader,) = readers_of_all(Topics(), "c")
+    leaves, newcomer = ConsumerClient("m", ("a",)), ConsumerClient("n", ("a",))
+    leaves.beat(driver)
+    for _ in range(2):
+        reader.beat(driver)
+    reads = set(reader.owned)
+    reader.beat(driver)  # it is told what to give up, and its application has yet to do so
+    assert len(reader.owned) == 1
+    leaves.leave(driver)
+    assert isinstance(driver.manager.group("g"), ClassicGroup)
+    newcomer.beat(driver)
+    assert isinstance(driver.manager.group("g"), ConsumerGroup)
+    assert not newcomer.owned & reads

@@ -4,7 +4,8 @@ turn of the loop, while the group goes on."""
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+import contextlib
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,7 +19,7 @@ from data_plane.coordinator.groups.consumer import upgrade
 from data_plane.coordinator.groups.consumer.group import ConsumerGroup
 from data_plane.coordinator.groups.consumer.messages import ConsumerHeartbeatReply
 from data_plane.coordinator.groups.messages import LeaveGroup, MemberIdentity, MemberProtocol, SyncGroup
-from metadata_quorum.foundation.errors import ErrorCode
+from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from tests.unit.groups.converting import BEAT, subscription
 from tests.unit.groups.group_driver import GroupDriver, join
 from tests.unit.groups.memory_log import MemoryLog
@@ -107,6 +108,32 @@ def test_the_decision_finds_all_converted(driver: GroupDriver, monkeypatch: pyte
     assert shape(driver) == shape(driver.reloaded())
 
 
+def test_many_that_ask_for_it_share_the_pieces(driver: GroupDriver) -> None:
+    """Each took a turn for every piece, and all of them waited for that: a minute, where hundreds come."""
+    assign(driver)
+    made = driver.manager.upgrade_for(BEAT)
+    assert made is not None
+    waiting, turns = deque(made.steps() for _ in range(20)), 0
+    while waiting:
+        with contextlib.suppress(StopIteration):
+            next(each := waiting.popleft())
+            waiting.append(each)
+            turns += 1
+    assert turns <= len(IDS) // AT_ONCE + 1 + 20
+
+
+def test_who_comes_second_is_refused_too(driver: GroupDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first had left the members converted, and their number was not looked at again."""
+    monkeypatch.setattr(upgrade, "MAX_NAMES", 0)
+    made = driver.manager.upgrade_for(BEAT)
+    assert made is not None
+    with pytest.raises(BrokerError, match="than are read"):
+        list(made.steps())
+    for _ in range(len(IDS)):
+        with pytest.raises(BrokerError, match="than are read"):
+            made.records()
+
+
 def test_few_members_are_converted_in_the_decision(driver: GroupDriver) -> None:
     driver.ask("leave", LeaveGroup("g", tuple(MemberIdentity(each) for each in IDS[AT_ONCE:])))
     assert convert(driver) == 0
@@ -153,8 +180,8 @@ def test_who_is_given_what_a_later_member_had_owns_it(driver: GroupDriver) -> No
 
 
 def test_who_has_left_takes_nothing_from_who_was_given_it(driver: GroupDriver, topics: Topics) -> None:
-    """Two requests share the work, each with a list of its own of what is left. One who had left was
-    converted by the older list, and with it went what the next one owns: two members read it."""
+    """What is left to do was noted before it left. It was converted, and with it went what the next one owns:
+    two members read it."""
     assign(driver)
     made = driver.manager.upgrade_for(BEAT)
     assert made is not None

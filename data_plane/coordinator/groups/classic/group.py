@@ -413,13 +413,13 @@ class ClassicGroup:
     # --- syncing -------------------------------------------------------------------------------
 
     def _refuse_assignment(self, error: ErrorCode) -> None:
-        completing = self.metadata.state is ClassicGroupState.COMPLETING_REBALANCE
-        if not completing and not self._assigned:
+        """What members were assigned before stays theirs: cooperative ones read it on."""
+        if self.metadata.state is not ClassicGroupState.COMPLETING_REBALANCE and not self._assigned:
             return
         self._assigned.clear()
         for member in self.metadata.roster:
             self._supersede(member.sync_ticket, SyncReply(error))
-            member.sync_ticket, member.assignment = None, (b"" if completing else member.assignment)
+            member.sync_ticket = None
 
     def _answer_syncs(self, at: Instant) -> None:
         for _ in range(min(len(self._assigned), ENDED_AT_ONCE)):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from data_plane.coordinator.groups.assignment import joined
 from data_plane.coordinator.groups.classic.consumer_protocol import (
     version_of,
     write_assignment,
@@ -81,6 +82,10 @@ def _stored(member: ConsumerMember, protocol: str, view: ClusterView) -> StoredM
     classic = member.metadata.classic
     assert classic is not None
     subscription = next(each.metadata for each in classic.supported_protocols if each.name == protocol)
+    # What it gives up it still reads, and may when the group changes its protocol once more.
+    owned = (
+        joined(member.assigned, member.pending_revocation) if member.pending_revocation else member.assigned
+    )
     return StoredMember(
         member.member_id,
         member.instance_id,
@@ -89,5 +94,5 @@ def _stored(member: ConsumerMember, protocol: str, view: ClusterView) -> StoredM
         member.metadata.rebalance_timeout_ms,
         classic.session_timeout_ms,
         subscription,
-        write_assignment(by_name(member.assigned, view), version_of(subscription)),
+        write_assignment(by_name(owned, view), version_of(subscription)),
     )

@@ -9,6 +9,7 @@ the loop, before the decision that needs them all. It converts only those that h
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -105,25 +106,38 @@ class Upgrade:
         self._topics_version = -1
         self._topics = 0
         """That all have been assigned."""
+        self._pieces: deque[Sequence[ClassicMember]] = deque()
+        """That are left to do, by whoever has a turn."""
 
     def steps(self) -> Iterator[None]:
         """Convert members, until few are left; each step is to be followed by a turn of the loop. In a group
         that rebalances they say something else all the time: there are fewer of them each time. Raises
         BrokerError where what they say cannot be read, or is more than one turn can deal with."""
-        while sum(map(_weight, left := self._changed())) > AT_ONCE:
-            for piece in _pieces(left):
-                yield
-                if self.group.metadata.state is ClassicGroupState.DEAD:  # another request was first
-                    return
-                roster = self.group.metadata.roster
-                for member in piece:
-                    if roster.get(member.member_id) is member and not self._is_known(member):
-                        self._convert(member)
+        while self._is_long():
+            yield
+            if self.group.metadata.state is ClassicGroupState.DEAD:  # another request was first
+                return
+            if self._pieces:  # else others have done them
+                self._convert_those_of(self._pieces.popleft())
+
+    def _is_long(self) -> bool:
+        """Whether more is left than the decision has time for."""
+        if not self._pieces and sum(map(_weight, left := self._changed())) > AT_ONCE:
+            self._pieces.extend(_pieces(left))
+        return bool(self._pieces)
+
+    def _convert_those_of(self, piece: Sequence[ClassicMember]) -> None:
+        roster = self.group.metadata.roster
+        for member in piece:
+            if roster.get(member.member_id) is member and not self._is_known(member):
+                self._convert(member)
+        self._check_amount()
 
     def records(self) -> list[CoordinatorRecord]:
         """As the group is now. Raises BrokerError, as `steps`."""
         for member in self._changed():
             self._convert(member)
+        self._check_amount()
         self.state.recount()
         generation = self.group.metadata.generation
         epochs = Draft(self.group.group_id, self.state)
@@ -180,7 +194,7 @@ class Upgrade:
             metadata = _metadata(member, self._lists)
             partitions = read_assignment(member.assignment, Allowance(MAX_TOPICS))
         except ValueError as e:
-            raise _not_convertible(member, str(e)) from e
+            raise _refused(f"member {member_id}: {e}") from e
         if member_id in self._converted:
             self._forget(member_id)
         assigned = by_id(partitions, self._view)
@@ -198,8 +212,11 @@ class Upgrade:
         as_member, target, current = map(self._encoded, draft.records)
         said, names = _SAID(member), tuple(partitions)
         self._converted[member_id] = _Converted(said, as_member, target, current, names, topics)
+
+    def _check_amount(self) -> None:
+        """Raises BrokerError."""
         if self._topics > MAX_TOPICS or self.state.subscriptions.names > MAX_NAMES:
-            raise _not_convertible(member, "more topics or partitions than are read")
+            raise _refused("its members name more topics or partitions than are read")
 
     def _replay(self, draft: Draft) -> None:
         for record in draft.records:
@@ -231,10 +248,7 @@ def _check_size(group_id: str, members: Sequence[ClassicMember], max_bytes: int)
     names = sum(len(each.client_id) + len(each.client_host) for each in members)
     said = sum(len(protocol.metadata) for each in members for protocol in each.protocols)
     if len(members) * _NUMBERS + keys + names + said > max_bytes:
-        raise BrokerError(
-            ErrorCode.GROUP_ID_NOT_FOUND,
-            f"Cannot upgrade the classic group to a consumer group: {len(members)} members are too many.",
-        )
+        raise _refused(f"{len(members)} members are too many")
 
 
 def _weight(member: ClassicMember) -> int:
@@ -276,8 +290,6 @@ def _metadata(member: ClassicMember, lists: KnownLists) -> MemberMetadata:
     )
 
 
-def _not_convertible(member: ClassicMember, why: str) -> BrokerError:
-    return BrokerError(
-        ErrorCode.GROUP_ID_NOT_FOUND,
-        f"Cannot upgrade the classic group to a consumer group: member {member.member_id}: {why}.",
-    )
+def _refused(why: str) -> BrokerError:
+    what = "Cannot upgrade the classic group to a consumer group"
+    return BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"{what}: {why}.")
