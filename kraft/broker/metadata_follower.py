@@ -6,13 +6,16 @@ Any controller of ours will do, since only what is committed is in its log; Apac
 which hands out what is not committed, too: only what is below the high watermark is taken. A reader
 that is too far behind begins with a snapshot. Nothing is kept on disk: a broker starts from the
 quorum's word, and ends where that is taken back. What takes long of a large cluster (a snapshot, a batch
-that changes half of it) is worked out beside the loop, from an image that does not change.
+that changes half of it) is worked out beside the loop, from an image that does not change. An answer may
+have thousands of small batches: after some the loop's other work has its turn, and finds the image of the
+last one that was taken.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, TypeVar
@@ -48,6 +51,9 @@ UNCOMMITTED_S: Final = 0.005
 
 QUICK_BYTES: Final = 32_768
 """A batch of this size has some 500 records."""
+TURN_S: Final = 0.002
+"""So long one turn of the loop takes batches, and to the end of the last one: beside tens of thousands of
+topics or access control entries each takes milliseconds, else a hundredth of that."""
 
 ACTIVE_S: Final = 2.0
 """Four times as long as Kafka's controllers are idle without writing a record."""
@@ -74,9 +80,15 @@ class MetadataFollower:
     """Keeps an image, and notifies its listener of every change."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, node_id: int, controller_channel: ControllerChannel
+        self,
+        loop: asyncio.AbstractEventLoop,
+        node_id: int,
+        controller_channel: ControllerChannel,
+        stopwatch: Callable[[], float] = time.perf_counter,
     ) -> None:
+        """`stopwatch`: in seconds; the loop's own time stands still within a turn."""
         self._loop = loop
+        self._stopwatch = stopwatch
         self._node_id = node_id
         self._controller_channel = controller_channel
         self._listeners: list[Listener] = []
@@ -282,6 +294,7 @@ class MetadataFollower:
 
     async def _replay(self, batches: memoryview, high_watermark: int) -> None:
         """One delta per batch: what was decided together is applied together."""
+        began = self._stopwatch()
         for position, header in iter_headers(batches):
             if header.last_offset <= self.image.offset:
                 continue
@@ -298,6 +311,9 @@ class MetadataFollower:
             if not header.is_control:
                 self._active_epoch = header.partition_leader_epoch
             self._notify(delta, image)
+            if self._stopwatch() - began >= TURN_S:
+                await asyncio.sleep(0)
+                began = self._stopwatch()
 
     async def _load_snapshot(self, voter: int, snapshot_id: SnapshotId) -> None:
         data = bytearray()

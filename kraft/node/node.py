@@ -124,7 +124,9 @@ class Node:
                 node, environment, self.blocking, security.to_controllers, bootstrap_users
             )
         else:
-            self.follower = MetadataFollower(self.loop, config.node_id, self.controller_channel)
+            self.follower = MetadataFollower(
+                self.loop, config.node_id, self.controller_channel, environment.stopwatch
+            )
         if config.is_broker:
             self.broker_role = BrokerRole(node, environment, self.blocking, security.to_brokers, storage)
 

@@ -135,10 +135,13 @@ def feature(level: int) -> FeatureLevelRecord:
 
 
 def following(
-    quorum: Any, test: Callable[[MetadataFollower], Any], loop: Callable[..., None] = run_virtually
+    quorum: Any,
+    test: Callable[[MetadataFollower], Any],
+    loop: Callable[..., None] = run_virtually,
+    stopwatch: Callable[[], float] = lambda: 0.0,
 ) -> None:
     async def run() -> None:
-        follower = MetadataFollower(asyncio.get_running_loop(), 4, quorum)
+        follower = MetadataFollower(asyncio.get_running_loop(), 4, quorum, stopwatch)
         follower.start()
         await test(follower)
         await follower.close()

@@ -5,14 +5,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from threading import get_ident
 from typing import Any
 
 import pytest
 
-from kraft.broker.metadata_follower import ACTIVE_S, MetadataFollower
+from kraft.broker.metadata_follower import ACTIVE_S, TURN_S, MetadataFollower
 from metadata_quorum.foundation.batch import Record, encode_batch
+from metadata_quorum.metadata.delta import MetadataDelta
+from metadata_quorum.metadata.image import MetadataImage
 from metadata_quorum.metadata.records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
@@ -126,6 +130,60 @@ def test_a_metadata_transaction_counts_when_it_ends() -> None:
         assert await at(8) == 24
 
     following(quorum, test)
+
+
+def _following_turn_by_turn(
+    quorum: KraftQuorum, batch_s: float, test: Callable[[MetadataFollower, list[list[int]]], Any]
+) -> None:
+    """Where each batch takes so long. `test` is given the levels that were heard of, turn by turn."""
+    now_s = [0.0]
+    turns: list[list[int]] = [[]]
+
+    def heard(_: MetadataDelta, image: MetadataImage) -> None:
+        now_s[0] += batch_s
+        turns[-1].append(image.features["metadata.version"])
+
+    def next_turn() -> None:
+        turns.append([])
+        asyncio.get_running_loop().call_soon(next_turn)
+
+    async def run(follower: MetadataFollower) -> None:
+        follower.subscribe(heard)
+        next_turn()
+        await test(follower, turns)
+
+    following(quorum, run, asyncio.run, lambda: now_s[0])
+
+
+@pytest.mark.parametrize(
+    ("batch_s", "in_turns"), [(TURN_S, [1] * 10), (TURN_S / 4, [4, 4, 2]), (TURN_S / 1000, [10])]
+)
+def test_an_answer_of_many_batches_leaves_turns_to_others(batch_s: float, in_turns: list[int]) -> None:
+    """Beside fifty thousand access control entries, a hundred new ones took the loop for half a second."""
+    levels = list(range(1, 11))
+    quorum = KraftQuorum([batch(i, feature(each)) for i, each in enumerate(levels)])
+
+    async def test(follower: MetadataFollower, turns: list[list[int]]) -> None:
+        await level(follower, levels[-1])
+        heard = list(filter(None, turns))
+        assert list(chain(*heard)) == levels
+        assert [len(each) for each in heard] == in_turns
+
+    _following_turn_by_turn(quorum, batch_s, test)
+
+
+def test_who_stops_amid_an_answer_has_the_image_of_whole_batches() -> None:
+    begin, end = BeginTransactionRecord(name="t"), EndTransactionRecord()
+    quorum = KraftQuorum([batch(0, feature(1)), batch(1, begin, feature(2)), batch(3, end)])
+
+    async def test(follower: MetadataFollower, turns: list[list[int]]) -> None:
+        while len(list(chain(*turns))) < 2:  # noqa: ASYNC110 - turns are counted
+            await asyncio.sleep(0)
+        await follower.close()
+        assert list(chain(*turns)) == [1, 1]
+        assert (follower.image.offset, follower.image.features["metadata.version"]) == (2, 1)
+
+    _following_turn_by_turn(quorum, TURN_S, test)
 
 
 def test_a_snapshot_is_fetched_in_the_epoch_of_the_leader() -> None:
