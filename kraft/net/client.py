@@ -177,8 +177,9 @@ class PeerClient(asyncio.BufferedProtocol):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a request has no answer yet."""
-        return bool(self._waiting)
+        """Whether anybody waits for an answer. A request whose caller has gone counts no more: whether the
+        network still has this connection, nobody would ask."""
+        return any(not each.answer.done() for each in self._waiting)
 
     def close(self) -> None:
         """End the connection; whatever waits gets `ConnectionError`."""
@@ -192,7 +193,8 @@ class PeerClient(asyncio.BufferedProtocol):
         self, api_key: ApiKey, version: int, fields: Fields, *, timeout_s: float = 30.0
     ) -> Message:
         """Raises `ConnectionError`, `TimeoutError` (the connection is closed then: the response may still
-        come, and would be taken for another's), or `MalformedMessage`."""
+        come, and would be taken for another's), or `MalformedMessage`. Where it is cancelled, its time goes
+        on all the same: what comes behind it waits for its response, too."""
         body = await self.exchange(api_key, version, (encode_request(api_key, version, fields),), timeout_s)
         return self._decoded(api_key, version, body)
 
@@ -200,13 +202,8 @@ class PeerClient(asyncio.BufferedProtocol):
         self, api_key: ApiKey, version: int, body: Sequence[BytesLike], timeout_s: float
     ) -> memoryview:
         """Send a body of the caller's making; the answer's body."""
-        answer = self.send(api_key, version, body)
-        timer = self._loop.call_later(timeout_s, self._give_up, answer, timeout_s)
-        try:
-            return await answer
-        finally:
-            timer.cancel()
-            del answer  # an error's traceback has this frame, and the future has the error
+        # Kept nowhere here: an error's traceback has this frame, and the future has the error.
+        return await self.ask(api_key, version, body, _raw_body, timeout_s)
 
     def send(self, api_key: ApiKey, version: int, body: Sequence[BytesLike]) -> asyncio.Future[memoryview]:
         """Send now; a future of the answer's body. Raises `ConnectionError`."""
@@ -270,11 +267,6 @@ class PeerClient(asyncio.BufferedProtocol):
         self._transport.writelines([prefix, *body])
         return correlation_id
 
-    def _give_up(self, answer: asyncio.Future[memoryview], timeout_s: float) -> None:
-        if not answer.done():
-            answer.set_exception(TimeoutError(f"no answer within {timeout_s} s"))
-            self._cut_off()
-
     def _watch_until(self, due: float) -> None:
         """One timer for all requests, armed for the earliest; nearly all have been answered by then."""
         if self._watch is not None:
@@ -286,11 +278,11 @@ class PeerClient(asyncio.BufferedProtocol):
         due = min((each.due for each in self._waiting), default=FOREVER)
         if due <= self._loop.time():
             self._end_waiting(TimeoutError("no answer in time"))
-            self._cut_off()
+            self.cut_off()
         else:
             self._watch_until(due)
 
-    def _cut_off(self) -> None:
+    def cut_off(self) -> None:
         """Close, and have the kernel forget what the other end has not taken: a request that was given up
         arrives when the network is well again, behind what was sent in its place. A transaction's marker
         would end the next transaction."""

@@ -111,9 +111,10 @@ class BrokerChannels:
     async def _connected(self, broker_id: int) -> _Link:
         link = self._links.get(broker_id)
         if link is not None and link.client.connected:
-            if link.client.is_waiting or self._loop.time() - link.heard_at <= IDLE_S:
+            if self._loop.time() - link.heard_at <= IDLE_S or link.client.is_waiting:
                 return link
-            self.disconnect(broker_id)
+            del self._links[broker_id]
+            link.client.cut_off()  # what was given up there shall not come behind what is sent now
         connecting = self._connecting.get(broker_id)
         if connecting is None:
             connecting = awaited(self._loop, self._connect(broker_id), f"link-to-{broker_id}")

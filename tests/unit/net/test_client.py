@@ -93,6 +93,24 @@ async def test_an_overdue_answer_ends_the_connection():
 
 
 @on_a_loop
+async def test_the_time_of_a_request_goes_on_where_its_caller_has_gone():
+    """What comes behind it waits for its response, too."""
+    async with serving(row(ApiKey.HEARTBEAT, never)) as running:
+        client = await running.client()
+        hasty = asyncio.ensure_future(client.exchange(ApiKey.HEARTBEAT, 0, (BODY,), 0.05))
+        await asyncio.sleep(0)
+        assert client.is_waiting
+        hasty.cancel()
+        await asyncio.gather(hasty, return_exceptions=True)
+        assert (client.is_waiting, client.connected) == (False, True)
+        patient = client.ask(ApiKey.HEARTBEAT, 0, (BODY,), bytes, 60.0)
+        assert client.is_waiting
+        await asyncio.wait({patient}, timeout=5.0)
+        assert (patient.done(), client.connected) == (True, False)
+        assert isinstance(patient.exception(), TimeoutError)
+
+
+@on_a_loop
 async def test_an_answer_that_cannot_be_read_ends_the_connection():
     def refuse(body: memoryview) -> None:
         raise MalformedMessage("not what was asked for")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -44,6 +45,8 @@ class Client:
 
     def close(self) -> None:
         self.connected = False
+
+    cut_off = close
 
 
 def with_channels(
@@ -114,3 +117,43 @@ def test_all_that_find_an_idle_connection_wait_for_one_new_one(monkeypatch: pyte
         assert len(made) == 2
 
     with_channels(monkeypatch, test)
+
+
+def test_a_request_that_was_given_up_keeps_no_idle_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its client had gone. All that came later was sent where the network had dropped everything."""
+    monkeypatch.setattr(broker_channels, "IDLE_S", -1.0)  # at once
+    connections: list[asyncio.BaseTransport] = []
+    heard = asyncio.Event()
+
+    class Server(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            self._transport: Any = transport
+            self._is_dropped = not connections
+            connections.append(transport)
+
+        def data_received(self, data: bytes) -> None:
+            heard.set()
+            if not self._is_dropped:
+                self._transport.write(struct.pack(">i", 6) + data[8:12] + b"\0\7")
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(Server, "127.0.0.1", 0)
+        address = Address(*server.sockets[0].getsockname())
+        channels = BrokerChannels(loop, lambda _: address, "1")
+
+        def ask() -> asyncio.Task[memoryview]:
+            asked = channels.exchange(OTHER, ApiKey.HEARTBEAT, 0, (b"",), 10.0)
+            return asyncio.ensure_future(asked)
+
+        given_up = ask()
+        await heard.wait()
+        given_up.cancel()
+        assert await ask() == b"\0\7"
+        assert len(connections) == 2
+        channels.close()
+        server.close()
+        for each in connections:
+            each.close()
+
+    asyncio.run(run())
