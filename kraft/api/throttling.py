@@ -33,9 +33,11 @@ MS_PER_S: Final = 1000
 LONGEST_MS: Final = 2**31 - 1
 """More has no room in a response: 24 days."""
 
-Addresses = Mapping[str, frozenset[str]]
 Quotas = Mapping[QuotaEntityKey, Mapping[str, float]]
 Limits = dict[QuotaType, QuotaLimits]
+Hosts = dict[str, tuple[str, ...]]
+"""Who has a quota for an address: the last one's holds. A name that was not looked up stands for itself,
+which is nobody's address."""
 
 
 def client_of(ctx: RequestContext) -> QuotaClient:
@@ -124,14 +126,20 @@ def _busy(node: NodeContext, ctx: RequestContext, now: float) -> float:
 
 
 class QuotaUpdates:
-    """Keeps a node's quotas as they are in the metadata. Host names are resolved when a quota is set."""
+    """Keeps a node's quotas as they are in the metadata: a change looks at what has changed, however many
+    others there are. Host names are resolved when a quota is set."""
 
     def __init__(self, node: NodeContext, quotas: ClientQuotas) -> None:
         self._node = node
         self._quotas = quotas
-        self._lookup: asyncio.Task[None] | None = None
         self._used = EMPTY_IMAGE.quotas
         """Of the image: they are in use."""
+        self._hosts: Hosts = {}
+        self._addresses: dict[str, frozenset[str]] = {}
+        """Of host names that were looked up."""
+        self._unknown: dict[str, None] = {}
+        """Host names that are to be looked up, in this order."""
+        self._lookup: asyncio.Task[None] | None = None
         self._prepared = Prepared[Quotas, _Whole](_whole)
 
     def prepare(self, image: MetadataImage) -> None:
@@ -141,59 +149,86 @@ class QuotaUpdates:
     def take(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Subscribed to the metadata."""
         whole = self._prepared.take(image.quotas)
-        if not delta.changed_quotas:
-            return
         before, self._used = self._used, image.quotas
-        is_next = whole is None and delta.image.quotas is before
-        if is_next and not any(map(_is_of_address, delta.changed_quotas)):
-            self._quotas.change(delta.changed_quotas)
-            self._node.quotas = self._quotas if image.quotas else None
+        is_next = delta.image.quotas is before
+        if is_next and not delta.changed_quotas:
             return
-        limits, unknown = whole or _whole(image.quotas)
-        self._use(limits)
-        if self._lookup is not None:
-            self._lookup.cancel()
-            self._lookup = None
-        if unknown:
-            self._lookup = supervised(self._node.loop, self._look_up(unknown), "hosts of quotas")
+        if is_next and whole is None:
+            self._change(delta.changed_quotas)
+        else:
+            limits, self._hosts, self._unknown = whole or _whole(image.quotas)
+            self._addresses = {}
+            self._quotas.use(limits)
+        self._node.quotas = self._quotas if image.quotas else None
+        if self._unknown and (self._lookup is None or self._lookup.done()):
+            self._lookup = supervised(self._node.loop, self._look_up(), "hosts of quotas")
 
-    async def _look_up(self, names: list[str]) -> None:
-        addresses = {name: await addresses_of(self._node.loop, name) for name in names}
-        self._use(_limits(self._used, addresses))
+    def _change(self, quotas: Quotas) -> None:
+        for entity, values in quotas.items():
+            host = _host_of(entity)
+            if host is None:
+                self._quotas.change({entity: values})
+                continue
+            self._stands_for(host, self._addresses_of(host) if values else frozenset())
+            if values and not _is_address(host):
+                self._unknown[host] = None
 
-    def _use(self, limits: Limits) -> None:
-        self._quotas.use(limits)
-        self._node.quotas = self._quotas if any(limits.values()) else None
+    def _addresses_of(self, host: str) -> frozenset[str]:
+        return self._addresses.get(host, frozenset({_normal(host)}))
+
+    def _stands_for(self, host: str, addresses: frozenset[str]) -> None:
+        """Those are its addresses from now on, none where it has no quota any more."""
+        stood_for = self._addresses_of(host)
+        self._addresses.pop(host, None)
+        if ((IP, host),) in self._used and not _is_address(host):
+            self._addresses[host] = addresses
+        for address in stood_for | addresses:
+            hosts = tuple(each for each in self._hosts.pop(address, ()) if each != host)
+            if address in addresses:
+                hosts += (host,)
+            if hosts:
+                self._hosts[address] = hosts
+            values = self._used.get(((IP, hosts[-1]),), {}) if hosts else {}
+            self._quotas.change({((IP, address),): values})
+
+    async def _look_up(self) -> None:
+        while self._unknown:
+            host = next(iter(self._unknown))
+            del self._unknown[host]
+            addresses = await addresses_of(self._node.loop, host)
+            if ((IP, host),) in self._used:
+                self._stands_for(host, addresses)
 
 
 class _Whole(NamedTuple):
-    """What is made of all quotas."""
+    """What is made of all quotas, while no host name has been looked up."""
 
     limits: Limits
-    unknown: list[str]
-    """Hosts that are to be looked up."""
+    hosts: Hosts
+    unknown: dict[str, None]
 
 
 def _whole(quotas: Quotas) -> _Whole:
-    names = [name for entity in quotas for kind, name in entity if kind == IP and name is not None]
-    return _Whole(_limits(quotas, {}), [name for name in names if not _is_address(name)])
-
-
-def _limits(quotas: Quotas, addresses: Addresses) -> Limits:
-    """With the addresses that hosts have."""
     found: dict[QuotaEntityKey, Mapping[str, float]] = {}
+    hosts: Hosts = {}
     for entity, values in quotas.items():
-        match entity:
-            case ((kind, str(host)),) if kind == IP:
-                known = addresses.get(host, frozenset({_normal(host)}))
-                found.update(dict.fromkeys((((IP, address),) for address in known), values))
-            case _:
-                found[entity] = values
-    return limits_of(found)
+        host = _host_of(entity)
+        if host is None:
+            found[entity] = values
+        else:
+            address = _normal(host)
+            hosts[address] = (*hosts.get(address, ()), host)
+            found[((IP, address),)] = values
+    names = (each for of_address in hosts.values() for each in of_address)
+    return _Whole(limits_of(found), hosts, {each: None for each in names if not _is_address(each)})
 
 
-def _is_of_address(entity: QuotaEntityKey) -> bool:
-    return any(kind == IP for kind, _ in entity)
+def _host_of(entity: QuotaEntityKey) -> str | None:
+    """None where it is of a client, or of all addresses that have no quota of their own."""
+    match entity:
+        case ((kind, name),) if kind == IP:
+            return name
+    return None
 
 
 def _is_address(host: str) -> bool:
