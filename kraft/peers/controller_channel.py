@@ -71,6 +71,13 @@ class Outage:
         self._since, self._is_told = None, False
 
 
+def _is_of_no_controller(answer: Message) -> bool:
+    """CreateTopics has no error of its own: who is not active refuses each topic. (Other such answers come in
+    envelopes, which have one.)"""
+    answers = [answer] if hasattr(answer, "error_code") else answer.topics
+    return any(each.error_code == ErrorCode.NOT_CONTROLLER for each in answers)
+
+
 class ControllerChannel:
     """Connections to the voters, and requests to the active controller."""
 
@@ -188,8 +195,7 @@ class ControllerChannel:
         except MalformedMessage as error:
             client.close()
             raise ConnectionResetError(str(error)) from None
-        # Some answers (CreateTopics) have no error of their own: what came in an envelope has one.
-        if vars(answer).get("error_code") == ErrorCode.NOT_CONTROLLER:
+        if _is_of_no_controller(answer):
             if self.active == voter:
                 self.active = -1
             raise BrokerError(ErrorCode.NOT_CONTROLLER, f"{voter} is not the active controller")

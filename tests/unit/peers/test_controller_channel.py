@@ -7,6 +7,8 @@ import random
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -19,6 +21,12 @@ from metadata_quorum.foundation.errors import ErrorCode
 
 OURS, KAFKAS = (ApiKey.FETCH, ApiKey.BROKER_HEARTBEAT), (ApiKey.FETCH, ApiKey.BROKER_HEARTBEAT, ApiKey.VOTE)
 ACTIVE = 2
+
+
+def created(code: ErrorCode) -> dict[str, Any]:
+    return {"name": "t", "topic_id": UUID(int=1), "error_code": int(code), "error_message": None,
+            "topic_config_error_code": 0, "num_partitions": 1, "replication_factor": 1,
+            "configs": []}  # fmt: skip
 
 
 class Controllers:
@@ -74,7 +82,8 @@ class Controllers:
                     if len(self.creations) <= self.lost_creations:
                         continue
                     await self.answers_long.wait()
-                    fields = {"throttle_time_ms": 0, "topics": []}
+                    code = ErrorCode.NONE if voter == self.active else ErrorCode.NOT_CONTROLLER
+                    fields = {"throttle_time_ms": 0, "topics": [created(code)]}
                     answer += b"\0" + encode_response(ApiKey.CREATE_TOPICS, version, fields)
                 else:
                     self.heartbeats.append(voter)
@@ -230,6 +239,18 @@ def test_a_controller_that_creates_slowly_is_still_the_active_one() -> None:
             controllers.answers_long.set()
             await channel.request(ApiKey.CREATE_TOPICS, 7, CREATION)
             assert controllers.creations == [ACTIVE] * 3, "nobody else was asked"
+
+    asyncio.run(run())
+
+
+def test_a_topic_is_created_by_the_active_controller_whoever_was_it_before() -> None:
+    async def run() -> None:
+        async with met() as (controllers, channel):
+            controllers.active = 3
+            controllers.answers_long.set()
+            answer = await channel.request(ApiKey.CREATE_TOPICS, 7, CREATION)
+            assert [each.error_code for each in answer.topics] == [ErrorCode.NONE]
+            assert (controllers.creations, channel.active) == ([ACTIVE, 1, ACTIVE, 3], 3)
 
     asyncio.run(run())
 
