@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from kraft.monitoring.request_metrics import RequestMetrics
 from kraft.net.connections import Connections
 from kraft.net.peer import Peer, Prepare, Serve
+from kraft.net.read_turns import ReadTurns
 from kraft.net.reply_turns import ReplyTurns
 from kraft.net.server_memory import ServerMemory
 from kraft.net.turn_budget import TurnBudget
@@ -33,6 +34,7 @@ class ConnectionServices:
     memory: ServerMemory
     unread: Unread
     turn_budget: TurnBudget
+    read_turns: ReadTurns
     reply_turns: ReplyTurns
     scratch: memoryview
     """The buffer in which small frames are received."""

@@ -21,6 +21,7 @@ from kraft.net.connection_services import ConnectionServices, OnClosed, OnOverta
 from kraft.net.connections import Admit, Connections
 from kraft.net.listener import OPEN, ListenerSecurity, ServerLimits
 from kraft.net.peer import Prepare, Serve, nothing_to_prepare
+from kraft.net.read_turns import ReadTurns
 from kraft.net.reply_turns import ReplyTurns
 from kraft.net.server_connection import ServerConnection
 from kraft.net.server_memory import ServerMemory
@@ -61,6 +62,7 @@ class Server:
             memory=self.memory,
             unread=self.memory.unread,
             turn_budget=TurnBudget(loop, stopwatch, cpu_time),
+            read_turns=ReadTurns(loop),
             reply_turns=ReplyTurns(loop),
             scratch=memoryview(bytearray(SCRATCH_BYTES)),
             on_closed=on_closed,

@@ -53,6 +53,7 @@ PROVEN: Final = {
     "kraft/net/acceptor.py": "ring once; turns: set again before the work",
     "kraft/net/client.py": "rings for a connection that it ends, or sets itself again as its last act",
     "kraft/net/connections.py": "the sweep is set again before the work",
+    "kraft/net/read_turns.py": "set again before the work",
     "kraft/net/reply_turns.py": "set again whatever the work does",
     "kraft/net/server_connection.py": "rings once",
     "kraft/net/turn_budget.py": "set again before the work",

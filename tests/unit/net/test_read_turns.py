@@ -1,0 +1,197 @@
+"""What is received in one turn of the loop is bounded, and all that send take part in it."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import uvloop
+
+from kraft.local.certificates import Authority
+from kraft.net.frame_rate import SLOW_FRAME_S
+from kraft.net.listener import OPEN, ListenerSecurity, ServerLimits
+from kraft.net.read_turns import LEAST_BYTES, PER_TURN_BYTES, ReadTurns
+from kraft.net.renewable_tls import RenewableTls
+from kraft.net.server_connection import ServerConnection
+from kraft.net.turn_budget import TurnBudget
+from tests.unit.net.echo_node import Node, framed, node
+from tests.unit.net.harness import WITHIN_S, on_a_loop, until
+
+pytestmark = pytest.mark.row("P7")
+
+MIB = 1024 * 1024
+READS = 32
+"""How often libuv reads one connection before it looks at the next."""
+
+
+class Sender(asyncio.Transport):
+    """The transport of a connection whose other end has sent all of it before it is read, as libuv does."""
+
+    def __init__(self, running: Node, data: bytes) -> None:
+        super().__init__({"peername": ("127.0.0.1", 1), "socket": SimpleNamespace(fileno=lambda: 0)})
+        self.left = memoryview(data)
+        self.is_read = True
+        self.is_over = False
+        self.answers = b""
+        self.connection = ServerConnection(running.server.services, "OPEN", OPEN)
+        self.connection.connection_made(self)
+
+    def read(self) -> int:
+        """What one turn reads of it, in bytes."""
+        before = len(self.left)
+        for _ in range(READS):
+            if not self.left or not self.is_read:
+                break
+            buffer = self.connection.get_buffer(-1)
+            size = min(len(buffer), len(self.left))
+            is_full = size == len(buffer)
+            buffer[:size] = self.left[:size]
+            del buffer  # as the loops do: it may grow
+            self.left = self.left[size:]
+            self.connection.buffer_updated(size)
+            if not is_full:
+                break
+        return before - len(self.left)
+
+    def abort(self) -> None:
+        if not self.is_over:
+            self.is_over, self.is_read = True, False
+            self.connection.connection_lost(None)
+
+    def write(self, data: bytes) -> None:
+        self.answers += bytes(data)
+
+    def writelines(self, list_of_data: Iterable[bytes]) -> None:
+        self.answers += b"".join(list_of_data)
+
+    def is_closing(self) -> bool:
+        return self.is_over
+
+    def pause_reading(self) -> None:
+        self.is_read = False
+
+    def resume_reading(self) -> None:
+        assert not self.is_over
+        self.is_read = True
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+
+async def turn(senders: Sequence[Sender]) -> int:
+    """What one turn reads, in bytes."""
+    await asyncio.sleep(0)
+    return sum(each.read() for each in senders)
+
+
+@pytest.mark.parametrize("size", [100_000, MIB, 6 * MIB])
+@on_a_loop
+async def test_a_turn_receives_so_much_and_all_take_part(size: int):
+    data = framed(bytes(size)) * (6 * MIB // size)
+    async with node(ServerLimits(max_queued_bytes=1024 * MIB), OPEN=OPEN) as running:
+        running.server.services.turn_budget = TurnBudget(running.loop, lambda: 0.0, lambda: 0.0)
+        senders = [Sender(running, data) for _ in range(40)]
+        turns: list[int] = []
+        while any(each.left for each in senders):
+            turns.append(await turn(senders))
+            left = sorted(len(each.left) for each in senders)[2:]  # who came first had no need to wait
+            assert left[-1] - left[0] <= 3 * MIB
+        assert max(turns) <= 2 * PER_TURN_BYTES + len(senders) * LEAST_BYTES + 2 * MIB
+        assert min(turns[:-10]) >= PER_TURN_BYTES // 2
+        for each in senders:
+            assert each.answers == framed(bytes(10)) * (6 * MIB // size)
+            each.abort()
+        assert running.server.memory.queued["OPEN"].used_bytes == 0
+
+
+@on_a_loop
+async def test_small_requests_wait_for_no_turn():
+    async with node(OPEN=OPEN) as running:
+        large = [Sender(running, framed(bytes(6 * MIB))) for _ in range(10)]
+        small = Sender(running, b"")
+        while any(each.left for each in large):
+            await turn(large)
+            small.left = memoryview(framed(b"small"))
+            await turn([small])
+            assert small.is_read
+            assert small.answers == framed(b"small")
+            small.answers = b""
+
+
+async def some_that_wait(running: Node) -> list[Sender]:
+    senders = [Sender(running, framed(bytes(6 * MIB))) for _ in range(4)]
+    await turn(senders)
+    waiting = [each for each in senders if not each.is_read]
+    assert len(waiting) > 1
+    return waiting
+
+
+@on_a_loop
+async def test_who_waits_is_not_slow():
+    async with node(ServerLimits(min_bytes_per_s=MIB), OPEN=OPEN) as running:
+        waiting = await some_that_wait(running)
+        for each in waiting:
+            now = running.loop.time()
+            assert each.connection.too_slow(now) is None
+            assert each.connection.too_slow(now + SLOW_FRAME_S) is None
+
+
+@on_a_loop
+async def test_who_waits_and_goes_is_forgotten():
+    async with node(OPEN=OPEN) as running:
+        for each in await some_that_wait(running):
+            each.abort()
+        await asyncio.sleep(0)  # nobody is read again
+        await asyncio.sleep(0)
+        assert not running.server.services.read_turns.are_tight
+
+
+@on_a_loop
+async def test_who_waits_for_another_reason_is_read_when_both_are_gone():
+    async with node(OPEN=OPEN) as running:
+        first, second = (await some_that_wait(running))[:2]
+        first.connection.peer.mute(60.0)
+        second.connection.peer.mute(0.0)
+        await until(lambda: not running.server.services.read_turns.are_tight)
+        await until(lambda: second.is_read)
+        assert not first.is_read
+
+
+@pytest.mark.parametrize("new_loop", [uvloop.new_event_loop, asyncio.SelectorEventLoop])
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+def test_all_arrives(tmp_path: Path, tls: bool, new_loop: Callable[[], asyncio.AbstractEventLoop]):
+    security, trusting = OPEN, None
+    if tls:
+        authority = Authority.create(tmp_path, "ca")
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(authority.issue("node", "/CN=node"))
+        security = ListenerSecurity(RenewableTls(context))
+        trusting = ssl.create_default_context(cafile=str(authority.certificate))
+
+    async def test() -> None:
+        async with node(OPEN=security) as running:
+            streams = [await running.connect("OPEN", trusting) for _ in range(8)]
+            for _, writer in streams:
+                writer.write(framed(bytes(MIB)) * 2)
+            for reader, _ in streams:
+                assert await reader.readexactly(28) == framed(bytes(10)) * 2
+            assert waited
+
+    waited: list[int] = []
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr("kraft.net.read_turns.PER_TURN_BYTES", 64 * 1024)
+        may_go_on = ReadTurns.may_go_on
+
+        def noted(turns: ReadTurns, read_bytes: int, go_on: Callable[[], None]) -> bool:
+            may = may_go_on(turns, read_bytes, go_on)
+            if not may:
+                waited.append(read_bytes)
+            return may
+
+        monkeypatch.setattr(ReadTurns, "may_go_on", noted)
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(asyncio.wait_for(test(), WITHIN_S))
