@@ -49,7 +49,7 @@ BytesLike = bytes | bytearray | memoryview
 Buffers = Sequence[BytesLike | FileRegion]
 """The buffers of a reply, in order."""
 
-Allocate = Callable[[int], bytearray | memoryview]
+Allocate = Callable[[int], bytearray | memoryview | Room]
 """Makes a writable buffer of that many bytes, with any contents."""
 
 

@@ -14,15 +14,18 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from kraft.net.connection import SCARCE_BYTES
+from kraft.net.connection import SCARCE_BYTES, SMALL_FRAME_BYTES
+from kraft.net.room import Room, new_room
 from metadata_quorum.foundation.next_turn import NextTurn
 
 PER_TURN_BYTES: Final = 4 * 1024 * 1024
 """Twice that may come before the first one waits: learning of the next turn costs a callback, which is asked
 for when this much has come, in however many turns."""
 AT_ONCE: Final = 4
-"""Connections in line that are read in one turn. The more there are, the more frames are unfinished at a time:
-those of a megabyte take a third more CPU time with sixteen."""
+"""Connections in line that are read in one turn. The more there are, the more frames are unfinished at a
+time: those of a megabyte take a third more CPU time with sixteen."""
+CLEARED_BYTES: Final = 16 * 1024 * 1024
+"""To clear that much takes some ten milliseconds where its pages are new, and else a tenth of it."""
 LEAST_BYTES: Final = SCARCE_BYTES
 """What a read takes out of turn, and then its connection waits. Smaller reads do not count: libuv does not
 repeat them, and most connections never have larger ones."""
@@ -36,6 +39,8 @@ class ReadTurns:
         """Whether only those may read that it is the turn of."""
         self._left_bytes = PER_TURN_BYTES
         """Until they are tight."""
+        self._left_to_clear = CLEARED_BYTES
+        """Of the buffers of large frames."""
         self._shares: dict[Callable[[], None], int] = {}
         """What is left to those who went on in this turn."""
         self._shares_before: dict[Callable[[], None], int] = {}
@@ -70,6 +75,17 @@ class ReadTurns:
         self._waiting[go_on] = None
         return False
 
+    def buffer(self, size: int) -> bytearray | Room:
+        """For a frame that has begun. To clear that of a large one takes as long as to receive it, and ten
+        bytes begin it: once those of this turn are many, the pages of more come with their bytes."""
+        if size > SMALL_FRAME_BYTES:
+            if not self._is_counting:
+                self._count()
+            if size > self._left_to_clear:
+                return new_room(size)
+            self._left_to_clear -= size
+        return bytearray(size)
+
     def forget(self, go_on: Callable[[], None]) -> None:
         """Who waited has gone."""
         self._waiting.pop(go_on, None)
@@ -78,7 +94,7 @@ class ReadTurns:
         return self._shares if go_on in self._shares else self._shares_before
 
     def _count(self) -> None:
-        self._left_bytes = PER_TURN_BYTES
+        self._left_bytes, self._left_to_clear = PER_TURN_BYTES, CLEARED_BYTES
         self._is_counting = True
         self._next_turn.ask()
 
@@ -89,6 +105,7 @@ class ReadTurns:
         self._shares, self._shares_before = {}, self._shares
         self.are_tight = bool(self._waiting)
         if not self.are_tight:
+            self._shares_before = {}  # they refer to connections
             return
         self._count()
         at_once = min(len(self._waiting), AT_ONCE)

@@ -17,6 +17,11 @@ def grown(buffer: bytearray | memoryview | Room, size: int) -> Room:
     if isinstance(buffer, Room):
         buffer.resize(size)
         return buffer
-    room = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    room = new_room(size)
     room[: len(buffer)] = buffer
     return room
+
+
+def new_room(size: int) -> Room:
+    """Of no pages yet."""
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

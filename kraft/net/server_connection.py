@@ -64,7 +64,9 @@ class ServerConnection(asyncio.BufferedProtocol):
         max_frame_bytes = (
             limits.max_frame_bytes_before_login if security.asks_login else limits.max_frame_bytes
         )
-        self._reader = FrameReader(max_frame_bytes, services.scratch, self._account)
+        self._reader = FrameReader(
+            max_frame_bytes, services.scratch, self._account, allocate=services.read_turns.buffer
+        )
         if (
             security.listener_kind is not ListenerKind.SHARED
         ):  # its connections are shared by all that a node does

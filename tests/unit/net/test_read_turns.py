@@ -14,8 +14,9 @@ import uvloop
 from kraft.local.certificates import Authority
 from kraft.net.frame_rate import SLOW_FRAME_S
 from kraft.net.listener import OPEN, ListenerSecurity, ServerLimits
-from kraft.net.read_turns import LEAST_BYTES, PER_TURN_BYTES, ReadTurns
+from kraft.net.read_turns import CLEARED_BYTES, LEAST_BYTES, PER_TURN_BYTES, ReadTurns
 from kraft.net.renewable_tls import RenewableTls
+from kraft.net.room import Room
 from kraft.net.server_connection import ServerConnection
 from kraft.net.turn_budget import TurnBudget
 from tests.unit.net.echo_node import Node, framed, node
@@ -106,6 +107,36 @@ async def test_a_turn_receives_so_much_and_all_take_part(size: int):
             assert each.answers == framed(bytes(10)) * (6 * MIB // size)
             each.abort()
         assert running.server.memory.queued["OPEN"].used_bytes == 0
+
+
+class Buffers(ReadTurns):
+    """Notes what it makes."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self.made: list[bytearray | Room] = []
+
+    def buffer(self, size: int) -> bytearray | Room:
+        self.made.append(super().buffer(size))
+        return self.made[-1]
+
+
+@on_a_loop
+async def test_of_frames_that_begin_together_few_are_given_memory_at_once():
+    """Two hundred connections had so much of it cleared, by ten bytes each, that it took a quarter second."""
+    async with node(ServerLimits(max_queued_bytes=1024 * MIB), OPEN=OPEN) as running:
+        running.server.services.read_turns = turns = Buffers(running.loop)
+        size = 2 * MIB
+        senders = [Sender(running, framed(bytes(size))[:10]) for _ in range(40)]
+        await turn(senders)
+        assert len(turns.made) == len(senders)
+        cleared = [each for each in turns.made if isinstance(each, bytearray)]
+        assert size <= sum(map(len, cleared)) <= CLEARED_BYTES
+        for each in senders:
+            each.left = memoryview(framed(bytes(size))[10:])
+        while any(each.left for each in senders):
+            await turn(senders)
+        assert {each.answers for each in senders} == {framed(bytes(10))}
 
 
 @on_a_loop
