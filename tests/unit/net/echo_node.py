@@ -21,7 +21,14 @@ class Node:
 
     def __init__(self, limits: ServerLimits) -> None:
         self.loop = asyncio.get_running_loop()
-        self.server = Server(self.loop, self.serve, lambda frame: False, limits=limits)
+        self.server = Server(
+            self.loop,
+            self.serve,
+            lambda frame: False,
+            limits=limits,
+            stopwatch=float,  # stands still: no turn ends early because the machine does something else
+            cpu_time=float,
+        )
         self.ports: dict[str, int] = {}
         self.waiting: list[asyncio.Future[tuple[bytes, ...]]] = []
         self.writers: list[asyncio.StreamWriter] = []

@@ -96,6 +96,8 @@ async def serving(
         limits=limits,
         on_closed=lambda peer, broken: closed.append((peer, broken)),
         prepare=dispatcher.prepare,
+        stopwatch=float,  # stands still: no turn ends early because the machine does something else
+        cpu_time=float,
     )
     port = await server.listen("PLAINTEXT", "127.0.0.1", 0)
     running = Running(node, server, port)
