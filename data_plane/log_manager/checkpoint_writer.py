@@ -246,8 +246,10 @@ class CheckpointWriter:
                 except Exception as e:  # noqa: BLE001 - the other directories are closed all the same
                     self._failures.report(directory, e)
         for directory in closed:  # now that it is known whether anything is lost
-            # Never registered: nothing has been written since the last run.
-            run = directory.last_run if broker_epoch < 0 else self._logs.run_of(broker_epoch)
+            run = self._logs.run_of(broker_epoch)
+            if broker_epoch < 0:  # never registered: nothing has been written since the last run
+                recovered = {each.directory_id for each in closed}
+                run = directory.last_run._replace(failed=directory.last_run.failed - recovered)
             if self._lost_at_end or not self._logs.all_online:
                 failed = self._logs.run_of(-1).failed | self._lost_at_end
                 run = run._replace(broker_epoch=-1, failed=failed)

@@ -10,6 +10,7 @@ Used by log_manager.py.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
@@ -135,6 +136,9 @@ class LogDir:
             self._correct_checkpoints(logs, may_block)
         self._deleted.remove(may_block)
         self._unrecovered = self._machine_restarted and bool(self.unopened)
+        if self._disk_failed:
+            with contextlib.suppress(OSError):  # else it is made anew once more
+                self.mark_running(self.last_run)
         self.clean = self._machine_restarted = self._disk_failed = False  # logs opened from now on are new
         self.loaded = True
         return logs, corrupt
@@ -148,7 +152,7 @@ class LogDir:
             disk, self.path, self._boot_id, may_block
         )
         # Also where a start has failed that found a clean shutdown, and what was due before is forgotten.
-        disk_failed = checkpoints.disk_failed(disk, self.path, may_block)
+        disk_failed = bool(self._boot_id) and checkpoints.disk_failed(disk, self.path, may_block)
         self._disk_failed = self._machine_restarted and disk_failed
         self.renewal_due = disk_failed or checkpoints.renewal_due(disk, self.path, self._boot_id, may_block)
         self.last_run = self._noted_run(ended, may_block)

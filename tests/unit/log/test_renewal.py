@@ -7,100 +7,37 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Iterator
 from copy import deepcopy
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from random import Random
-from typing import Final
 from uuid import UUID
 
 import pytest
 
 from chaos.sim.disk import Killed, SimDisk
-from data_plane.log.checkpoints import RUNNING, BrokerRun
-from data_plane.log.config import LogConfig
 from data_plane.log.files import PARTITION_METADATA
-from data_plane.log.log import UnifiedLog
 from data_plane.log_manager.log_dirs import LogDir
 from metadata_quorum.foundation.disk import OsDisk, directories_in
-from metadata_quorum.foundation.model import TopicPartition
-from tests.support.logs import NOW_MS, flush, lead, read_all, read_committed
+from tests.support.logs import NOW_MS, flush, lead, read_all
 from tests.support.may_block import MAY_BLOCK
-from tests.unit.log.compacted_log import COMPACT, clean, contents, put
-from tests.unit.log.transactional_log import end_transaction, send
+from tests.unit.log.compacted_log import put
+from tests.unit.log.failed_disk import (
+    CONFIG,
+    LATE,
+    PLAIN,
+    RUN,
+    Owed,
+    check,
+    checkpoint,
+    created,
+    failed,
+    log_dir,
+    opened,
+    run,
+)
 
 pytestmark = pytest.mark.row("L7")
-
-PLAIN, COMPACTED, LATE = (TopicPartition(name, 0) for name in ("plain", "compacted", "late"))
-CONFIG: Final = LogConfig(segment_bytes=400, index_interval_bytes=100)
-COMPACTING: Final = {COMPACTED.topic: COMPACT}
-RUN: Final = BrokerRun(7, frozenset([UUID(int=1)]))
-Logs = dict[TopicPartition, UnifiedLog]
-Owed = dict[TopicPartition, dict[int, bytes | None]]
-"""By offset, what was flushed. Of the compacted log, what must be left of it."""
-
-
-def log_dir(disk: SimDisk, boot_id: str) -> LogDir:
-    return LogDir(disk, "/data", UUID(int=1), boot_id=boot_id)
-
-
-def opened(disk: SimDisk, boot_id: str) -> tuple[LogDir, Logs]:
-    """A start, which finds no log that is corrupt."""
-    directory = log_dir(disk, boot_id)
-    found, offline = directory.load(CONFIG, COMPACTING, NOW_MS, MAY_BLOCK)
-    assert not offline
-    return directory, {tp: log for tp, (log, _) in found.items()}
-
-
-def created(directory: LogDir, *tps: TopicPartition) -> Iterator[UnifiedLog]:
-    logs = [
-        directory.open_log(tp, UUID(int=9), COMPACTING.get(tp.topic, CONFIG), NOW_MS, MAY_BLOCK) for tp in tps
-    ]
-    directory.disk.sync_dir(directory.path, MAY_BLOCK)
-    for log in logs:
-        log.identify(MAY_BLOCK)
-        yield log
-
-
-def flushed(log: UnifiedLog, tp: TopicPartition, owed: Owed) -> None:
-    flush(log)
-    owed[tp] = dict(read_all(log))
-
-
-def run(disk: SimDisk, owed: Owed) -> None:
-    """Rolls, an abort, a compaction, a new log; all of it flushed by the end."""
-    directory, _ = opened(disk, "a boot")
-    directory.mark_running(RUN)
-    disk.open(f"/data/{RUNNING}").sync(MAY_BLOCK)  # as the operating system does some time
-    plain, compacted = created(directory, PLAIN, COMPACTED)
-    for i in range(8):
-        put(compacted, (b"key-%d" % (i % 3), b"%d" % i * 60))
-    flush(compacted)
-    owed[COMPACTED] = {offset: value for offset, _, value in contents(compacted) if offset >= 5}
-    for i in range(4):
-        lead(plain, b"%d" % i * 100)
-        flushed(plain, PLAIN, owed)
-    send(plain, 5, 0, b"aborted")
-    end_transaction(plain, 5, commit=False)
-    flushed(plain, PLAIN, owed)
-    plain.roll(NOW_MS)
-    flushed(plain, PLAIN, owed)
-    logs = {PLAIN: plain, COMPACTED: compacted}
-    checkpoint(directory, logs)
-    compacted.config = replace(COMPACT, segment_bytes=4000)  # one takes the place of many
-    clean(compacted)
-    flush(compacted)
-    (logs[LATE],) = created(directory, LATE)
-    lead(logs[LATE], b"first")
-    flushed(logs[LATE], LATE, owed)
-    checkpoint(directory, logs)
-
-
-def checkpoint(directory: LogDir, logs: Logs) -> None:
-    ends = {tp: log.log_end_offset for tp, log in logs.items()}
-    directory.checkpoint(MAY_BLOCK, ends, {tp: log.recovery_point for tp, log in logs.items()}, {}, {})
 
 
 def after_a_failed(operation: str, which: int) -> tuple[SimDisk, Owed] | None:
@@ -114,13 +51,6 @@ def after_a_failed(operation: str, which: int) -> tuple[SimDisk, Owed] | None:
     log_dir(disk, "a boot").mark_lost()
     disk.kill()
     return disk, owed
-
-
-def check(logs: Logs, owed: Owed) -> None:
-    for tp, records in owed.items():
-        assert records.items() <= dict(read_all(logs[tp])).items(), tp
-    for log in logs.values():
-        assert all(value != b"aborted" for _, _, value in read_committed(log))
 
 
 def survive(disk: SimDisk, owed: Owed, dies_before: int, *, power: bool) -> bool:
@@ -155,16 +85,6 @@ def survive(disk: SimDisk, owed: Owed, dies_before: int, *, power: bool) -> bool
         assert read_all(last[tp]) == read_all(log), tp
     assert not any(name.startswith("renewed.") for name in left.list("/data", MAY_BLOCK))
     return died
-
-
-def failed() -> tuple[SimDisk, Owed]:
-    """A disk that has failed, with all logs on it."""
-    disk, owed = SimDisk(), Owed()
-    disk.make_dirs("/data")
-    run(disk, owed)
-    log_dir(disk, "a boot").mark_lost()
-    disk.kill()
-    return disk, owed
 
 
 @pytest.mark.parametrize("operation", ["mkdir", "rename"])
@@ -323,35 +243,6 @@ def test_a_name_that_was_being_lost_is_in_no_partitions_way() -> None:
     disk.power_loss(Random(1))
     directory, _ = opened(disk, "another boot")
     assert [log.log_end_offset for log in created(directory, PLAIN)] == [0]
-
-
-@pytest.mark.parametrize(("registered", "clean"), [(True, False), (True, True), (False, True)])
-def test_what_there_was_no_room_for_is_made_anew_at_the_next_start(registered: bool, clean: bool) -> None:
-    """Though another run has closed its logs meanwhile. (It is one of an earlier version: where this is still
-    to be done none says so any more.)"""
-    disk, owed = failed()
-    disk.fail("mkdir", errno.ENOSPC, path_part="renewed.")
-    directory, logs = opened(disk, "a boot")
-    if registered:
-        directory.mark_running(RUN)
-    if clean:
-        for log in logs.values():
-            log.close_clean(MAY_BLOCK)
-        directory.mark_clean(RUN, MAY_BLOCK)
-    disk.kill()
-    for _ in range(2):
-        disk.fail("mkdir", errno.EIO, path_part="renewed.")
-        with pytest.raises(OSError, match="error"):
-            opened(disk, "a boot")
-        log_dir(disk, "a boot").mark_lost()
-        disk.kill()
-    directory, logs = opened(disk, "a boot")
-    check(logs, owed)
-    directory.mark_running(RUN)
-    disk.kill()
-    renewed = disk.fail("mkdir", errno.EIO, path_part="renewed.")
-    opened(disk, "a boot")
-    assert renewed.count == 1
 
 
 def directories(disk: SimDisk, path: str) -> int:

@@ -460,7 +460,21 @@ async def test_a_directory_whose_names_are_still_to_be_made_anew_counts_as_kille
         assert await closed(broker) == [False, True]
 
 
-async def closed(broker: Broker) -> list[bool]:
+@in_loop
+async def test_a_directory_that_has_come_back_has_failed_in_no_later_run():
+    """A broker that was stopped before it was registered repeated it, each time again."""
+    async with Cluster(1, directories=("/a", "/b")) as cluster:
+        broker = cluster.brokers[1]
+        await until(lambda: broker.partitions.background.idle)
+        a, b = broker.dirs
+        b.last_run = b.last_run._replace(failed=frozenset([a.directory_id, UUID(int=999)]))
+        assert await closed(broker, epoch=-1) == [True, True]
+        mark = checkpoints.read_clean_shutdown(b.disk, b.path, MAY_BLOCK)
+        assert mark is not None
+        assert mark.failed == {UUID(int=999)}
+
+
+async def closed(broker: Broker, epoch: int = 1) -> list[bool]:
     """Which of its directories say so, once it has stopped."""
-    await broker.partitions.checkpoints.write_clean_shutdown(1)
+    await broker.partitions.checkpoints.write_clean_shutdown(epoch)
     return [each.disk.exists(f"{each.path}/{CLEAN_SHUTDOWN}") for each in broker.dirs]
