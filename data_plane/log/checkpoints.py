@@ -215,8 +215,8 @@ def _decode_run(data: bytes, boot_id: str | None = None) -> BrokerRun:
 
 
 def write_clean_shutdown(disk: Disk, log_dir: str, run: BrokerRun, may_block: MayBlock) -> None:
-    """Note that every log of the dir was closed: the next start need not recover them. What is noted of the run
-    outlives the machine beside it: emptied by a loss of power it would say that the disk had failed."""
+    """Note that every log of the dir was closed: the next start need not recover them. What is noted of the
+    run outlives the machine beside it: emptied by a loss of power it would say that the disk had failed."""
     running = f"{log_dir}/{RUNNING}"
     if disk.exists(running):
         file = disk.open(running)

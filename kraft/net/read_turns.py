@@ -1,79 +1,66 @@
 """How many bytes are received in one turn of the event loop.
 
-    bytes -> ServerConnection -> may_go_on: yes, or nothing more is read from it, and it waits in line
-    (the next turn) -> the first in line are read again, each up to its share
+    bytes -> ServerConnection -> take: once that is much, each further connection is read once, a short
+                                 piece, and who may have more goes on in the next turn
 
-libuv reads a connection up to 32 times before it looks at the next one, and all that are ready in one turn:
-what sixty clients send in large frames was 190 MB at once. Finding the pages for a megabyte, and copying it,
-takes up to a millisecond.
+libuv reads a connection up to 32 times, as long as it fills the buffer, before it looks at the next one, and
+all that are ready in one turn: what sixty clients send in large frames was 190 MB at once. Finding the pages
+for a megabyte, and copying it, takes up to a millisecond.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
+from operator import call
 from typing import Final
 
-from kraft.net.connection import SCARCE_BYTES, SMALL_FRAME_BYTES
+from kraft.net.connection import SMALL_FRAME_BYTES
 from kraft.net.room import Room, new_room
 from metadata_quorum.foundation.next_turn import NextTurn
+from metadata_quorum.foundation.turns import some_per_turn
 
 PER_TURN_BYTES: Final = 4 * 1024 * 1024
-"""Twice that may come before the first one waits: learning of the next turn costs a callback, which is asked
-for when this much has come, in however many turns."""
-AT_ONCE: Final = 4
-"""Connections in line that are read in one turn. The more there are, the more frames are unfinished at a
-time: those of a megabyte take a third more CPU time with sixteen."""
+"""Twice that may come in a turn before reads are short: learning of the next turn costs a callback, which is
+asked for when this much has come, in however many turns."""
+SHORT_BYTES: Final = 32 * 1024
+"""A short read. Most requests fit into one: their connections wait for nothing."""
+COUNTED_BYTES: Final = 4 * 1024
+"""Smaller reads do not count: libuv does not repeat them, and most connections never have larger ones."""
 CLEARED_BYTES: Final = 16 * 1024 * 1024
 """To clear that much takes some ten milliseconds where its pages are new, and else a tenth of it."""
-LEAST_BYTES: Final = SCARCE_BYTES
-"""What a read takes out of turn, and then its connection waits. Smaller reads do not count: libuv does not
-repeat them, and most connections never have larger ones."""
+READ_ON_AT_ONCE: Final = 1000
+"""Connections, each of which costs a call into the kernel."""
 
 
 class ReadTurns:
     """Of all connections of one server."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.are_tight = False
-        """Whether only those may read that it is the turn of."""
+        self.are_short = False
+        """Whether what is read in the rest of this turn is read in short pieces."""
+        self._loop = loop
         self._left_bytes = PER_TURN_BYTES
-        """Until they are tight."""
         self._left_to_clear = CLEARED_BYTES
         """Of the buffers of large frames."""
-        self._shares: dict[Callable[[], None], int] = {}
-        """What is left to those who went on in this turn."""
-        self._shares_before: dict[Callable[[], None], int] = {}
-        """To those of the turn before: asyncio reads them in this one, and uvloop where they have TLS."""
-        self._waiting: dict[Callable[[], None], None] = {}
-        """In the order in which they go on."""
+        self._waiting: deque[Callable[[], None]] = deque()
         self._next_turn = NextTurn(loop, self._go_on)
         self._is_counting = False
         """Whether `_go_on` comes in the next turn."""
 
-    def most_bytes(self, go_on: Callable[[], None]) -> int:
-        """What it may take with one read while they are tight."""
-        return max(self._shares_of(go_on).get(go_on, 0), LEAST_BYTES)
-
-    def may_go_on(self, read_bytes: int, go_on: Callable[[], None]) -> bool:
-        """Whether more may be read in this turn from who has just read `read_bytes`, at least `LEAST_BYTES`;
-        otherwise `go_on` is called in a later one."""
-        if self.are_tight:
-            shares = self._shares_of(go_on)
-            left_bytes = shares.pop(go_on, 0) - read_bytes
-            if left_bytes > 0:
-                shares[go_on] = left_bytes
-                return True
-        else:
+    def take(self, read_bytes: int) -> bool:
+        """So many have come, at least `COUNTED_BYTES`. Whether more are to be read in a later turn only."""
+        if not self.are_short:
             self._left_bytes -= read_bytes
-            if self._left_bytes > 0:
-                return True
-            if not self._is_counting:
+            if self._left_bytes <= 0:
+                self.are_short = self._is_counting
                 self._count()
-                return True
-            self.are_tight = True
-        self._waiting[go_on] = None
-        return False
+        return self.are_short and read_bytes >= SHORT_BYTES
+
+    def read_later(self, read_on: Callable[[], None]) -> None:
+        """Called in the next turn, or soon after."""
+        self._waiting.append(read_on)
 
     def buffer(self, size: int) -> bytearray | Room:
         """For a frame that has begun. To clear that of a large one takes as long as to receive it, and ten
@@ -86,31 +73,17 @@ class ReadTurns:
             self._left_to_clear -= size
         return bytearray(size)
 
-    def forget(self, go_on: Callable[[], None]) -> None:
-        """Who waited has gone."""
-        self._waiting.pop(go_on, None)
-
-    def _shares_of(self, go_on: Callable[[], None]) -> dict[Callable[[], None], int]:
-        return self._shares if go_on in self._shares else self._shares_before
-
     def _count(self) -> None:
-        self._left_bytes, self._left_to_clear = PER_TURN_BYTES, CLEARED_BYTES
-        self._is_counting = True
-        self._next_turn.ask()
+        if not self._is_counting:
+            self._is_counting = True
+            self._left_bytes, self._left_to_clear = PER_TURN_BYTES, CLEARED_BYTES
+            self._next_turn.ask()
 
     def _go_on(self) -> None:
         """The next turn has started."""
-        self._is_counting = False
+        self.are_short = self._is_counting = False
         self._left_bytes = PER_TURN_BYTES
-        self._shares, self._shares_before = {}, self._shares
-        self.are_tight = bool(self._waiting)
-        if not self.are_tight:
-            self._shares_before = {}  # they refer to connections
-            return
-        self._count()
-        at_once = min(len(self._waiting), AT_ONCE)
-        for _ in range(at_once):
-            go_on = next(iter(self._waiting))
-            del self._waiting[go_on]
-            self._shares[go_on] = PER_TURN_BYTES // at_once
-            go_on()
+        if self._waiting:
+            waiting, self._waiting = self._waiting, deque()
+            waiting.rotate(-1)  # the first one had most: it is looked at last now
+            some_per_turn(self._loop, waiting, READ_ON_AT_ONCE, call)

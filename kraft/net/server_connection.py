@@ -34,7 +34,7 @@ from kraft.net.delayed_reply import DelayedReply
 from kraft.net.frame_rate import FrameRate
 from kraft.net.listener import Certificate, ListenerSecurity
 from kraft.net.peer import Peer, StartedRequest, UncountedRequest, no_mute
-from kraft.net.read_turns import LEAST_BYTES
+from kraft.net.read_turns import COUNTED_BYTES, SHORT_BYTES
 from kraft.net.reply_output import COUNTED_FROM_BYTES, ReplyOutput
 from metadata_quorum.foundation.supervision import report_fault
 
@@ -78,7 +78,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._starting: Slot | None = None
         self._frame_rate = FrameRate()
         self.reading = True
-        """Whether it is to be read: in a later turn if `_waits_to_read`."""
+        """Whether it is to be read: in the next turn if `_waits_to_read`."""
         self._waits_to_read = False
         self._closed_by_us = False
         self._waits_for_budget = False
@@ -129,8 +129,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             return None
         contended = self._account.budget.exhausted and progress.held_bytes > SMALL_FRAME_BYTES
         least = CONTENDED_BYTES_PER_S if contended else self._services.connections.limits.min_bytes_per_s
-        reading = self.reading and not self._waits_to_read
-        is_below = self._frame_rate.is_below(least, now, progress, reading=reading, contended=contended)
+        is_below = self._frame_rate.is_below(least, now, progress, reading=self.reading, contended=contended)
         return least if is_below else None
 
     def unread_handle(self, since: float) -> int | None:
@@ -194,8 +193,6 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._reader.close()
         if self._waits_for_budget:
             self._account.budget.forget(self._budget_has_room)
-        if self._waits_to_read:
-            self._services.read_turns.forget(self._read_on)
         self.peer.gone = True
         for call_off in list(self.peer.parked.values()):
             try:
@@ -210,17 +207,16 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._services.on_closed(self.peer, not self._closed_by_us)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        read_turns = self._services.read_turns
         buffer = self._reader.get_buffer()
-        return buffer[: read_turns.most_bytes(self._read_on)] if read_turns.are_tight else buffer
+        return buffer[:SHORT_BYTES] if self._services.read_turns.are_short else buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         services = self._services
         self._last_heard = services.loop.time()
-        if nbytes >= LEAST_BYTES and not services.read_turns.may_go_on(nbytes, self._read_on):
+        if nbytes >= COUNTED_BYTES and services.read_turns.take(nbytes) and not self._waits_to_read:
             self._waits_to_read = True
-            self._frame_rate.hold_up()
             self._transport.pause_reading()
+            services.read_turns.read_later(self._read_on)
         if self._is_unauthenticated and self.peer.authenticated:
             self._let_in()
         now = services.requests.stopwatch()
@@ -426,10 +422,9 @@ class ServerConnection(asyncio.BufferedProtocol):
                 self._reader.hold_up()
 
     def _read_on(self) -> None:
-        """It is its turn."""
+        """It is the next turn."""
         self._waits_to_read = False
         if self.reading and not self._transport.is_closing():
-            self._last_heard = self._services.loop.time()
             self._transport.resume_reading()
 
     def _budget_has_room(self) -> None:
