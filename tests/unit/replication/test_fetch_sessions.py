@@ -15,7 +15,7 @@ from fetch.messages import INITIAL_EPOCH, FetchPartition, FetchRequest, FetchRes
 from fetch.sessions import MIN_EVICTION_SECONDS, SessionCache
 from metadata_quorum.foundation.errors import BrokerError, ErrorCode
 from tests.support.may_block import MAY_BLOCK
-from tests.unit.replication.cluster import Cluster, batch, in_loop, until
+from tests.unit.replication.cluster import Cluster, batch, in_loop, in_virtual_time, until
 from tests.unit.replication.fetch_session import Consumer, got, records_of, want
 
 
@@ -114,7 +114,7 @@ async def test_partitions_take_turns_when_an_answer_is_too_small_for_all():
 
 
 @pytest.mark.row("P2")
-@in_loop
+@in_virtual_time
 async def test_a_consumer_wakes_when_the_high_watermark_rises_not_when_the_leader_appends():
     async with Cluster() as cluster:
         topic_id = cluster.create_topic("t", [[1, 2, 3]])

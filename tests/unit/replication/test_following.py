@@ -426,7 +426,7 @@ async def test_a_follower_may_begin_inside_a_batch():
 
 
 @pytest.mark.row("R7")
-@in_loop
+@in_virtual_time
 async def test_a_follower_without_a_session_waits_at_its_leader_all_the_same():
     """The leader's cache is full, or it keeps none (max.incremental.fetch.session.cache.slots=0)."""
     async with Cluster(2, session_slots=0) as cluster:
