@@ -186,7 +186,8 @@ class Connections:
 
 def _hung_up(connections: Iterable[OpenConnection], since: float) -> list[OpenConnection]:
     """Connections that were not read since then, and whose other end has gone. Others are read to their end:
-    who produces with acks=0 sends all that it has, and goes."""
+    who produces with acks=0 sends all that it has, and goes. (With TLS the loop drops what it has decrypted
+    when the other end says that it goes while nothing is read.)"""
     by_handle = {each.unread_handle(since): each for each in connections}
     poll = select.poll()
     for handle in by_handle:

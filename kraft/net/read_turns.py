@@ -1,7 +1,7 @@
 """How many bytes are received in one turn of the event loop.
 
-    bytes -> ServerConnection -> take: once that is much, each further connection is read once, a short
-                                 piece, and who may have more goes on in the next turn
+    bytes -> ServerConnection -> take: who has had its share waits
+                                 (the next turn) -> all go on, with a share of what one turn receives
 
 libuv reads a connection up to 32 times, as long as it fills the buffer, before it looks at the next one, and
 all that are ready in one turn: what sixty clients send in large frames was 190 MB at once. Finding the pages
@@ -22,10 +22,10 @@ from metadata_quorum.foundation.next_turn import NextTurn
 from metadata_quorum.foundation.turns import some_per_turn
 
 PER_TURN_BYTES: Final = 4 * 1024 * 1024
-"""Twice that may come in a turn before reads are short: learning of the next turn costs a callback, which is
-asked for when this much has come, in however many turns."""
-SHORT_BYTES: Final = 32 * 1024
-"""A short read. Most requests fit into one: their connections wait for nothing."""
+"""Twice that may come before shares are small: learning of the next turn costs a callback, which is asked for
+when this much has come, in however many turns."""
+LEAST_SHARE_BYTES: Final = 32 * 1024
+"""However much has come. Most requests have room in it: their connections wait for nothing."""
 COUNTED_BYTES: Final = 4 * 1024
 """Smaller reads do not count: libuv does not repeat them, and most connections never have larger ones."""
 CLEARED_BYTES: Final = 16 * 1024 * 1024
@@ -34,13 +34,24 @@ READ_ON_AT_ONCE: Final = 1000
 """Connections, each of which costs a call into the kernel."""
 
 
+class Taken:
+    """What one connection has taken in a turn."""
+
+    __slots__ = ("read_bytes", "turn")
+
+    def __init__(self) -> None:
+        self.turn = self.read_bytes = 0
+
+
 class ReadTurns:
     """Of all connections of one server."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.are_short = False
-        """Whether what is read in the rest of this turn is read in short pieces."""
+        self.share_bytes = PER_TURN_BYTES
+        """Who has taken so much in this turn waits for the next. One read takes no more."""
         self._loop = loop
+        self._turn = 0
+        """Its number, among those that were counted."""
         self._left_bytes = PER_TURN_BYTES
         self._left_to_clear = CLEARED_BYTES
         """Of the buffers of large frames."""
@@ -49,17 +60,21 @@ class ReadTurns:
         self._is_counting = False
         """Whether `_go_on` comes in the next turn."""
 
-    def take(self, read_bytes: int) -> bool:
-        """So many have come, at least `COUNTED_BYTES`. Whether more are to be read in a later turn only."""
-        if not self.are_short:
-            self._left_bytes -= read_bytes
-            if self._left_bytes <= 0:
-                self.are_short = self._is_counting
-                self._count()
-        return self.are_short and read_bytes >= SHORT_BYTES
+    def take(self, read_bytes: int, taken: Taken) -> bool:
+        """A connection has read so much, at least `COUNTED_BYTES`. Whether it is to wait now."""
+        self._left_bytes -= read_bytes
+        if self._left_bytes <= 0:
+            if self._is_counting:
+                self.share_bytes = LEAST_SHARE_BYTES
+            self._count()
+        if taken.turn != self._turn:
+            taken.turn, taken.read_bytes = self._turn, 0
+        taken.read_bytes += read_bytes
+        return taken.read_bytes >= self.share_bytes
 
-    def read_later(self, read_on: Callable[[], None]) -> None:
-        """Called in the next turn, or soon after."""
+    def wait(self, read_on: Callable[[], None]) -> None:
+        """It is called in the next turn, or soon after."""
+        self._count()
         self._waiting.append(read_on)
 
     def buffer(self, size: int) -> bytearray | Room:
@@ -81,9 +96,12 @@ class ReadTurns:
 
     def _go_on(self) -> None:
         """The next turn has started."""
-        self.are_short = self._is_counting = False
-        self._left_bytes = PER_TURN_BYTES
+        self._turn += 1
+        self._is_counting = False
+        self._left_bytes = self.share_bytes = PER_TURN_BYTES
         if self._waiting:
+            self._count()
+            self.share_bytes = max(PER_TURN_BYTES // len(self._waiting), LEAST_SHARE_BYTES)
+            self._left_bytes = 2 * PER_TURN_BYTES  # who reads twice takes nearly two shares
             waiting, self._waiting = self._waiting, deque()
-            waiting.rotate(-1)  # the first one had most: it is looked at last now
             some_per_turn(self._loop, waiting, READ_ON_AT_ONCE, call)

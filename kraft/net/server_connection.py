@@ -34,7 +34,7 @@ from kraft.net.delayed_reply import DelayedReply
 from kraft.net.frame_rate import FrameRate
 from kraft.net.listener import Certificate, ListenerSecurity
 from kraft.net.peer import Peer, StartedRequest, UncountedRequest, no_mute
-from kraft.net.read_turns import COUNTED_BYTES, SHORT_BYTES
+from kraft.net.read_turns import COUNTED_BYTES, Taken
 from kraft.net.reply_output import COUNTED_FROM_BYTES, ReplyOutput
 from metadata_quorum.foundation.supervision import report_fault
 
@@ -80,6 +80,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.reading = True
         """Whether it is to be read: in the next turn if `_waits_to_read`."""
         self._waits_to_read = False
+        self._taken = Taken()
         self._closed_by_us = False
         self._waits_for_budget = False
         self._waits_for_turn = False
@@ -208,15 +209,14 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         buffer = self._reader.get_buffer()
-        return buffer[:SHORT_BYTES] if self._services.read_turns.are_short else buffer
+        share_bytes = self._services.read_turns.share_bytes
+        return buffer if len(buffer) <= share_bytes else buffer[:share_bytes]
 
     def buffer_updated(self, nbytes: int) -> None:
         services = self._services
         self._last_heard = services.loop.time()
-        if nbytes >= COUNTED_BYTES and services.read_turns.take(nbytes) and not self._waits_to_read:
-            self._waits_to_read = True
-            self._transport.pause_reading()
-            services.read_turns.read_later(self._read_on)
+        if nbytes >= COUNTED_BYTES and services.read_turns.take(nbytes, self._taken):
+            self._wait_to_read()
         if self._is_unauthenticated and self.peer.authenticated:
             self._let_in()
         now = services.requests.stopwatch()
@@ -420,6 +420,12 @@ class ServerConnection(asyncio.BufferedProtocol):
                 self._frame_rate.hold_up()
                 self._transport.pause_reading()
                 self._reader.hold_up()
+
+    def _wait_to_read(self) -> None:
+        if not self._waits_to_read:
+            self._waits_to_read = True
+            self._transport.pause_reading()
+            self._services.read_turns.wait(self._read_on)
 
     def _read_on(self) -> None:
         """It is the next turn."""
