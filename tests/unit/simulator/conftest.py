@@ -22,11 +22,16 @@ def silent_nodes() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def only_its_own_garbage() -> Iterator[None]:
     """A run collects garbage four times, and looks at whatever earlier tests of this worker keep alive each
-    time: that took more than a third of the seeds' time. What a killed node leaves behind goes with its test:
-    what dies before its first step is no mistake, nor another test's."""
-    gc.collect()
+    time: that took more than a third of the seeds' time. What a killed node leaves behind goes with its test,
+    or with the fixtures of that test's module."""
+    collect()
     gc.freeze()
     yield
+    collect()
+
+
+def collect() -> None:
+    """What dies before its first step is no mistake."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
         gc.collect()
