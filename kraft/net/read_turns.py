@@ -81,8 +81,7 @@ class ReadTurns:
         """For a frame that has begun. To clear that of a large one takes as long as to receive it, and ten
         bytes begin it: once those of this turn are many, the pages of more come with their bytes."""
         if size > SMALL_FRAME_BYTES:
-            if not self._is_counting:
-                self._count()
+            self._count()
             if size > self._left_to_clear:
                 return new_room(size)
             self._left_to_clear -= size
