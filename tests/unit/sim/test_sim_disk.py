@@ -266,20 +266,8 @@ def test_a_rename_is_not_durable_without_what_was_done_to_its_names_before() -> 
         assert [disk.exists(f"/d/{each}/f") for each in (1, 2, 3)] == [False, False, True]
 
 
-def test_a_sync_writes_nothing_that_came_later_in_another_directory() -> None:
-    disk = SimDisk()
-    for path in ("/d/1", "/d/2"):
-        disk.make_dirs(path)
-    disk.open("/d/1/f", create=True)
-    for path in ("/d", "/d/1"):
-        disk.sync_dir(path, MAY_BLOCK)
-    disk.rename("/d/1/f", "/d/2/f")
-    disk.open("/d/1/f", create=True)
-    disk.sync_dir("/d/2", MAY_BLOCK)
-    assert (disk.durable_files("/d/1"), disk.durable_files("/d/2")) == ({}, {"f": b""})
-
-
-def test_a_rename_that_failed_to_be_synced_is_lost_whole() -> None:
+def _moved() -> SimDisk:
+    """With a durable file in /d/from, which lies in /d/to by now; that is not synced yet."""
     disk = SimDisk()
     for path in ("/d/from", "/d/to"):
         disk.make_dirs(path)
@@ -287,6 +275,18 @@ def test_a_rename_that_failed_to_be_synced_is_lost_whole() -> None:
     for path in ("/d", "/d/from"):
         disk.sync_dir(path, MAY_BLOCK)
     disk.rename("/d/from/f", "/d/to/f")
+    return disk
+
+
+def test_a_sync_writes_nothing_that_came_later_in_another_directory() -> None:
+    disk = _moved()
+    disk.open("/d/from/f", create=True)
+    disk.sync_dir("/d/to", MAY_BLOCK)
+    assert (disk.durable_files("/d/from"), disk.durable_files("/d/to")) == ({}, {"f": b""})
+
+
+def test_a_rename_that_failed_to_be_synced_is_lost_whole() -> None:
+    disk = _moved()
     disk.fail("sync_dir", errno.EIO, path_part="/d/from")
     with pytest.raises(OSError, match="Input/output"):
         disk.sync_dir("/d/from", MAY_BLOCK)
