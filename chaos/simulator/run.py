@@ -462,15 +462,22 @@ class Simulation:
 
 
 @contextmanager
+def unbegun_is_no_mistake() -> Iterator[None]:
+    """What dies before its first step, as in a process that is killed, is nothing that was forgotten."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+        yield
+
+
+@contextmanager
 def deterministic_garbage() -> Iterator[None]:
-    """No collection but at times that the seed decides; what dies before its first step is no mistake.
+    """No collection but at times that the seed decides.
 
     What was there before is not looked at, and the garbage of an earlier run goes first. A process of many
     runs freezes what it begins with by itself; then nothing else is, or it would never be freed.
     """
     was_enabled, is_frozen = gc.isenabled(), gc.get_freeze_count() > 0
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+    with unbegun_is_no_mistake():
         gc.collect()
         if not is_frozen:
             gc.freeze()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gc
 import logging
-import warnings
 from collections.abc import Iterator
 
 import pytest
+
+from chaos.simulator.run import unbegun_is_no_mistake
 
 
 @pytest.fixture(autouse=True)
@@ -31,9 +32,7 @@ def only_its_own_garbage() -> Iterator[None]:
 
 
 def collect() -> None:
-    """What dies before its first step is no mistake."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+    with unbegun_is_no_mistake():
         gc.collect()
 
 
