@@ -231,7 +231,7 @@ class FrameReader:
         elif length <= self._first_buffer_bytes:
             self._frame = self._allocate(length)
         else:
-            self._frame = bytearray(max(self._first_piece_bytes, len(first)))
+            self._frame = self._allocate(max(self._first_piece_bytes, len(first)))
         self._frame[: len(first)] = first
         self._held_bytes = len(self._frame)
         self._account.take(self._held_bytes)

@@ -4,7 +4,7 @@
 
 A frame is looked at from time to time, and in between it must arrive at a least rate. While the node itself
 does not read from the connection the client is not to blame, unless others wait for the memory that the frame
-holds.
+holds. It never is while it has sent more than its share of the loop's turn.
 """
 
 from __future__ import annotations
@@ -22,17 +22,28 @@ that was held up by its own connection's requests still has this long."""
 class FrameRate:
     """How fast the frame arrives that one connection is receiving."""
 
-    __slots__ = ("_held_up", "_looked_at")
+    __slots__ = ("_ahead_s", "_ahead_since", "_held_up", "_looked_at")
 
     def __init__(self) -> None:
         self._looked_at: tuple[float, FrameProgress] | None = None
-        """When, and how much of the frame had arrived by then."""
+        """When, by the frame's own time, and how much of it had arrived by then."""
+        self._ahead_s = 0.0
+        self._ahead_since: float | None = None
         self._held_up = False
         """Whether the connection was not read for a time since then."""
 
     def hold_up(self) -> None:
         """Nothing more is read from the connection for now."""
         self._held_up = True
+
+    def is_ahead(self, now: float) -> None:
+        """The connection has had its share of the turn: the frame's time stands still until `goes_on`."""
+        self._ahead_since = now
+
+    def goes_on(self, now: float) -> None:
+        if self._ahead_since is not None:
+            self._ahead_s += now - self._ahead_since
+            self._ahead_since = None
 
     def forget(self) -> None:
         """No frame is being received."""
@@ -43,6 +54,7 @@ class FrameRate:
     ) -> bool:
         """Whether the frame has arrived at less than `least` bytes a second since it was looked at last.
         `reading`: whether the connection is being read. `contended`: other frames wait for room."""
+        now = (now if self._ahead_since is None else self._ahead_since) - self._ahead_s
         looked_at, held_up = self._looked_at, self._held_up or not reading
         if looked_at is None or looked_at[1].frame != progress.frame or (held_up and not contended):
             self._look(now, progress, reading)

@@ -1,7 +1,7 @@
 """How many bytes are received in one turn of the event loop.
 
     bytes -> ServerConnection -> take: who has had its share waits
-                                 (the next turn) -> all go on, with a share of what one turn receives
+                                 (the next turn) -> they go on, with a share of what one turn receives
 
 libuv reads a connection up to 32 times, as long as it fills the buffer, before it looks at the next one, and
 all that are ready in one turn: what sixty clients send in large frames was 190 MB at once. Finding the pages
@@ -13,13 +13,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from operator import call
 from typing import Final
 
 from kraft.net.connection import SMALL_FRAME_BYTES
 from kraft.net.room import Room, new_room
 from metadata_quorum.foundation.next_turn import NextTurn
-from metadata_quorum.foundation.turns import some_per_turn
 
 PER_TURN_BYTES: Final = 4 * 1024 * 1024
 """Twice that may come before shares are small: learning of the next turn costs a callback, which is asked for
@@ -30,8 +28,8 @@ COUNTED_BYTES: Final = 4 * 1024
 """Smaller reads do not count: libuv does not repeat them, and most connections never have larger ones."""
 CLEARED_BYTES: Final = 16 * 1024 * 1024
 """To clear that much takes some ten milliseconds where its pages are new, and else a tenth of it."""
-READ_ON_AT_ONCE: Final = 1000
-"""Connections, each of which costs a call into the kernel."""
+READ_ON_AT_ONCE: Final = PER_TURN_BYTES // LEAST_SHARE_BYTES
+"""Connections. Where more wait, they take turns."""
 
 
 class Taken:
@@ -49,7 +47,6 @@ class ReadTurns:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.share_bytes = PER_TURN_BYTES
         """Who has taken so much in this turn waits for the next. One read takes no more."""
-        self._loop = loop
         self._turn = 0
         """Its number, among those that were counted."""
         self._left_bytes = PER_TURN_BYTES
@@ -73,7 +70,7 @@ class ReadTurns:
         return taken.read_bytes >= self.share_bytes
 
     def wait(self, read_on: Callable[[], None]) -> None:
-        """It is called in the next turn, or soon after."""
+        """It is called in the next turn, or a later one where very many wait."""
         self._count()
         self._waiting.append(read_on)
 
@@ -102,5 +99,5 @@ class ReadTurns:
             self._count()
             self.share_bytes = max(PER_TURN_BYTES // len(self._waiting), LEAST_SHARE_BYTES)
             self._left_bytes = 2 * PER_TURN_BYTES  # who reads twice takes nearly two shares
-            waiting, self._waiting = self._waiting, deque()
-            some_per_turn(self._loop, waiting, READ_ON_AT_ONCE, call)
+            for _ in range(min(len(self._waiting), READ_ON_AT_ONCE)):
+                self._waiting.popleft()()

@@ -424,12 +424,14 @@ class ServerConnection(asyncio.BufferedProtocol):
     def _wait_to_read(self) -> None:
         if not self._waits_to_read:
             self._waits_to_read = True
+            self._frame_rate.is_ahead(self._services.loop.time())
             self._transport.pause_reading()
             self._services.read_turns.wait(self._read_on)
 
     def _read_on(self) -> None:
         """It is the next turn."""
         self._waits_to_read = False
+        self._frame_rate.goes_on(self._services.loop.time())
         if self.reading and not self._transport.is_closing():
             self._transport.resume_reading()
 

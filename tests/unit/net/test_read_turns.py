@@ -12,8 +12,17 @@ import pytest
 import uvloop
 
 from kraft.local.certificates import Authority
+from kraft.net.connections import SWEEP_S
+from kraft.net.frame_rate import SLOW_FRAME_S
 from kraft.net.listener import OPEN, ListenerSecurity, ServerLimits
-from kraft.net.read_turns import CLEARED_BYTES, LEAST_SHARE_BYTES, PER_TURN_BYTES, ReadTurns, Taken
+from kraft.net.read_turns import (
+    CLEARED_BYTES,
+    LEAST_SHARE_BYTES,
+    PER_TURN_BYTES,
+    READ_ON_AT_ONCE,
+    ReadTurns,
+    Taken,
+)
 from kraft.net.renewable_tls import RenewableTls
 from kraft.net.room import Room
 from kraft.net.server_connection import ServerConnection
@@ -118,17 +127,17 @@ class Buffers(ReadTurns):
         return self.made[-1]
 
 
+@pytest.mark.parametrize("size", [2 * MIB, 3 * MIB], ids=["whole", "in pieces"])
 @on_a_loop
-async def test_of_frames_that_begin_together_few_are_given_memory_at_once():
+async def test_of_frames_that_begin_together_few_are_given_memory_at_once(size: int):
     """Two hundred connections had so much of it cleared, by ten bytes each, that it took a quarter second."""
     async with node(ServerLimits(max_queued_bytes=1024 * MIB), OPEN=OPEN) as running:
         running.server.services.read_turns = turns = Buffers(running.loop)
-        size = 2 * MIB
-        senders = [Sender(running, framed(bytes(size))[:10]) for _ in range(40)]
+        senders = [Sender(running, framed(bytes(size))[:10]) for _ in range(100)]
         await turn(senders)
         assert len(turns.made) == len(senders)
         cleared = [each for each in turns.made if isinstance(each, bytearray)]
-        assert size <= sum(map(len, cleared)) <= CLEARED_BYTES
+        assert CLEARED_BYTES // 2 <= sum(map(len, cleared)) <= CLEARED_BYTES
         for each in senders:
             each.left = memoryview(framed(bytes(size))[10:])
         while any(each.left for each in senders):
@@ -183,6 +192,46 @@ async def test_all_that_send_without_end_have_the_same(connections: int):
         assert min(taken) >= max(taken) / 2.5
         for each in senders:
             each.abort()
+
+
+@on_a_loop
+async def test_where_more_wait_than_there_are_least_shares_they_take_turns():
+    """A thousand were 60 MB in each turn, and of three thousand some went on three times as often."""
+    connections, turns = 3 * READ_ON_AT_ONCE, 9
+    async with node(ServerLimits(max_queued_bytes=1024 * MIB), OPEN=OPEN) as running:
+        running.server.services.turn_budget = TurnBudget(running.loop, lambda: 0.0, lambda: 0.0)
+        senders = [Sender(running, framed(bytes(60_000)) * 20) for _ in range(connections)]
+        await turn(senders)  # they are not known yet: the first ones take more
+        others = senders[-2 * READ_ON_AT_ONCE :]
+        left = [len(each.left) for each in others]
+        for _ in range(turns):
+            assert await turn(senders) <= 2 * PER_TURN_BYTES
+        taken = [before - len(each.left) for each, before in zip(others, left, strict=True)]
+        assert min(taken) >= turns // 3 * LEAST_SHARE_BYTES
+        assert max(taken) <= turns // 3 * 2 * LEAST_SHARE_BYTES
+        for each in senders:
+            each.abort()
+
+
+@on_a_loop
+async def test_who_is_stopped_by_its_share_is_not_slow():
+    """A request of 60 MB beside hundreds of others was closed for ever, though its client waited for us."""
+    limits = ServerLimits(max_queued_bytes=200_000, min_bytes_per_s=10 * MIB)
+    async with node(limits, OPEN=OPEN) as running:
+        sender = Sender(running, framed(bytes(30 * MIB)))
+        connection, now = sender.connection, running.loop.time()
+        assert connection.too_slow(now) is None
+        await turn([sender])
+        assert running.server.memory.queued["OPEN"].exhausted
+        assert not sender.is_read
+        assert connection.reading
+        assert connection.too_slow(now) is None
+        assert connection.too_slow(now + 2 * SLOW_FRAME_S) is None
+        sender.left = memoryview(b"")  # it has no more when its turn has come
+        await until(lambda: sender.is_read)
+        assert connection.too_slow(now + SWEEP_S - 1) is None
+        assert connection.too_slow(now + SWEEP_S + 1) == MIB
+        sender.abort()
 
 
 async def some_that_wait(running: Node) -> list[Sender]:
