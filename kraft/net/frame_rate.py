@@ -4,11 +4,13 @@
 
 A frame is looked at from time to time, and in between it must arrive at a least rate. While the node itself
 does not read from the connection the client is not to blame, unless others wait for the memory that the frame
-holds. It never is while it has sent more than its share of the loop's turn.
+holds. It never is while the node reads one share of it in each turn of the loop (read_turns.py), and it has
+more to send in each.
 """
 
 from __future__ import annotations
 
+from math import inf
 from typing import Final
 
 from kraft.net.connection import FrameProgress
@@ -17,18 +19,23 @@ from kraft.net.connections import SWEEP_S
 SLOW_FRAME_S: Final = 30.0
 """How often a frame is looked at. While other frames wait for room it is every `SWEEP_S`, but a frame
 that was held up by its own connection's requests still has this long."""
+SOON_S: Final = 0.1
+"""Two turns of the loop that are as long as may be: what is read in one of them may be the end of what has
+come, and no whole share."""
 
 
 class FrameRate:
     """How fast the frame arrives that one connection is receiving."""
 
-    __slots__ = ("_ahead_s", "_ahead_since", "_held_up", "_looked_at")
+    __slots__ = ("_ahead_s", "_ahead_since", "_held_up", "_looked_at", "_went_on")
 
     def __init__(self) -> None:
         self._looked_at: tuple[float, FrameProgress] | None = None
         """When, by the frame's own time, and how much of it had arrived by then."""
         self._ahead_s = 0.0
+        """For how long its time has stood still."""
         self._ahead_since: float | None = None
+        self._went_on = -inf
         self._held_up = False
         """Whether the connection was not read for a time since then."""
 
@@ -37,13 +44,16 @@ class FrameRate:
         self._held_up = True
 
     def is_ahead(self, now: float) -> None:
-        """The connection has had its share of the turn: the frame's time stands still until `goes_on`."""
+        """The connection has had its share of the turn: the frame's time stands still until `goes_on`, and
+        also since the last one, if that was a short time ago."""
+        if now - self._went_on <= SOON_S:
+            self._ahead_s += now - self._went_on
         self._ahead_since = now
 
     def goes_on(self, now: float) -> None:
         if self._ahead_since is not None:
             self._ahead_s += now - self._ahead_since
-            self._ahead_since = None
+            self._ahead_since, self._went_on = None, now
 
     def forget(self) -> None:
         """No frame is being received."""
