@@ -26,7 +26,6 @@ from kraft.net.read_turns import (
 from kraft.net.renewable_tls import RenewableTls
 from kraft.net.room import Room
 from kraft.net.server_connection import ServerConnection
-from kraft.net.turn_budget import TurnBudget
 from tests.unit.net.echo_node import Node, framed, node
 from tests.unit.net.harness import WITHIN_S, on_a_loop, until
 
@@ -102,7 +101,6 @@ async def turn(senders: Sequence[Sender]) -> int:
 async def test_a_turn_receives_so_much_and_all_take_part(size: int):
     data = framed(bytes(size)) * (6 * MIB // size)
     async with node(ServerLimits(max_queued_bytes=1024 * MIB), OPEN=OPEN) as running:
-        running.server.services.turn_budget = TurnBudget(running.loop, lambda: 0.0, lambda: 0.0)
         senders = [Sender(running, data) for _ in range(40)]
         turns: list[int] = []
         while any(each.left for each in senders):
@@ -181,7 +179,6 @@ async def test_requests_that_come_one_by_one_wait_for_at_most_a_turn(size: int):
 async def test_all_that_send_without_end_have_the_same(connections: int):
     """Though the loop looks at the same ones first each time: they took thousands of times as much."""
     async with node(ServerLimits(max_queued_bytes=1024 * MIB), OPEN=OPEN) as running:
-        running.server.services.turn_budget = TurnBudget(running.loop, lambda: 0.0, lambda: 0.0)
         many, one = framed(bytes(MIB)) * 20, framed(bytes(20 * MIB))
         senders = [Sender(running, each) for each in [many] * (connections - 1) + [one]]
         await turn(senders)  # they are not known yet
@@ -199,7 +196,6 @@ async def test_where_more_wait_than_there_are_least_shares_they_take_turns():
     """A thousand were 60 MB in each turn, and of three thousand some went on three times as often."""
     connections, turns = 3 * READ_ON_AT_ONCE, 9
     async with node(ServerLimits(max_queued_bytes=1024 * MIB), OPEN=OPEN) as running:
-        running.server.services.turn_budget = TurnBudget(running.loop, lambda: 0.0, lambda: 0.0)
         senders = [Sender(running, framed(bytes(60_000)) * 20) for _ in range(connections)]
         await turn(senders)  # they are not known yet: the first ones take more
         others = senders[-2 * READ_ON_AT_ONCE :]
