@@ -34,7 +34,7 @@ class FrameRate:
         """When, by the frame's own time, and how much of it had arrived by then."""
         self._ahead_s = 0.0
         """For how long its time has stood still."""
-        self._ahead_since: float | None = None
+        self._ahead_since = inf
         self._went_on = -inf
         self._held_up = False
         """Whether the connection was not read for a time since then."""
@@ -51,9 +51,9 @@ class FrameRate:
         self._ahead_since = now
 
     def goes_on(self, now: float) -> None:
-        if self._ahead_since is not None:
-            self._ahead_s += now - self._ahead_since
-            self._ahead_since, self._went_on = None, now
+        """It may be read again, after `is_ahead`."""
+        self._ahead_s += now - self._ahead_since
+        self._ahead_since, self._went_on = inf, now
 
     def forget(self) -> None:
         """No frame is being received."""
@@ -64,7 +64,7 @@ class FrameRate:
     ) -> bool:
         """Whether the frame has arrived at less than `least` bytes a second since it was looked at last.
         `reading`: whether the connection is being read. `contended`: other frames wait for room."""
-        now = (now if self._ahead_since is None else self._ahead_since) - self._ahead_s
+        now = min(now, self._ahead_since) - self._ahead_s
         looked_at, held_up = self._looked_at, self._held_up or not reading
         if looked_at is None or looked_at[1].frame != progress.frame or (held_up and not contended):
             self._look(now, progress, reading)

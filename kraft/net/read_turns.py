@@ -29,7 +29,7 @@ COUNTED_BYTES: Final = 4 * 1024
 CLEARED_BYTES: Final = 16 * 1024 * 1024
 """To clear that much takes some ten milliseconds where its pages are new, and else a tenth of it."""
 READ_ON_AT_ONCE: Final = PER_TURN_BYTES // LEAST_SHARE_BYTES
-"""Connections. Where more wait, they take turns."""
+"""Connections: the least shares that one turn receives. Where more wait, they take turns."""
 
 
 class Taken:
@@ -54,14 +54,12 @@ class ReadTurns:
         """Of the buffers of large frames."""
         self._waiting: deque[Callable[[], None]] = deque()
         self._next_turn = NextTurn(loop, self._go_on)
-        self._is_counting = False
-        """Whether `_go_on` comes in the next turn."""
 
     def take(self, read_bytes: int, taken: Taken) -> bool:
         """A connection has read so much, at least `COUNTED_BYTES`. Whether it is to wait now."""
         self._left_bytes -= read_bytes
         if self._left_bytes <= 0:
-            if self._is_counting:
+            if self._next_turn.is_asked:
                 self.share_bytes = LEAST_SHARE_BYTES
             self._count()
         if taken.turn != self._turn:
@@ -85,15 +83,13 @@ class ReadTurns:
         return bytearray(size)
 
     def _count(self) -> None:
-        if not self._is_counting:
-            self._is_counting = True
+        if not self._next_turn.is_asked:
             self._left_bytes, self._left_to_clear = PER_TURN_BYTES, CLEARED_BYTES
             self._next_turn.ask()
 
     def _go_on(self) -> None:
         """The next turn has started."""
         self._turn += 1
-        self._is_counting = False
         self._left_bytes = self.share_bytes = PER_TURN_BYTES
         if self._waiting:
             self._count()

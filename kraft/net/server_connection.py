@@ -78,7 +78,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._starting: Slot | None = None
         self._frame_rate = FrameRate()
         self.reading = True
-        """Whether it is to be read: in the next turn if `_waits_to_read`."""
+        """Whether it is to be read: when its turn has come, if `_waits_to_read`."""
         self._waits_to_read = False
         self._taken = Taken()
         self._closed_by_us = False
@@ -429,7 +429,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._services.read_turns.wait(self._read_on)
 
     def _read_on(self) -> None:
-        """It is the next turn."""
+        """It is its turn again."""
         self._waits_to_read = False
         self._frame_rate.goes_on(self._services.loop.time())
         if self.reading and not self._transport.is_closing():
