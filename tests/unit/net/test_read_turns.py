@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -207,6 +208,17 @@ async def test_where_more_wait_than_there_are_least_shares_they_take_turns():
         assert max(taken) <= turns // 3 * 2 * LEAST_SHARE_BYTES
         for each in senders:
             each.abort()
+
+
+@on_a_loop
+async def test_very_many_that_wait_once_all_go_on():
+    """Though none of those that have gone on asks for another turn."""
+    turns, went_on = ReadTurns(asyncio.get_running_loop()), list[int]()
+    for number in range(2 * READ_ON_AT_ONCE + 1):
+        turns.wait(partial(went_on.append, number))
+    for of_turn in (READ_ON_AT_ONCE, 2 * READ_ON_AT_ONCE, 2 * READ_ON_AT_ONCE + 1):
+        await asyncio.sleep(0)
+        assert went_on == [*range(of_turn)]
 
 
 @on_a_loop
