@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import os
-import random
 import shutil
 import tempfile
 import time
@@ -19,7 +18,7 @@ from pathlib import Path
 
 from benchmarks.cluster import NODES, NodeProcess, SystemSkipped
 from benchmarks.maven import Artifact, fetch_jars
-from kraft.local.free_ports import HOST, free_ports
+from kraft.local.free_ports import HOST, Ports
 from kraft.peers.held_signals import signals_wait
 
 KAFKA_VERSION = "4.1.0"
@@ -58,7 +57,8 @@ class KafkaCluster:
         self.directory = Path(tempfile.mkdtemp(prefix="bench-kafka-", dir=directory))
         self._java = ["java", *JVM_FLAGS, "-cp", f"{jars}/*"]
         self._processes: dict[int, NodeProcess] = {}
-        ports = free_ports(2 * NODES, random.SystemRandom())
+        self._kept = Ports()
+        ports = self._kept(2 * NODES)
         self._client_ports, self._controller_ports = ports[:NODES], ports[NODES:]
         for node_id in range(1, NODES + 1):
             self._write_properties(node_id, settings)
@@ -137,4 +137,5 @@ class KafkaCluster:
         for process in self._processes.values():
             process.end()
         self._processes.clear()
+        self._kept.close()
         shutil.rmtree(self.directory, ignore_errors=True)

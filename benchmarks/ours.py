@@ -3,7 +3,6 @@ one."""
 
 from __future__ import annotations
 
-import random
 import shutil
 import subprocess
 import tempfile
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.cluster import NODES, SystemSkipped
 from benchmarks.report import COMPILED, OURS
-from kraft.local.free_ports import HOST, free_ports
+from kraft.local.free_ports import HOST, Ports
 from kraft.local.local_cluster import LocalCluster
 
 
@@ -49,7 +48,8 @@ class KraftCluster:
         """`python`: of the checkout whose compiled nodes are to run; of this one where it is left out."""
         self.name = OURS if python is None else COMPILED
         self.directory = Path(tempfile.mkdtemp(prefix=f"bench-{self.name}-", dir=directory))
-        ports = free_ports(3 * NODES, random.SystemRandom())
+        self._kept = Ports()
+        ports = self._kept(3 * NODES)
         made = LocalCluster if python is None else nodes_of(python)
         self._nodes = made.create(self.directory, nodes=NODES, ports=ports, settings=settings)
 
@@ -84,4 +84,5 @@ class KraftCluster:
 
     def close(self) -> None:
         self._nodes.close(patience_s=5.0)
+        self._kept.close()
         shutil.rmtree(self.directory, ignore_errors=True)

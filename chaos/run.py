@@ -33,7 +33,6 @@ from chaos.live.decisions import watched_decisions
 from chaos.live.stage import LiveStage
 from chaos.observer import Coordinated, Observer, addresses_of
 from chaos.play import Coordinator, Player
-from chaos.ports import Ports
 from chaos.report.page import write_report
 from chaos.roles import COPIES, READERS, WRITER
 from chaos.run_files import CLUSTER, EVENTS, HISTORY, NODES, SCHEDULE, STORY, TWIN, VERDICT
@@ -41,7 +40,7 @@ from chaos.scenarios.expect import Expectation, Finding
 from chaos.scenarios.scenario import LEAST_ACKS, Scenario
 from chaos.schedule import Schedule
 from chaos.workload import TopicSpec, Workload, create_topics
-from kraft.local.free_ports import HOST
+from kraft.local.free_ports import HOST, Ports
 from kraft.net.client import Address
 from kraft.wire.coordinator_type import CoordinatorType
 

@@ -25,12 +25,12 @@ from typing import NamedTuple
 
 from chaos import events, schedule
 from chaos.live.toxiproxy import find_server
-from chaos.ports import Ports
 from chaos.run import Plan, run
 from chaos.run_files import EVENTS, SCHEDULE
 from chaos.scenarios.table import SCENARIOS
 from chaos.watchdog import ended_if_it_hangs
 from kraft.cli.errors import INTERRUPTED, plain_errors
+from kraft.local.free_ports import Ports
 from kraft.node.process import outlive
 
 CLEAN_UP_S = 10.0

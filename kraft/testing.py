@@ -18,7 +18,6 @@ them in the entry points `links` and `simulated` of the group `kraft.testing`.
 from __future__ import annotations
 
 import asyncio
-import random
 import secrets
 import tempfile
 import time
@@ -32,7 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar
 
 from kraft import own_packages
-from kraft.local.free_ports import HOST, free_ports
+from kraft.local.free_ports import HOST, Ports
 from kraft.local.local_cluster import LocalCluster
 from kraft.local.processes import POLL_S, has_stopped
 from kraft.wire.api_keys import ApiKey
@@ -49,8 +48,6 @@ ENTRY_POINTS: Final = "kraft.testing"
 LINKS: Final = "links"
 SIMULATED: Final = "simulated"
 TIMEOUT_S: Final = 30.0
-PORT_TRIES: Final = 5
-"""Between finding a port free and binding it another process may take it."""
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
@@ -112,8 +109,9 @@ def cluster(
     with ExitStack() as held:
         if directory is None:
             directory = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="kraft-")))
-        make = partial(_linked if links else partial(_unlinked, tls=tls, sasl=sasl), directory, nodes, texts)
-        yield held.enter_context(_started(make))
+        make = _linked if links else partial(_unlinked, tls=tls, sasl=sasl)
+        made = make(directory, nodes, texts, held.enter_context(Ports()))
+        yield held.enter_context(_started(made))
 
 
 class SimulatedNodes(Protocol):
@@ -178,21 +176,13 @@ def simulated(
 
 
 @contextmanager
-def _started(make: Callable[[], LinkedCluster]) -> Iterator[Cluster]:
-    for attempt in range(1, PORT_TRIES + 1):
-        made = make()
-        try:
-            try:
-                _outside_the_loop(made.start)
-            except FatalError as error:
-                if error.exit_code is not ExitCode.PORT_IN_USE or attempt == PORT_TRIES:
-                    raise
-                continue
-            yield Cluster(made)
-            return
-        finally:
-            made.local.close(patience_s=0)  # no one reads what a controlled shutdown would write
-            made.close()
+def _started(made: LinkedCluster) -> Iterator[Cluster]:
+    try:
+        _outside_the_loop(made.start)
+        yield Cluster(made)
+    finally:
+        made.local.close(patience_s=0)  # no one reads what a controlled shutdown would write
+        made.close()
 
 
 class _UnlinkedCluster:
@@ -212,18 +202,20 @@ class _UnlinkedCluster:
 
 
 def _unlinked(
-    directory: Path, nodes: int, settings: Mapping[str, str], *, tls: bool, sasl: bool
+    directory: Path, nodes: int, settings: Mapping[str, str], ports: Ports, *, tls: bool, sasl: bool
 ) -> LinkedCluster:
-    ports = free_ports(3 * nodes, random.SystemRandom())
     return _UnlinkedCluster(
-        LocalCluster.create(directory, nodes=nodes, ports=ports, settings=settings, tls=tls, sasl=sasl)
+        LocalCluster.create(
+            directory, nodes=nodes, ports=ports(3 * nodes), settings=settings, tls=tls, sasl=sasl
+        )
     )
 
 
-def _linked(directory: Path, nodes: int, settings: Mapping[str, str]) -> LinkedCluster:
+def _linked(directory: Path, nodes: int, settings: Mapping[str, str], ports: Ports) -> LinkedCluster:
     for entry in entry_points(group=ENTRY_POINTS, name=LINKS):
         own_packages.require(entry.module.partition(".")[0])
-        made: LinkedCluster = entry.load().create(directory, nodes=nodes, clients=1, settings=settings)
+        create = entry.load().create
+        made: LinkedCluster = create(directory, nodes=nodes, clients=1, settings=settings, take_ports=ports)
         return made
     raise FatalError(
         ExitCode.MISSING_TOOL, "links need what comes with: pip install '.[chaos]' in kraft's checkout"

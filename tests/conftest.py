@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from chaos.ports import PARTS, Ports, held
+from kraft.local.free_ports import PARTS, Ports, kept
 from kraft.local.layout import CONTROLLER_OFFSET, HTTP_OFFSET
 from tests.support.kafka.kafka_node import KafkaNode
 from tests.support.kafka.kafka_tools import HOST as TOOL_HOST
@@ -102,7 +102,7 @@ def free_row() -> Iterator[Callable[[], int]]:
     """Ask for a port from which `kraft up --port` counts the others of three nodes; these are kept, too. They
     lie far apart, so they come from where no worker takes single ones; of a row that is not free nothing is
     kept."""
-    with contextlib.ExitStack() as kept:
+    with contextlib.ExitStack() as rows:
 
         def take() -> int:
             for _ in range(TRIES_PER_ROW):
@@ -110,8 +110,8 @@ def free_row() -> Iterator[Callable[[], int]]:
                     (first,) = holding.enter_context(Ports(PARTS // 2 + _worker()))(1)
                     row = {first + step + i for step in (0, CONTROLLER_OFFSET, HTTP_OFFSET) for i in range(3)}
                     for port in row - {first}:
-                        holding.enter_context(held(port))
-                    kept.enter_context(holding.pop_all())
+                        holding.enter_context(kept(port))
+                    rows.enter_context(holding.pop_all())
                     return first
             raise OSError("no row of free ports")
 

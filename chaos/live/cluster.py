@@ -11,7 +11,6 @@ a `kraft up` can be broken by hand.
 
 from __future__ import annotations
 
-import random
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -26,7 +25,7 @@ from chaos.live.links import Links
 from chaos.live.toxiproxy import NAME, run_beside, runs_beside
 from chaos.live.wiring import TakePorts, Wiring, require_plain
 from kraft.cli.errors import CliError
-from kraft.local.free_ports import HOST, free_ports
+from kraft.local.free_ports import HOST
 from kraft.local.layout import LocalNode
 from kraft.local.local_cluster import START_PATIENCE_S, LocalCluster
 from kraft.local.processes import POLL_S
@@ -34,10 +33,6 @@ from kraft.peers.blocking_client import out_of_sync
 
 PROGRAM: Final = "chaos.live.process"
 CLIENTS: Final = 4
-
-
-def _take_ports(count: int) -> list[int]:
-    return free_ports(count, random.SystemRandom())
 
 
 class ChaosCluster:
@@ -59,11 +54,11 @@ class ChaosCluster:
         settings: Mapping[str, str] | None = None,
         plant: str | None = None,
         port: int | None = None,
-        take_ports: TakePorts = _take_ports,
+        take_ports: TakePorts,
         detached: bool = False,
     ) -> Self:
         """`settings`: for every node. `plant`: a bug of chaos/live/planted.py. `port`: as `kraft up`
-        counts; without it the nodes' ports are whichever are free."""
+        counts; without it the nodes' ports are taken, too."""
         local = LocalCluster.create(
             directory,
             nodes=nodes,
@@ -176,7 +171,7 @@ def _await_silence(port: int) -> None:
 
 
 def put_links_in(
-    local: LocalCluster, clients: int, say: Callable[[str], None], take_ports: TakePorts = _take_ports
+    local: LocalCluster, clients: int, say: Callable[[str], None], take_ports: TakePorts
 ) -> Wiring:
     """Give links to a cluster that runs without, restarting its nodes one after another. What an earlier call
     has begun (it was interrupted, or gave up) is brought to its end. Raises CliError."""

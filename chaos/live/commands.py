@@ -52,14 +52,17 @@ def up(
     Prints bootstrap.servers past all links, and one for each client whose links can be broken too.
     """
     from chaos.live.cluster import ChaosCluster
+    from kraft.local.free_ports import Ports
 
     stop_in_order()
     settings = settings_of_all(set_) | (console_writes_of(directory) if console_writes else {})
-    cluster = ChaosCluster.create(
-        directory, nodes=nodes, clients=clients, settings=settings, port=port, detached=detach
-    )
-    lines = [f"c{i}.bootstrap.servers={cluster.bootstrap(i)}" for i in range(clients)]
-    serve(cluster.local, cluster.start, detach, lines)
+    with Ports() as ports:
+        cluster = ChaosCluster.create(
+            directory, nodes=nodes, clients=clients, settings=settings, port=port, take_ports=ports,
+            detached=detach,
+        )  # fmt: skip
+        lines = [f"c{i}.bootstrap.servers={cluster.bootstrap(i)}" for i in range(clients)]
+        serve(cluster.local, cluster.start, detach, lines)
 
 
 def link(
@@ -131,8 +134,10 @@ def _heal(links: Links, ends: tuple[End, End, bool] | None) -> None:
 
 def _put_links_in(local: LocalCluster) -> None:
     from chaos.live.cluster import put_links_in
+    from kraft.local.free_ports import Ports
 
-    wiring = put_links_in(local, CLIENTS, lambda line: print(line, file=sys.stderr, flush=True))
+    with Ports() as ports:
+        wiring = put_links_in(local, CLIENTS, lambda line: print(line, file=sys.stderr, flush=True), ports)
     local.disown()
     for client in range(CLIENTS):
         print(f"c{client}.bootstrap.servers={wiring.bootstrap(client)}", file=sys.stderr)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import math
-import random
 import shutil
 import signal
 import sys
@@ -44,7 +43,7 @@ from examples.flights.screen import (
 from examples.flights.spark_run import SparkOutcome, SparkRun
 from examples.flights.stream import PARTITIONS, NoReader, Stream, StreamFailed, StreamOutcome, create_topics
 from kraft.cli.interruption import none_is_lost
-from kraft.local.free_ports import free_ports
+from kraft.local.free_ports import Ports
 from kraft.local.local_cluster import LocalCluster
 from metadata_quorum.foundation.errors import FatalError
 from spark_connector.java import JavaNotFound, java_environment
@@ -133,9 +132,8 @@ def demo(console: Console, options: argparse.Namespace) -> int:
     """Start three nodes, stream, and end them whatever happens; their data stays only after a failure."""
     directory = Path(tempfile.mkdtemp(prefix="kraft-flights-"))
     code = 1
-    # Free ports: the demo disturbs no broker that is there.
-    ports = free_ports(3 * NODES, random.SystemRandom())
-    cluster = LocalCluster.create(directory, nodes=NODES, ports=ports)
+    ports = Ports()  # free ones: the demo disturbs no broker that is there
+    cluster = LocalCluster.create(directory, nodes=NODES, ports=ports(3 * NODES))
     try:
         console.print(f"starting {NODES} nodes")
         cluster.start()
@@ -149,6 +147,7 @@ def demo(console: Console, options: argparse.Namespace) -> int:
         code = 130
     finally:
         cluster.close()
+        ports.close()
         if code == 1:
             console.print(f"the nodes' data and logs are in {directory}", highlight=False)
         else:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from kraft.config.properties import format_properties
-from kraft.local.free_ports import HOST, free_ports
+from kraft.local.free_ports import HOST, Ports
 from kraft.peers.blocking_client import live_brokers, out_of_sync
 from kraft.peers.held_signals import signals_wait
 from metadata_quorum.foundation.errors import BrokerError
@@ -42,7 +42,8 @@ class Nodes:
         self._directory = directory
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         ids = (*CONTROLLERS, *BROKERS)
-        self._ports = dict(zip(ids, free_ports(len(ids), random.SystemRandom()), strict=True))
+        self._kept = Ports()
+        self._ports = dict(zip(ids, self._kept(len(ids)), strict=True))
         cluster_id = uuid_text(random_uuid(random.SystemRandom()))
         for node_id in ids:
             self._home(node_id).mkdir()
@@ -129,6 +130,7 @@ class Nodes:
             process.kill()
             process.wait()
         self._processes.clear()
+        self._kept.close()
 
 
 def _command(*arguments: str) -> str:

@@ -7,7 +7,6 @@ version the first frame is kept, as hex, without its length.
 from __future__ import annotations
 
 import asyncio
-import random
 import struct
 import tempfile
 import threading
@@ -17,7 +16,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from kafka import KafkaConsumer, KafkaProducer
 
-from kraft.local.free_ports import HOST, free_ports
+from kraft.local.free_ports import HOST, Ports
 from tests.robustness.nodes import NodeFiles
 
 QUICK = {"group_initial_rebalance_delay_ms": "0"}
@@ -76,9 +75,9 @@ def use_stock_clients(bootstrap: str) -> None:
 
 
 def main() -> None:
-    client, controller, between = free_ports(3, random.SystemRandom())
     frames: Frames = {}
-    with tempfile.TemporaryDirectory() as home:
+    with Ports() as ports, tempfile.TemporaryDirectory() as home:
+        client, controller, between = ports(3)
         advertised = f"PLAINTEXT://{HOST}:{between}"
         node = NodeFiles(Path(home), [client, controller], advertised_listeners=advertised, **QUICK)
         node.format()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ from kraft.cli.command_config import connection_security, in_use, librdkafka_set
 from kraft.cli.errors import CliError
 from kraft.cli.main import cli
 from kraft.config.node_config import Config
-from kraft.local.free_ports import HOST, free_ports
+from kraft.local.free_ports import HOST
 from kraft.net.connection_security import PLAINTEXT, Login
 from kraft.peers.blocking_client import SECURITY
 from kraft.storage.bootstrap import read_users
@@ -123,10 +123,12 @@ def test_the_format_command_writes_users(tmp_path: Path) -> None:
     assert [(each.name, each.mechanism) for each in found] == [("anna", 1), ("bert", 2)]
 
 
-def test_of_a_command_that_has_ended_nothing_stays(tmp_path: Path) -> None:
+def test_of_a_command_that_has_ended_nothing_stays(
+    tmp_path: Path, free_ports: Callable[[int], list[int]]
+) -> None:
     """Whoever else speaks to a cluster in this process would do so by TLS."""
     properties = written(tmp_path, "security.protocol=SSL", "ssl.endpoint.identification.algorithm=")
-    nobody = f"{HOST}:{free_ports(1, random.SystemRandom())[0]}"
+    nobody = f"{HOST}:{free_ports(1)[0]}"
     done = CliRunner().invoke(
         cli, ["user", "list", "--bootstrap-server", nobody, "--command-config", properties]
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -13,7 +12,7 @@ import uvloop
 from aiohttp import web
 
 from kraft.http.listener import HttpPort, server_of
-from kraft.local.free_ports import HOST, free_ports
+from kraft.local.free_ports import HOST, Ports
 
 Respond = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 ASKED = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -35,12 +34,13 @@ async def serving(respond: Respond, failures: int = 0) -> AsyncIterator[int]:
         return server_of(respond, loop, logging.getLogger(__name__))
 
     http = HttpPort(loop, make)
-    (port,) = free_ports(1, random.SystemRandom())
-    await http.listen(HOST, port)
-    try:
-        yield port
-    finally:
-        await http.close()
+    with Ports() as ports:
+        (port,) = ports(1)
+        await http.listen(HOST, port)
+        try:
+            yield port
+        finally:
+            await http.close()
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
