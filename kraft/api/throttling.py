@@ -36,8 +36,8 @@ LONGEST_MS: Final = 2**31 - 1
 Quotas = Mapping[QuotaEntityKey, Mapping[str, float]]
 Limits = dict[QuotaType, QuotaLimits]
 Hosts = dict[str, tuple[str, ...]]
-"""Who has a quota for an address: the last one's holds. A name that was not looked up stands for itself,
-which is nobody's address."""
+"""Who has a quota for an address; `_holder` says whose holds. A name that was not looked up stands for
+itself, which is nobody's address."""
 
 
 def client_of(ctx: RequestContext) -> QuotaClient:
@@ -188,7 +188,7 @@ class QuotaUpdates:
                 hosts += (host,)
             if hosts:
                 self._hosts[address] = hosts
-            values = self._used.get(((IP, hosts[-1]),), {}) if hosts else {}
+            values = self._used.get(((IP, _holder(hosts)),), {}) if hosts else {}
             self._quotas.change({((IP, address),): values})
 
     async def _look_up(self) -> None:
@@ -218,7 +218,8 @@ def _whole(quotas: Quotas) -> _Whole:
         else:
             address = _normal(host)
             hosts[address] = (*hosts.get(address, ()), host)
-            found[((IP, address),)] = values
+    for address, of_address in hosts.items():
+        found[((IP, address),)] = quotas[((IP, _holder(of_address)),)]
     names = (each for of_address in hosts.values() for each in of_address)
     return _Whole(limits_of(found), hosts, {each: None for each in names if not _is_address(each)})
 
@@ -229,6 +230,12 @@ def _host_of(entity: QuotaEntityKey) -> str | None:
         case ((kind, name),) if kind == IP:
             return name
     return None
+
+
+def _holder(hosts: tuple[str, ...]) -> str:
+    """Whose quota holds of those that stand for one address: its own before a name's, in whatever order they
+    were set or looked up."""
+    return hosts[0] if len(hosts) == 1 else max(hosts, key=lambda host: (_is_address(host), host))
 
 
 def _is_address(host: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
+from itertools import permutations
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -204,14 +205,15 @@ def test_what_hosts_may_is_changed_host_by_host(monkeypatch: pytest.MonkeyPatch)
             return [of_address("10.0.0.1"), of_address("::1")]
 
         assert await limits(__1=1.0) == [None, 1.0]
-        assert await limits(one=2.0, none=9.0) == [2.0, 2.0]  # set last
-        assert await limits(two=3.0, one=2.0) == [2.0, 2.0]
-        assert await limits(one=4.0) == [4.0, 4.0]
+        assert await limits(one=2.0, none=9.0) == [2.0, 1.0]  # its own holds before a name's
+        assert await limits(two=3.0, one=2.0) == [3.0, 1.0]
+        assert await limits(one=4.0) == [3.0, 1.0]
         assert looked_up == ["one", "none", "two", "one", "one"]  # what has not changed is not looked up
         names["one"] = {"::1"}
-        assert await limits(one=5.0) == [3.0, 5.0]
-        assert await limits(one=None) == [3.0, 1.0]
-        assert await limits(__1=None, two=None) == [None, None]
+        assert await limits(one=5.0) == [3.0, 1.0]
+        assert await limits(__1=None) == [3.0, 5.0]
+        assert await limits(one=None) == [3.0, None]
+        assert await limits(two=None) == [None, None]
         assert await limits(one=6.0, two=None, none=None) == [None, 6.0]
         assert await limits(one=None) == [None, None]
         assert quotas.times == 0
@@ -219,8 +221,41 @@ def test_what_hosts_may_is_changed_host_by_host(monkeypatch: pytest.MonkeyPatch)
             quotas={(("ip", host),): {QuotaType.CONNECTIONS: 7.0} for host in ("one", "::1")}
         )
         watch.take(MetadataDelta.between(EMPTY_IMAGE, image), image)
-        assert await limits(__1=8.0) == [None, 7.0]
+        assert await limits(__1=8.0) == [None, 8.0]
         assert quotas.times == 1
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("order", list(permutations(["10.0.0.1", "one", "two"])))
+def test_a_restart_does_not_change_whose_quota_holds(
+    order: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def addresses_of(_: Any, host: str) -> frozenset[str]:
+        return frozenset({"10.0.0.1"})
+
+    monkeypatch.setattr(throttling, "addresses_of", addresses_of)
+    rates = {"10.0.0.1": 1.0, "one": 2.0, "two": 3.0}
+
+    async def run() -> None:
+        async def limit_after(*images: MetadataImage) -> float | None:
+            quotas, before = ClientQuotas(QuotaWindow(), QuotaWindow()), EMPTY_IMAGE
+            watch = QuotaUpdates(node_context(asyncio.get_running_loop()), quotas)
+            for image in images:
+                watch.take(MetadataDelta.between(before, image), before := image)
+                for _ in range(20):
+                    await asyncio.sleep(0)
+            return quotas.limits(QuotaType.CONNECTIONS).of_address("10.0.0.1")
+
+        def with_quotas(hosts: tuple[str, ...]) -> MetadataImage:
+            return MetadataImage(
+                quotas={(("ip", host),): {QuotaType.CONNECTIONS: rates[host]} for host in hosts}
+            )
+
+        images = [with_quotas(order[:count]) for count in (1, 2, 3)]
+        for last in (2, 3):
+            assert await limit_after(*images[:last]) == await limit_after(images[last - 1])
+        assert await limit_after(*images) == rates["10.0.0.1"]
 
     asyncio.run(run())
 
