@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -52,6 +53,14 @@ def fetch_jars(name: str, artifacts: Sequence[Artifact]) -> Path:
     if shutil.which("mvn") is None:
         raise SystemSkipped(f"there is no mvn on the PATH to fetch {artifacts[0]}")
     jars.parent.mkdir(parents=True, exist_ok=True)
+    with (jars.parent / "maven.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two Mavens at once get into each other's repository
+        if not jars.is_dir():  # else another process has fetched them meanwhile
+            _fetch(jars, artifacts)
+    return jars
+
+
+def _fetch(jars: Path, artifacts: Sequence[Artifact]) -> None:
     # Beside their final place, then renamed: a broken fetch leaves nothing behind.
     with tempfile.TemporaryDirectory(dir=jars.parent) as scratch:
         pom = Path(scratch) / "pom.xml"
@@ -75,4 +84,3 @@ def fetch_jars(name: str, artifacts: Sequence[Artifact]) -> Path:
             lines = (done.stdout + done.stderr).strip().splitlines() or ["no output"]
             raise SystemSkipped(f"mvn could not fetch {artifacts[0]}: {lines[0]}")
         fetched.rename(jars)
-    return jars

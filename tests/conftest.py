@@ -6,13 +6,14 @@ import contextlib
 import gc
 import os
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
 import pytest
 
+from benchmarks.cluster import SystemSkipped
+from benchmarks.maven import Artifact, fetch_jars
 from kraft.local.free_ports import PARTS, Ports, kept
 from kraft.local.layout import CONTROLLER_OFFSET, HTTP_OFFSET
 from tests.support.kafka.kafka_node import KafkaNode
@@ -152,37 +153,10 @@ def application_jars() -> Path:
 
 
 def _fetched(what: str, artifacts: Sequence[str], version: str) -> Path:
-    caches = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    cache = caches / "kraft" / f"kafka-{what}-{version}"
-    if not (cache / ".complete").exists():
-        _fetch_jars(cache, artifacts, version)
-    return cache
-
-
-def _fetch_jars(target: Path, artifacts: Sequence[str], version: str) -> None:
-    """Let Maven resolve jars (GROUP:NAME) and all that they need into one folder."""
-    if shutil.which("mvn") is None:
-        pytest.skip("no mvn on PATH to fetch Apache Kafka's jars with")
-    scratch = target.with_name(f"{target.name}.{os.getpid()}")
-    scratch.mkdir(parents=True)
-    dependencies = "".join(
-        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>"
-        f"<version>{version}</version></dependency>"
-        for group, name in (artifact.split(":") for artifact in artifacts)
-    )
-    (scratch / "pom.xml").write_text(
-        "<project><modelVersion>4.0.0</modelVersion><groupId>kraft</groupId><artifactId>jars</artifactId>"
-        f"<version>1</version><dependencies>{dependencies}</dependencies></project>"
-    )
-    done = subprocess.run(
-        ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=."],
-        cwd=scratch, capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
-    if done.returncode != 0:
-        shutil.rmtree(scratch)
-        pytest.skip(f"mvn could not fetch Apache Kafka: {(done.stdout + done.stderr).strip()[-300:]}")
-    (scratch / ".complete").touch()
-    if target.exists():  # another worker was faster
-        shutil.rmtree(scratch)
-    else:
-        scratch.rename(target)
+    """Jars (GROUP:NAME) and all that they need, in one folder."""
+    try:
+        return fetch_jars(
+            f"kafka-{what}-{version}", [Artifact(*artifact.split(":"), version) for artifact in artifacts]
+        )
+    except SystemSkipped as missing:
+        pytest.skip(str(missing))

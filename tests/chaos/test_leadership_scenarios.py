@@ -12,5 +12,5 @@ pytestmark = pytest.mark.heavy
 
 
 @pytest.mark.parametrize("name", parameters(OF_LEADERSHIP))
-def test_a_scenario_is_what_it_says(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_and_judge(name, tmp_path, monkeypatch)
+def test_a_scenario_is_what_it_says(name: str, tmp_path: Path) -> None:
+    run_and_judge(name, tmp_path)

@@ -23,8 +23,8 @@ from tests.support.waiting import wait_until
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", parameters(OTHERS))
-def test_a_scenario_is_what_it_says(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_and_judge(name, tmp_path, monkeypatch)
+def test_a_scenario_is_what_it_says(name: str, tmp_path: Path) -> None:
+    run_and_judge(name, tmp_path)
 
 
 @pytest.mark.row("C2")

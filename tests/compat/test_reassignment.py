@@ -15,12 +15,12 @@ from kraft.wire.bridge import Message
 from metadata_quorum.foundation.errors import ErrorCode
 from tests.support.clients.load import Load
 from tests.support.clients.wire_client import Wire
-from tests.support.nodes.cluster import NO_SWEEP, running_cluster
+from tests.support.nodes.cluster import running_cluster
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.row("Q11")
 
-SETTINGS = {**NO_SWEEP, "log.segment.delete.delay.ms": "200", "min.insync.replicas": "2"}
+SETTINGS = {"log.segment.delete.delay.ms": "200", "min.insync.replicas": "2"}
 PARTITIONS = 2
 
 

@@ -114,7 +114,7 @@ except KeyboardInterrupt:
     assert (done.returncode, done.stdout.split()) == (0, ["imported", "stopped"])
 
 
-def test_a_signal_between_a_nodes_start_and_its_note(tmp_path: Path):
+def test_a_signal_between_a_nodes_start_and_its_note(tmp_path: Path, free_ports: Callable[[int], list[int]]):
     """Else the command does not know whom to stop, and waits for its child for good."""
     program = f"""
 import os, signal
@@ -126,7 +126,7 @@ note = LocalProcess.began
 def interrupted(process, pid):
     os.kill(os.getpid(), signal.SIGINT)
     note(process, pid)
-cluster = LocalCluster.create(Path({str(tmp_path)!r}), nodes=1)
+cluster = LocalCluster.create(Path({str(tmp_path)!r}), nodes=1, ports={free_ports(3)})
 LocalProcess.began = interrupted
 try:
     cluster.start_node(1, wait=False)
@@ -141,7 +141,9 @@ except KeyboardInterrupt:
     assert not lives(int(pid))
 
 
-def test_a_signal_between_a_nodes_note_and_cluster_json(tmp_path: Path):
+def test_a_signal_between_a_nodes_note_and_cluster_json(
+    tmp_path: Path, free_ports: Callable[[int], list[int]]
+):
     """Else `kraft down` does not know whom to stop, where a detached cluster's node is started again."""
     program = f"""
 import json, os, signal, subprocess, sys
@@ -152,7 +154,7 @@ directory, write_it = Path({str(tmp_path)!r}), LocalCluster.save
 def interrupted(cluster):
     os.kill(os.getpid(), signal.SIGINT)
     write_it(cluster)
-cluster = LocalCluster.create(directory, nodes=1, detached=True)
+cluster = LocalCluster.create(directory, nodes=1, ports={free_ports(3)}, detached=True)
 LocalCluster.save = interrupted
 try:
     cluster.start_node(1, wait=False)

@@ -66,6 +66,7 @@ def running_kafka(
         "ssl.keystore.location": store,
         "ssl.keystore.password": STORE_PASSWORD,
         "ssl.keystore.type": "PKCS12",
+        "log.retention.ms": -1,  # tests send records of years ago, and its first sweep comes after 30 s
         **(settings or {}),
     }
     path = directory / "server.properties"

@@ -31,7 +31,7 @@ def running_cluster(
     directory: Path, ports: list[int], settings: Mapping[str, str] | None = None
 ) -> Iterator[LocalCluster]:
     """Combined nodes, as many as a third of the ports, registered and unfenced."""
-    settings = {**FEW_COORDINATORS, **(settings or {})}
+    settings = {**FEW_COORDINATORS, **NO_SWEEP, **(settings or {})}
     made = LocalCluster.create(directory, nodes=len(ports) // 3, ports=ports, settings=settings)
     with ended_at_once(made) as running:
         running.start()
@@ -52,9 +52,7 @@ def shared_cluster(
     tmp_path_factory: pytest.TempPathFactory, free_ports: Callable[[int], list[int]]
 ) -> Iterator[LocalCluster]:
     """Three combined nodes for all tests of this worker, registered and unfenced."""
-    with running_cluster(
-        tmp_path_factory.mktemp("shared"), free_ports(9), NO_SWEEP | PROMPT_GROUPS
-    ) as running:
+    with running_cluster(tmp_path_factory.mktemp("shared"), free_ports(9), PROMPT_GROUPS) as running:
         yield running
 
 

@@ -60,6 +60,11 @@ def watched(
         loop.close()
 
 
+def no_stalls(reported: list[Stall]) -> bool:
+    """But blocked calls: whoever stops this process or its machine for a while makes one of any call."""
+    return all(each.cpu_ms < LIMIT_MS for each in reported)
+
+
 @pytest.mark.parametrize("make_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 def test_a_turn_that_takes_too_long_is_reported_with_its_culprit(make_loop):
     for _ in range(TRIES):
@@ -82,7 +87,7 @@ def test_a_call_that_keeps_the_interpreter_to_itself_is_seen_too():
 
 def test_neither_waiting_nor_many_short_turns_are_a_stall():
     stalls, health = watched(uvloop.new_event_loop, lambda: burn(3), turns=8)
-    assert stalls == []
+    assert no_stalls(stalls)
     assert health.stalls == 0
 
 
@@ -106,13 +111,13 @@ def test_many_short_turns_are_no_stall_however_long_the_watch_is_kept_from_askin
     stalls: list[Stall] = []
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(busy())
-    assert stalls == []
+    assert no_stalls(stalls)
 
 
 def test_a_blocking_call_is_reported_but_is_no_stall():
     stalls, health = watched(uvloop.new_event_loop, lambda: (burn(3), time.sleep(0.3)))
     assert health.stalls == 0
-    assert all(stall.cpu_ms < LIMIT_MS for stall in stalls)
+    assert no_stalls(stalls)
 
 
 def test_a_stall_is_recorded_for_whoever_runs_the_node(tmp_path: Path, caplog: pytest.LogCaptureFixture):
