@@ -17,7 +17,15 @@ from chaos import events, seeds
 from chaos.run_files import EVENTS, HISTORY, SCHEDULE, VERDICT
 from kraft.cli.errors import CliError
 from kraft.local.local_cluster import LocalCluster
-from tests.support.chaos.scenario_runs import OTHERS, chaos, parameters, run_and_judge
+from tests.support.chaos.scenario_runs import (
+    AS_IT_IS,
+    OTHERS,
+    TIMEOUT_S,
+    chaos,
+    parameters,
+    run_and_judge,
+    run_apart,
+)
 from tests.support.waiting import wait_until
 
 
@@ -27,26 +35,27 @@ def test_a_scenario_is_what_it_says(name: str, tmp_path: Path) -> None:
     run_and_judge(name, tmp_path)
 
 
+@pytest.mark.timeout(TIMEOUT_S)
 @pytest.mark.row("C2")
 def test_any_kafka_cluster_can_be_judged(shared_cluster: LocalCluster, tmp_path: Path) -> None:
     """However short the time: the clients go on until they have had work enough for a verdict."""
-    result = chaos(
-        "run", "workload", "--minutes", "0.01", "--bootstrap-server", shared_cluster.bootstrap,
-        "--report", tmp_path,
-    )  # fmt: skip
-    assert result.exit_code == 0, result.output
-    assert json.loads((tmp_path / VERDICT).read_text())["checker"]["stats"]["acknowledged"] > 0
-    assert not (tmp_path / EVENTS).exists()
+    directory, there = tmp_path / "run", ("--bootstrap-server", shared_cluster.bootstrap)
+    result = run_apart(AS_IT_IS, "workload", directory, "--minutes", "0.01", *there)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert json.loads((directory / VERDICT).read_text())["checker"]["stats"]["acknowledged"] > 0
+    assert not (directory / EVENTS).exists()
 
 
+@pytest.mark.timeout(TIMEOUT_S)
 @pytest.mark.row("C2")
 @pytest.mark.long  # as `everything` itself
 def test_a_schedule_is_played_again_from_its_file(tmp_path: Path) -> None:
     steps = tmp_path / "by-hand.txt"
     steps.write_text("at 0.5 for 1: pause leader(all-0)\n")
     directory = tmp_path / "run"
-    result = chaos("run", "everything", "--minutes", "0.05", "--schedule", steps, "--report", directory)
-    assert result.exit_code == 0, result.output
+    options = ("--minutes", "0.05", "--schedule", str(steps))
+    result = run_apart(AS_IT_IS, "everything", directory, *options)
+    assert result.returncode == 0, result.stdout + result.stderr
     assert (directory / SCHEDULE).read_text() == steps.read_text()
     faults = [event.fault.split()[0] for event in events.read(directory / EVENTS) if event.kind == "begin"]
     assert faults == ["pause"]

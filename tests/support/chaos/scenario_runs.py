@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -103,14 +103,16 @@ def main(name: str, *options: str) -> None:
     app(["run", name, *options])
 
 
-def run_gently(name: str, directory: Path) -> subprocess.CompletedProcess[str]:
-    """In a process of its own. Where members of groups close, confluent-kafka may wait for ever, and keep the
-    interpreter's lock (chaos/watchdog.py). That tells nothing of the cluster: then it is run once more."""
-    minutes = ["--minutes", MINUTES[name]] if name in MINUTES else []
-    command = [
-        sys.executable, "-m", "tests.support.chaos.scenario_runs",
-        name, "--seed", "7", "--report", str(directory), *minutes,
-    ]  # fmt: skip
+AS_IT_IS = ("chaos", "run")
+GENTLY = ("tests.support.chaos.scenario_runs",)
+
+
+def run_apart(
+    program: Sequence[str], name: str, directory: Path, *options: str
+) -> subprocess.CompletedProcess[str]:
+    """A scenario in a process of its own. Where members of groups close, confluent-kafka may wait for ever
+    and keep the interpreter's lock (chaos/watchdog.py). That tells nothing of the cluster: it runs again."""
+    command = [sys.executable, "-m", *program, name, "--report", str(directory), *options]
     for _ in range(2):
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         if HUNG not in done.stderr:
@@ -121,7 +123,8 @@ def run_gently(name: str, directory: Path) -> subprocess.CompletedProcess[str]:
 
 def run_and_judge(name: str, tmp_path: Path) -> None:
     directory = tmp_path / "run"
-    result = run_gently(name, directory)
+    minutes = ["--minutes", MINUTES[name]] if name in MINUTES else []
+    result = run_apart(GENTLY, name, directory, "--seed", "7", *minutes)
     assert (directory / VERDICT).exists(), result.stderr
     verdict = json.loads((directory / VERDICT).read_text())
     broken = [found for found in verdict["expectations"] if not found["ok"]]
