@@ -34,6 +34,9 @@ from benchmarks.workloads import PARTITIONS, WORKLOADS, WorkloadFailed, memory, 
 RESULTS = Path("bench-results")
 FIRST_ACK_TIMEOUT_S = 120.0
 COPIES = 3
+SETTINGS = {"group.initial.rebalance.delay.ms": "3000"}
+"""Of both systems. It is Kafka's default; `kraft up` does not wait, and the first members of a thousand would
+be a group of their own."""
 S_PER_MINUTE = 60.0
 
 console = Console(width=None if sys.stdout.isatty() else 150)
@@ -83,17 +86,17 @@ def measure(make: MakeCluster, directory: Path, scale: Scale, names: list[str]) 
         cluster.close()
 
 
-def systems(no_kafka: bool, fast: Path | None, settings: dict[str, str]) -> dict[str, MakeCluster]:
+def systems(no_kafka: bool, fast: Path | None) -> dict[str, MakeCluster]:
     """What can be measured here, by name."""
     from benchmarks.ours import KraftCluster, compiled_python
 
-    made: dict[str, MakeCluster] = {report.OURS: lambda directory: KraftCluster(directory, settings)}
+    made: dict[str, MakeCluster] = {report.OURS: lambda directory: KraftCluster(directory, SETTINGS)}
     if fast is not None:
         try:
             python = compiled_python(fast)
         except SystemSkipped as reason:
             raise typer.BadParameter(str(reason)) from None
-        made[report.COMPILED] = lambda directory: KraftCluster(directory, settings, python)
+        made[report.COMPILED] = lambda directory: KraftCluster(directory, SETTINGS, python)
     if no_kafka:
         return made
     try:
@@ -101,7 +104,7 @@ def systems(no_kafka: bool, fast: Path | None, settings: dict[str, str]) -> dict
     except SystemSkipped as reason:
         console.print(f"Apache Kafka is left out: {reason}")
         return made
-    made[report.THEIRS] = lambda directory: KafkaCluster(jars, directory, settings)
+    made[report.THEIRS] = lambda directory: KafkaCluster(jars, directory, SETTINGS)
     return made
 
 
@@ -132,7 +135,7 @@ def main(
     if unknown:
         raise typer.BadParameter(f"unknown workload {unknown[0]}; there are {', '.join(WORKLOADS)}")
     signal.signal(signal.SIGTERM, end_on_signal)
-    makers = systems(no_kafka or quick, fast, {})
+    makers = systems(no_kafka or quick, fast)
     if only_kafka:
         makers.pop(report.OURS)
     names = [name for name in WORKLOADS if name in (only or WORKLOADS)]
