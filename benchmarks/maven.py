@@ -14,6 +14,7 @@ from pathlib import Path
 from benchmarks.cluster import SystemSkipped
 
 FETCH_TIMEOUT_S = 600
+LOCK = "maven.lock"
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def fetch_jars(name: str, artifacts: Sequence[Artifact]) -> Path:
     if shutil.which("mvn") is None:
         raise SystemSkipped(f"there is no mvn on the PATH to fetch {artifacts[0]}")
     jars.parent.mkdir(parents=True, exist_ok=True)
-    with (jars.parent / "maven.lock").open("w") as lock:
+    with (jars.parent / LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two Mavens at once get into each other's repository
         if not jars.is_dir():  # else another process has fetched them meanwhile
             _fetch(jars, artifacts)
