@@ -120,9 +120,11 @@ def free_row() -> Iterator[Callable[[], int]]:
 
 
 @pytest.fixture(scope="session")
-def kafka_version() -> str:
-    """Of Apache Kafka's jars."""
-    return KAFKA_VERSION
+def kafka_version(request: pytest.FixtureRequest) -> str:
+    """Of Apache Kafka's jars. Tests that run several ask for it with `indirect`: else what was made of this
+    fixture for other tests is theirs, too."""
+    version: str = getattr(request, "param", KAFKA_VERSION)
+    return version
 
 
 @pytest.fixture(scope="session")

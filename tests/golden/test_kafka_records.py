@@ -102,7 +102,7 @@ def test_what_a_newer_apache_kafka_adds_is_passed_over(record: Golden) -> None:
 
 @pytest.mark.long
 @pytest.mark.kafka
-@pytest.mark.parametrize("kafka_version", [MEASURED_BY, NEWER], scope="session")
+@pytest.mark.parametrize("kafka_version", [MEASURED_BY, NEWER], indirect=True, scope="session")
 def test_apache_kafka_still_writes_them_so(kafka_version: str, kafka_jars: Path) -> None:
     if not list(kafka_jars.glob(f"kafka-clients-{kafka_version}.jar")):
         pytest.skip(f"the jars are not those of Apache Kafka {kafka_version}")
