@@ -184,8 +184,13 @@ class ReadingClient:
         return {f"{each.topic}-{each.partition}": each.offset for each in found if each.offset >= 0}
 
     def end(self) -> None:
-        """Close it. May take a while."""
+        """Close it. May take a while; a member of a group may hang and keep the interpreter (watchdog.py):
+        librdkafka may ask it to rebalance, and answer nothing to that any more."""
         self._consumer.close()
+
+    def drop(self) -> None:
+        """At the end of all: it is destroyed without being asked to rebalance. May take a while, too."""
+        del self._consumer
 
     def take_rebalanced(self) -> tuple[str, ...]:
         """Keys that were given or taken since the last call."""

@@ -95,7 +95,9 @@ class Copier:
         return {key: end for key in self.source.keys if (end := reader.end_of(key)) is not None}
 
     def close(self) -> None:
-        self._drop_reader()
+        if self._reader is not None:
+            self._discarded.take(self._reader.drop)
+            self._reader = None
         self._transactor.drop()
 
     def _output(self) -> tuple[str, int]:

@@ -210,6 +210,9 @@ class Worker:
 
     def close(self) -> None:
         """At the end of all."""
+        if self._reader is not None:
+            self._discarded.take(self._reader.drop)
+            self._reader = None
         self._throw_away()
 
     # ---- the record

@@ -31,6 +31,7 @@ class Rig:
         self.made: list[str] = []
         self.readers: list[Reader] = []
         self.ended: list[object] = []
+        self.dropped: list[object] = []
         making: Any = Making(
             lambda: Sender(self), lambda: Reader(self, "reader"), lambda i: Reader(self, f"{i}")
         )
@@ -132,6 +133,9 @@ class Reader:
 
     def end(self) -> None:
         self.rig.ended.append(self)
+
+    def drop(self) -> None:
+        self.rig.dropped.append(self)
 
 
 def test_an_unknown_outcome_retires_the_number_and_the_client_which_reads_on_where_it_stood():
@@ -258,6 +262,17 @@ def test_the_final_read_reports_what_it_did_not_reach():
     rig.log = {"t-0": [5], "t-1": [6, 8]}
     assert read_all(rig.worker, {"t-0": 4, "t-1": 0}, 15 * 10**9, rig.tick) == {"t-0": 1}
     assert rig.made == ["reader", "reader"]
+
+
+def test_at_the_end_of_all_no_member_of_a_group_is_closed() -> None:
+    """It may be asked to rebalance as it is closed, and then librdkafka may stop all of Python."""
+    rig = Rig()
+    rig.worker.do(SubscribeStep(("t",), ("t-0",)))
+    rig.worker.do(SendStep((("t-0", 1),)))
+    rig.worker.close()
+    assert rig.discarded.wait(60.0) == 0
+    assert rig.dropped == rig.readers
+    assert [type(each) for each in rig.ended] == [Sender]
 
 
 def test_a_client_that_fails_as_it_is_closed_is_gone_as_well() -> None:
