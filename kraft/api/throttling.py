@@ -234,7 +234,7 @@ def _host_of(entity: QuotaEntityKey) -> str | None:
 
 def _holder(hosts: tuple[str, ...]) -> str:
     """Whose quota holds of those that stand for one address: its own before a name's, in whatever order they
-    were set or looked up."""
+    were set or looked up. (One alone, as most are, is not looked at.)"""
     return hosts[0] if len(hosts) == 1 else max(hosts, key=lambda host: (_is_address(host), host))
 
 

@@ -23,11 +23,11 @@ PARTS: Final = 16
 
 
 class Ports:
-    """Ask it for so many ports; they differ, and are kept from everybody else until it is closed.
+    """Ask it for so many ports; they differ, and nobody else finds them free until it is closed.
 
-    Until its node has started, and while it is down, no process listens at a port, and another one would find
-    it free. So each is bound here, too, without listening: connections are refused as they would be without
-    us.
+    Until its node has started, and while it is down, no process listens at a port. So each is bound here,
+    too, without listening: connections are refused as they would be without us. Whoever names one and sets
+    SO_REUSEADDR could listen there in the node's place: the node itself must be able to. (So it is on Linux.)
 
     `part`: concurrent runs may take theirs from different parts of the range.
     """
