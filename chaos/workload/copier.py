@@ -70,10 +70,10 @@ class Copier:
             outcome: Outcome = "ok" if (error := reader.take_error()) is None else "fail"
             self._journal.note("poll", start, outcome, (Poll({}),), error, rebalanced=rebalanced)
             if reader.is_dead:
-                self._drop_reader()
+                self._end_reader()
             return
         if not self._transactor.begin(client):
-            self._drop_reader()
+            self._end_reader()
             return
         client.send([self._output() for pairs in polled.values() for _ in pairs])
         consumed = {key: (pairs[0][0], pairs[-1][0] + 1) for key, pairs in polled.items()}
@@ -85,7 +85,7 @@ class Copier:
             group=self._group, consumed=consumed, polled=(poll,), rebalanced=rebalanced,
         )  # fmt: skip
         if outcome == "info" or ending in ("crash", "zombie"):
-            self._drop_reader()
+            self._end_reader()
         elif outcome == "fail":
             self._rewind(reader, {key: first for key, (first, _) in consumed.items()})
 
@@ -116,9 +116,9 @@ class Copier:
         if reader.seek(positions):
             self.positions.update(positions)
         else:
-            self._drop_reader()
+            self._end_reader()
 
-    def _drop_reader(self) -> None:
+    def _end_reader(self) -> None:
         if self._reader is not None:
             self._discarded.take(self._reader.end)
             self._reader = None
